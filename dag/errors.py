@@ -1,0 +1,85 @@
+"""The graph layer's branch of the error tree.
+
+DagError
+├── SpecError              the graph or its JSON is wrong; carries every problem found, each with its place
+│   ├── CycleError         the graph runs in a circle; names it node by node
+│   └── NotSerializable    an argument or function that cannot be pickled; names node and argument
+├── RunConflict            the run id exists with another graph
+├── UnknownRun             no such run, or not this tenant's
+├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
+├── RunCancelled           the run was cancelled, so it has no result
+├── ResultTimeout          the run did not end in the time given
+└── ApiError               the root refused a request or cannot be reached; carries status and the answer's problems
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.errors import MeshError
+
+
+class DagError(MeshError):
+    """Root of the graph layer's errors."""
+
+
+class SpecError(DagError, ValueError):
+    """The graph is wrong. `problems` holds all that was found: (place, what is wrong), the place being a JSON pointer."""
+
+    def __init__(self, problems: tuple[tuple[str, str], ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{place}: {problem}" if place else problem for place, problem in problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.problems,))
+
+
+class CycleError(SpecError):
+    """The graph runs in a circle."""
+
+
+class NotSerializable(SpecError):
+    """A function or an argument cannot be sent to another process."""
+
+
+class RunConflict(DagError):
+    """A run of this id exists, with another graph. Give another id, or leave the id out."""
+
+
+class UnknownRun(DagError, KeyError):
+    """There is no such run, or it belongs to a tenant that the key does not reach."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else "unknown run"
+
+
+class RunFailed(DagError):
+    """The run failed. `failures` are the root causes, `skipped` the nodes that did not run because of them."""
+
+    def __init__(self, message: str, failures: tuple[Any, ...] = (), skipped: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
+        self.skipped = skipped
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.args[0], self.failures, self.skipped))
+
+
+class RunCancelled(DagError):
+    """The run was cancelled and has no result."""
+
+
+class ResultTimeout(DagError, TimeoutError):
+    """The run did not end in the time given; it goes on."""
+
+
+class ApiError(DagError):
+    """The root refused a request, or does not answer."""
+
+    def __init__(self, status: int, message: str, problems: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status  #: HTTP status; 0 when nothing answered.
+        self.problems = problems
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.status, self.args[0], self.problems))

@@ -1,0 +1,136 @@
+"""Stages on their way to meshes: a queue per mesh, claims with fencing tokens, and an inbox for what comes back.
+
+The stage's record is the truth; queues are indexes of it. A stage is `queued`, then `claimed` under a live session and
+lease, then `ended`, `lost` or `cancelled`. A claim lives as long as its session: there is no visibility timeout, so a
+long stage is never handed out twice because of its age. Every message of a mesh about a stage carries the claim's token;
+under any other token it is refused, so the late word of a dead attempt changes nothing.
+
+Mail tells a mesh that there is something to look at. It is a hint: a mesh that missed it finds the truth by `claims_of`
+and `waiting`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from federation.leases import Session
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import StageMessage
+from mesh.reasons import Reason
+from mesh.stages import StageSpec
+from mesh.values import StoredValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedStage:
+    """What a mesh must know of a stage to decide about it; the whole spec comes with the claim."""
+
+    stage: StageId
+    run: RunId
+    tenant: TenantPath
+    slot: dict[str, int]  #: Units; see `StageSpec.slot`.
+    width: int
+    priority: int
+    reason: Reason = Reason.WAITING_IN_QUEUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to run a stage and to speak about it."""
+
+    stage: StageId
+    mesh: MeshId
+    incarnation: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedStage:
+    """A claim with all that is needed to run: the spec, and the inputs that have been delivered so far."""
+
+    claim: Claim
+    spec: StageSpec
+    inputs: dict[NodeId, StoredValue]
+    cancelled: bool = False
+
+
+class MailKind(str, Enum):
+    """What a mesh is told to look at."""
+
+    STAGE = "stage"
+    """A stage was queued, or room may have come for those that wait."""
+    INPUT = "input"
+    """An input was delivered to a stage (`subject`: stage id)."""
+    CANCEL = "cancel"
+    """A stage is to be stopped (`subject`: stage id)."""
+    FORGET = "forget"
+    """A run has ended; its values may go (`subject`: run id)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """One letter."""
+
+    kind: MailKind
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxEntry:
+    """A message about a run, in the order in which the store took it in."""
+
+    entry: str  #: The store's id of the entry; later entries compare greater, as pairs of integers around the `-`.
+    run: RunId
+    kind: str  #: `submitted`, `cancel` or `stage`.
+    body: bytes  #: For `stage`: a JSON list of `StageMessage`.
+
+
+class StageQueue(Protocol):
+    """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
+
+    def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
+        """Queue the stage at the mesh and tell the mesh; False (and nothing done) when the id was submitted before."""
+
+    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
+        """The mesh's queued stages: higher priority first, then earlier arrival."""
+
+    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+        """Say why a queued stage waits. A change of the reason puts a `StageWaiting` into the inbox; the same again does not."""
+
+    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
+        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session and
+        a lease of this session whose id is the stage's id. Claimed by this very session already: the same claim again.
+
+        Raises:
+            SessionLost: The session is not live, or holds no such lease.
+        """
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+        """Put messages into the inbox. `batch` counts up from 1 per claim; a batch that was taken in already is dropped
+        silently. A `StageEnded` among the messages ends the claim.
+
+        Raises:
+            StaleFence: The claim is not current: lost, ended, or of another session.
+        """
+
+    def deliver(self, stage: StageId, node: NodeId, value: StoredValue) -> None:
+        """Give the stage an input, once; the second delivery of the same node is dropped. Tells the mesh. Harmless after the end."""
+
+    def cancel(self, stage: StageId) -> None:
+        """Queued: gone at once, with a `StageEnded` in the inbox. Claimed: marked, and the mesh told. Ended: harmless."""
+
+    def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
+        """What this session has claimed and not ended, as it stands now."""
+
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
+        """Drop the run's stages and tell the meshes that its values may go."""
+
+    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor), waiting up to
+        `wait_ms` for the first; with the next cursor."""
+
+    def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
+        """The oldest entries that were not acknowledged, waiting up to `wait_ms` for the first."""
+
+    def acknowledge(self, entries: tuple[str, ...]) -> None:
+        """Remove entries that have been dealt with."""

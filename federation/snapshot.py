@@ -1,0 +1,65 @@
+"""Tenants, leases and meshes at one instant: all that routing and people look at."""
+
+from dataclasses import dataclass, field
+
+from federation.tenants import TenantTree
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRecord:
+    """A pool as its mesh tells it."""
+
+    pool: PoolName
+    flavor: FlavorName
+    capacity: ResourceSet
+    used: ResourceSet = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshRecord:
+    """A child mesh as it tells itself at join and with each heartbeat."""
+
+    mesh: MeshId
+    labels: dict[str, str]
+    pools: tuple[PoolRecord, ...]
+    cluster: str  #: Ray's own id of the cluster.
+    address: str = ""  #: Ray address of the cluster, for people.
+    tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshView:
+    """A mesh as the ledger sees it."""
+
+    record: MeshRecord
+    incarnation: int
+    alive: bool  #: The session is within its time to live.
+    heartbeat_age_ms: int
+    waiting: int = 0  #: Stages in its queue.
+    claimed: int = 0  #: Stages it runs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseView:
+    """One lease, for people."""
+
+    lease: str
+    tenant: TenantPath
+    mesh: MeshId
+    flavor: FlavorName
+    amounts: ResourceSet
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The federation at `at_ms` of the store's clock."""
+
+    at_ms: int
+    tree: TenantTree  #: Limits.
+    usage: dict[tuple[TenantPath, FlavorName, str], int] = field(default_factory=dict)  #: Bubbled use of each node, in units.
+    meshes: tuple[MeshView, ...] = ()  #: By id.
+    leases: tuple[LeaseView, ...] = ()

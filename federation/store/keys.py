@@ -1,0 +1,113 @@
+"""Every Redis key, in one place. All share one hash tag, so a script may touch any of them, on a cluster too."""
+
+from dataclasses import dataclass
+
+from mesh.ids import MeshId, RunId, StageId
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one shard."""
+
+    shard: str = "main"
+
+    def _key(self, *parts: str) -> str:
+        return ":".join((f"{{q:{self.shard}}}", *parts))
+
+    @property
+    def prefix(self) -> str:
+        """What all keys begin with."""
+        return self._key("")
+
+    @property
+    def meta(self) -> str:
+        """Hash: `token` (the last fencing token), `ttl_ms`, `grace_ms`."""
+        return self._key("meta")
+
+    @property
+    def tree(self) -> str:
+        """Hash: limits and use per tenant, flavor and resource."""
+        return self._key("tree")
+
+    @property
+    def sessions(self) -> str:
+        """Hash: mesh to `incarnation|expires_ms|heartbeat_ms`."""
+        return self._key("sessions")
+
+    @property
+    def meshes(self) -> str:
+        """Hash: mesh to its record, as JSON."""
+        return self._key("meshes")
+
+    def leases(self, mesh: MeshId | str) -> str:
+        """Hash: lease id to the lease, as JSON."""
+        return self._key("leases", mesh)
+
+    def stage(self, stage: StageId | str) -> str:
+        """Hash: the record of a stage."""
+        return self._key("stage", stage)
+
+    def inputs(self, stage: StageId | str) -> str:
+        """Hash: node to the stored value that was delivered, as JSON."""
+        return self._key("inputs", stage)
+
+    def ready(self, mesh: MeshId | str) -> str:
+        """Sorted set: queued stages of a mesh, the next one first."""
+        return self._key("ready", mesh)
+
+    def claimed(self, mesh: MeshId | str) -> str:
+        """Set: stages that the mesh's session has claimed."""
+        return self._key("claimed", mesh)
+
+    def mail(self, mesh: MeshId | str) -> str:
+        """Stream: letters to the mesh."""
+        return self._key("mail", mesh)
+
+    @property
+    def inbox(self) -> str:
+        """Stream: messages about runs, until they are acknowledged."""
+        return self._key("inbox")
+
+    def blobs(self, run: RunId | str) -> str:
+        """Hash: SHA-256 to bytes."""
+        return self._key("blobs", run)
+
+    def run(self, run: RunId | str) -> str:
+        """Hash: the fields of a run, its spec included."""
+        return self._key("run", run)
+
+    def run_nodes(self, run: RunId | str) -> str:
+        """Hash: node to its record, as JSON."""
+        return self._key("run-nodes", run)
+
+    def run_stages(self, run: RunId | str) -> str:
+        """Hash: stage to its record, as JSON; also a set of the run's stages."""
+        return self._key("run-stages", run)
+
+    def run_events(self, run: RunId | str) -> str:
+        """Stream: the run's events; the entry id is `<seq>-0`."""
+        return self._key("run-events", run)
+
+    @property
+    def active_runs(self) -> str:
+        """Set: runs that have not ended."""
+        return self._key("active-runs")
+
+    def runs_of(self, tenant: str) -> str:
+        """Sorted set: runs of a tenant and of all below it, by creation."""
+        return self._key("runs-of", tenant)
+
+    @property
+    def ended_runs(self) -> str:
+        """Sorted set: ended runs by the time of their end, for retention."""
+        return self._key("ended-runs")
+
+    @property
+    def api_keys(self) -> str:
+        """Hash: key id to its record (tenant, SHA-256 of the secret, when created), as JSON."""
+        return self._key("api-keys")
+
+    @property
+    def coordinator(self) -> str:
+        """Hash: who coordinates runs at present, and until when."""
+        return self._key("coordinator")

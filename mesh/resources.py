@@ -1,0 +1,172 @@
+"""Quantities: integers only, in one immutable value.
+
+One unit is 1/10 000 of a CPU, a GPU or a custom resource (as in Ray) and one whole byte of memory. Users write
+`0.5`, `"4GiB"` or `2`; a ledger never sees a float. Amounts stay under 2^53, the largest integer that Redis' Lua
+numbers hold exactly, so that both sides of a script count alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from mesh.errors import AmountError
+
+UNITS_PER_WHOLE = 10_000
+AMOUNT_MAX = 2**53 - 1
+BYTE_RESOURCES = frozenset({"memory", "object_store_memory"})
+
+_BYTE_FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_BYTES = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<factor>[KMGT]i?)?B?\s*$")
+
+
+def parse_bytes(text: str | int) -> int:
+    """`"4GiB"`, `"500MB"` or a whole number to bytes.
+
+    Raises:
+        AmountError: Not a size, negative, or a fraction of a byte.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return _bounded(text, str(text))
+    match = _BYTES.match(str(text))
+    if match is None:
+        raise AmountError(f"{text!r} is not a size; write a whole number of bytes, or like 512MiB, 4GiB, 20GB")
+    exact = Decimal(match["number"]) * _BYTE_FACTORS[match["factor"] or ""]
+    return _whole(exact, str(text))
+
+
+def to_units(name: str, amount: object) -> int:
+    """What a user writes for the resource `name`, in ledger units.
+
+    Raises:
+        AmountError: Negative, not a number, or finer than 1/10 000 (or than one byte).
+    """
+    if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
+        raise AmountError(f"{name}: {amount!r} is not an amount")
+    if name in BYTE_RESOURCES:
+        return parse_bytes(amount if isinstance(amount, int) else str(amount))
+    try:
+        exact = Decimal(str(amount)) * UNITS_PER_WHOLE
+    except InvalidOperation:
+        raise AmountError(f"{name}: {amount!r} is not a number") from None
+    return _whole(exact, f"{name}: {amount}")
+
+
+def from_units(name: str, units: int) -> int | float:
+    """Ledger units as Ray's options and people read them: whole CPUs or bytes."""
+    if name in BYTE_RESOURCES:
+        return units
+    whole, rest = divmod(units, UNITS_PER_WHOLE)
+    return whole if rest == 0 else units / UNITS_PER_WHOLE
+
+
+def format_units(name: str, units: int) -> str:
+    """`2`, `0.5` or `4GiB`."""
+    if name not in BYTE_RESOURCES:
+        return f"{from_units(name, units):g}"
+    for suffix in ("Ti", "Gi", "Mi", "Ki"):
+        if units and units % _BYTE_FACTORS[suffix] == 0:
+            return f"{units // _BYTE_FACTORS[suffix]}{suffix}B"
+    return f"{units}B"
+
+
+def _whole(exact: Decimal, told: str) -> int:
+    if not exact.is_finite() or exact != exact.to_integral_value():
+        raise AmountError(f"{told} is finer than the ledger's unit (1/10 000, or one byte)")
+    return _bounded(int(exact), told)
+
+
+def _bounded(units: int, told: str) -> int:
+    if not 0 <= units <= AMOUNT_MAX:
+        raise AmountError(f"{told} is not between 0 and {AMOUNT_MAX} units")
+    return units
+
+
+class ResourceSet(Mapping[str, int]):
+    """An immutable bag of amounts, in units; a resource that is absent counts as zero, and zeros are not kept."""
+
+    __slots__ = ("_hash", "_units")
+
+    def __init__(self, units: Mapping[str, int] | None = None) -> None:
+        kept: dict[str, int] = {}
+        for name, amount in sorted((units or {}).items()):
+            if isinstance(amount, bool) or not isinstance(amount, int):
+                raise AmountError(f"{name}: {amount!r} is not a whole number of units")
+            if _bounded(amount, f"{name}: {amount}"):
+                kept[name] = amount
+        self._units = kept
+        self._hash = hash(tuple(kept.items()))
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, object]) -> ResourceSet:
+        """From what a user writes: `ResourceSet.of({"cpu": 0.5, "memory": "4GiB"})`."""
+        return cls({name: to_units(name, amount) for name, amount in amounts.items()})
+
+    def __getitem__(self, name: str) -> int:
+        return self._units.get(name, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._units)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._units
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResourceSet) and self._units == other._units
+
+    def __le__(self, other: ResourceSet) -> bool:
+        """True when `other` holds at least this much of everything."""
+        return all(amount <= other[name] for name, amount in self._units.items())
+
+    def __add__(self, other: ResourceSet) -> ResourceSet:
+        return ResourceSet({name: self[name] + other[name] for name in {*self._units, *other._units}})
+
+    def __sub__(self, other: ResourceSet) -> ResourceSet:
+        """Strict: raises `AmountError` where the result would be negative."""
+        return ResourceSet({name: self[name] - other[name] for name in {*self._units, *other._units}})
+
+    def times(self, count: int) -> ResourceSet:
+        """`count` copies of this set."""
+        return ResourceSet({name: amount * count for name, amount in self._units.items()})
+
+    def join(self, other: ResourceSet) -> ResourceSet:
+        """The least set that covers both: the larger amount of each resource."""
+        return ResourceSet({name: max(self[name], other[name]) for name in {*self._units, *other._units}})
+
+    def copies_in(self, room: ResourceSet) -> int | None:
+        """How many copies of this set fit into `room`; None when this set is empty (any number does)."""
+        if not self._units:
+            return None
+        return min(room[name] // amount for name, amount in self._units.items())
+
+    def for_people(self) -> dict[str, int | float]:
+        """Whole CPUs, GPUs and bytes: what Ray's options take."""
+        return {name: from_units(name, amount) for name, amount in self._units.items()}
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name}: {format_units(name, amount)}" for name, amount in self._units.items()) + "}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """On the wire: a JSON object of whole units."""
+        units = core_schema.dict_schema(core_schema.str_schema(), core_schema.int_schema(ge=0, le=AMOUNT_MAX))
+        return core_schema.no_info_after_validator_function(
+            cls,
+            core_schema.union_schema([core_schema.is_instance_schema(cls), units]),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda amounts: dict(amounts.items())),
+        )
+
+
+#: No amount of anything.
+NOTHING = ResourceSet()

@@ -1,0 +1,32 @@
+"""Frozen dataclasses to JSON bytes and back, strictly: an unknown key, a missing one or a wrong type is refused."""
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from mesh.errors import RuntimeDoorError
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def encode(value: object, kind: Any = None) -> bytes:
+    """JSON bytes of a dataclass (or of a container of them, with `kind` saying which)."""
+    return _adapter(kind or type(value)).dump_json(value)
+
+
+def decode(kind: Any, data: bytes | str) -> Any:
+    """The value of type `kind` that `data` holds.
+
+    Raises:
+        RuntimeDoorError: Not JSON, or not of that type.
+    """
+    try:
+        return _adapter(kind).validate_json(data)
+    except ValidationError as broken:
+        raise RuntimeDoorError(f"garbage where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None
