@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dag.states import NodeState, RunState
+from dag.states import NodeState, RunState, StageState
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
 from mesh.reasons import Reason
@@ -28,7 +28,8 @@ class NodeRecord:
     losses: int = 0  #: Attempts that lost meshes and workers have cost.
     stage: StageId | None = None
     mesh: MeshId | None = None
-    incarnation: int = 0  #: Session of the mesh that holds the value in memory; 0: nowhere.
+    incarnation: int = 0  #: The holder: which runner of the mesh has the value in memory; 0: none.
+    exported: bool = False  #: The value is (to be) stored, so that it can leave the mesh.
     stored: StoredValue | None = None
     reason: Reason | None = None
     detail: str = ""  #: Why here, why not yet, in words.
@@ -46,8 +47,9 @@ class StageRecord:
     mesh: MeshId
     level: int
     nodes: tuple[NodeId, ...]
-    state: str = "queued"  #: `queued`, `running`, `ended`, `lost`.
-    incarnation: int = 0
+    width: int = 1  #: How many of the nodes could run at once.
+    state: StageState = StageState.PLANNED
+    incarnation: int = 0  #: The holder: which runner of the mesh has it, and with it the values of its nodes.
     cluster: str = ""
     slots: int = 0
     reason: Reason | None = None  #: While queued: why it waits.
@@ -88,11 +90,11 @@ class SendStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverInput:
-    """Give a stage the stored value of a node outside it."""
+    """Give a stage the stored value of a node outside it; None: it will not come, drop what waits for it."""
 
     stage: StageId
     node: NodeId
-    value: StoredValue
+    value: StoredValue | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +196,7 @@ class RunStore(Protocol):
         Raises:
             UnknownRun: There is no such run.
         """
+
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+        """Remove runs that ended before `before_ms` (milliseconds since the epoch), oldest first, `limit` at most, with
+        everything that belongs to them; the files that their values lie in, to be deleted by the caller."""

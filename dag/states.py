@@ -20,6 +20,21 @@ class RunState(str, Enum):
     """Stopped on request."""
 
 
+class StageState(str, Enum):
+    """Where a stage stands."""
+
+    PLANNED = "PLANNED"
+    """It has a mesh; none of its nodes can start yet, so it was not sent."""
+    QUEUED = "QUEUED"
+    """Sent to its mesh, which waits for quota or room."""
+    RUNNING = "RUNNING"
+    """Admitted: a lease pays, a runner works."""
+    ENDED = "ENDED"
+    """Nothing of it runs; its lease is given back."""
+    LOST = "LOST"
+    """Its mesh or its runner is gone; what was not finished goes elsewhere."""
+
+
 class NodeState(str, Enum):
     """Where the present attempt of a node stands."""
 
@@ -28,7 +43,7 @@ class NodeState(str, Enum):
     BLOCKED = "BLOCKED"
     """No mesh accepts it; the reasons of each mesh are with it."""
     ASSIGNED = "ASSIGNED"
-    """Part of a stage that was sent to a mesh."""
+    """Part of a stage that was sent to a mesh. Back to WAITING when the stage is recalled before the node started."""
     RUNNING = "RUNNING"
     """A worker runs it."""
     SUCCEEDED = "SUCCEEDED"
@@ -50,11 +65,21 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.CANCELLED: frozenset(),
 }
 
+STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
+    StageState.PLANNED: frozenset({StageState.QUEUED, StageState.ENDED}),
+    StageState.QUEUED: frozenset({StageState.RUNNING, StageState.ENDED, StageState.LOST}),
+    StageState.RUNNING: frozenset({StageState.ENDED, StageState.LOST}),
+    StageState.ENDED: frozenset(),
+    StageState.LOST: frozenset(),
+}
+
 #: Moves within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
-    NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.SKIPPED, NodeState.CANCELLED}),
+    NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.ASSIGNED, NodeState.SKIPPED, NodeState.CANCELLED}),
-    NodeState.ASSIGNED: frozenset({NodeState.RUNNING, NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
+    NodeState.ASSIGNED: frozenset(
+        {NodeState.WAITING, NodeState.RUNNING, NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}
+    ),
     NodeState.RUNNING: frozenset({NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.SUCCEEDED: frozenset(),
     NodeState.FAILED: frozenset(),
@@ -62,5 +87,6 @@ NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.CANCELLED: frozenset(),
 }
 
+STAGE_ENDS = frozenset(state for state, after in STAGE_TRANSITIONS.items() if not after)
 RUN_ENDS = frozenset(state for state, after in RUN_TRANSITIONS.items() if not after)
 NODE_ENDS = frozenset(state for state, after in NODE_TRANSITIONS.items() if not after)

@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+
 from federation.leases import Session
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import StageMessage
+from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
+
+#: What `mesh.wire` encodes the body of a `stage` entry as, and decodes it from.
+STAGE_MESSAGES = list[STAGE_MESSAGE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class ClaimedStage:
 
     claim: Claim
     spec: StageSpec
-    inputs: dict[NodeId, StoredValue]
+    inputs: dict[NodeId, StoredValue | None]  #: None: the input will not come.
     cancelled: bool = False
 
 
@@ -107,14 +111,18 @@ class StageQueue(Protocol):
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
         """Put messages into the inbox. `batch` counts up from 1 per claim; a batch that was taken in already is dropped
-        silently. A `StageEnded` among the messages ends the claim.
+        silently. A `StageEnded` or `StageLost` among the messages ends the claim.
 
         Raises:
             StaleFence: The claim is not current: lost, ended, or of another session.
         """
 
-    def deliver(self, stage: StageId, node: NodeId, value: StoredValue) -> None:
-        """Give the stage an input, once; the second delivery of the same node is dropped. Tells the mesh. Harmless after the end."""
+    def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
+        """Give the stage an input, once; the second delivery of the same node is dropped. None says that it will not come:
+        what waits for it is dropped from the stage. Tells the mesh. Harmless after the end."""
+
+    def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
+        """What has been delivered to the stage so far."""
 
     def cancel(self, stage: StageId) -> None:
         """Queued: gone at once, with a `StageEnded` in the inbox. Claimed: marked, and the mesh told. Ended: harmless."""

@@ -10,19 +10,34 @@ only with what exceeds the part of its quota that it never lends.
     available(root)    = own quota - use                              # negative after a cut
     available(n)       = max(0, kept - use) + min(available(parent), cap)
       cap              = (own quota - kept) - max(0, use - kept) + borrowing limit     # no cap without a limit
+    potential(root)    = own quota
+    potential(n)       = min(kept + potential(parent), own quota + borrowing limit)    # no second term without a limit
 
-Unlike a Kueue ClusterQueue, any tenant may hold leases, also one with children. Source: Kueue
-`pkg/cache/scheduler/resource_node.go`, read as arithmetic.
+Unlike a Kueue ClusterQueue, any tenant may hold leases, also one with children. A tree may have several roots; they share
+nothing. Quotas depend on the tree alone and are counted once, when it is built; each question after that costs one walk
+to the root. The Redis ledger does the same sums in `store/lua/lib_tree.lua`, and a test drives both side by side.
+Source: Kueue `pkg/cache/scheduler/resource_node.go`, read as arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Protocol
 
+from federation.errors import ConfigError, UnknownTenant
+from mesh.errors import LedgerError
 from mesh.ids import FlavorName, TenantPath
+from mesh.resources import AMOUNT_MAX, ResourceSet
 
 FlavorResource = tuple[FlavorName, str]
+#: Bubbled use of each node, in units; what is not there is 0.
+Usage = MutableMapping[tuple[TenantPath, FlavorName, str], int]
+
+#: Stands between the parts of a row's name in the ledger, so no part may hold it.
+SEPARATOR = "|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +58,256 @@ class Tenant:
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  #: Allow-list of `module:qualname` patterns for JSON specs; inherited when empty.
     pickled_code: bool = False  #: May its clients send pickled functions? They run in the tenant's own workers only.
+
+
+class Charge(Protocol):
+    """What a lease costs: `Lease` and `LeaseView` both say it."""
+
+    @property
+    def tenant(self) -> TenantPath: ...
+    @property
+    def flavor(self) -> FlavorName: ...
+    @property
+    def amounts(self) -> ResourceSet: ...
+
+
+class TenantTree:
+    """All tenants with their limits; immutable.
+
+    Raises:
+        ConfigError: A path twice, a parent that is missing, a circle, a negative number, a limit where there is no parent
+            to borrow from or lend to, a sum that a ledger could not hold; all that was found, a line each.
+    """
+
+    __slots__ = ("_children", "_kept", "_own", "_tenants")
+
+    def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
+        listed = sorted(tenants, key=lambda tenant: tenant.path)
+        problems = [*_shape_problems(listed), *_number_problems(listed)]
+        if problems:
+            raise ConfigError("\n".join(problems))
+        self._tenants: dict[TenantPath, Tenant] = {tenant.path: tenant for tenant in listed}
+        self._children: dict[TenantPath, tuple[TenantPath, ...]] = _children_of(listed)
+        self._own: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._kept: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._count_quotas()
+
+    def _count_quotas(self) -> None:
+        """Own and kept quota of every node, leaves first."""
+        own: defaultdict[tuple[TenantPath, FlavorName, str], int] = defaultdict(int)
+        keys = self.flavor_resources()
+        for tenant in self._leaves_first():
+            for (flavor, resource), quota in tenant.quotas.items():
+                own[tenant.path, flavor, resource] += quota.nominal
+            for flavor, resource in keys:
+                row = (tenant.path, flavor, resource)
+                lending_limit = self.quota(tenant.path, (flavor, resource)).lending_limit
+                if lending_limit is not None:
+                    self._kept[row] = max(0, own[row] - lending_limit)
+                if tenant.parent is not None:
+                    own[tenant.parent, flavor, resource] += own[row] - self._kept.get(row, 0)
+        self._own.update(own)
+
+    def _leaves_first(self) -> Iterator[Tenant]:
+        """Every tenant after all of its children."""
+        roots_first: list[TenantPath] = [tenant.path for tenant in self._tenants.values() if tenant.parent is None]
+        for path in roots_first:  # The list grows while it is read: breadth first.
+            roots_first.extend(self._children[path])
+        return (self._tenants[path] for path in reversed(roots_first))
+
+    @property
+    def tenants(self) -> Mapping[TenantPath, Tenant]:
+        """All tenants, by path in order."""
+        return self._tenants
+
+    def tenant(self, path: TenantPath) -> Tenant:
+        """The tenant.
+
+        Raises:
+            UnknownTenant: Not in the tree; the message names the nearest paths that are.
+        """
+        found = self._tenants.get(path)
+        if found is None:
+            nearest = get_close_matches(path, self._tenants, n=3, cutoff=0.5) or sorted(self._tenants)[:3]
+            hint = f"nearest: {', '.join(nearest)}" if nearest else "the tree has no tenants"
+            raise UnknownTenant(f"there is no tenant {path!r}; {hint}")
+        return found
+
+    def children(self, path: TenantPath) -> tuple[TenantPath, ...]:
+        """The tenants right below, in order. Raises UnknownTenant."""
+        return self._children[self.tenant(path).path]
+
+    def ancestors(self, path: TenantPath) -> tuple[TenantPath, ...]:
+        """The parent, its parent, … up to the root. Raises UnknownTenant."""
+        return tuple(self._way_up(path))[1:]
+
+    def is_within(self, path: TenantPath, ancestor: TenantPath) -> bool:
+        """Is `path` that tenant, or below it? False when the tree does not know `path`."""
+        return path in self._tenants and ancestor in self._way_up(path)
+
+    def _way_up(self, path: TenantPath) -> Iterator[TenantPath]:
+        """The tenant itself, then its ancestors."""
+        above: TenantPath | None = self.tenant(path).path
+        while above is not None:
+            yield above
+            above = self._tenants[above].parent
+
+    def flavor_resources(self) -> frozenset[FlavorResource]:
+        """Every (flavor, resource) that some tenant has a quota for."""
+        return frozenset(key for tenant in self._tenants.values() for key in tenant.quotas)
+
+    def quota(self, path: TenantPath, key: FlavorResource) -> Quota:
+        """The limits as written; nominal 0 and no limits where nothing is. Raises UnknownTenant."""
+        return self.tenant(path).quotas.get(key, Quota())
+
+    def own_quota(self, path: TenantPath, key: FlavorResource) -> int:
+        """Units that the node brings: its nominal quota and what its children lend. Raises UnknownTenant."""
+        return self._own.get((self.tenant(path).path, *key), 0)
+
+    def kept(self, path: TenantPath, key: FlavorResource) -> int:
+        """Units of the own quota that are never lent. Raises UnknownTenant."""
+        return self._kept.get((self.tenant(path).path, *key), 0)
+
+    def available(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource) -> int:
+        """Units that the node could still be granted; negative where a cut left it above its limits. Raises UnknownTenant."""
+        root, *below = reversed(tuple(self._way_up(path)))
+        room = self.own_quota(root, key) - usage.get((root, *key), 0)
+        for node in below:
+            own, kept, use = self.own_quota(node, key), self.kept(node, key), usage.get((node, *key), 0)
+            borrowing_limit = self.quota(node, key).borrowing_limit
+            if borrowing_limit is not None:
+                room = min(room, (own - kept) - max(0, use - kept) + borrowing_limit)
+            room += max(0, kept - use)
+        return room
+
+    def potential(self, path: TenantPath, key: FlavorResource) -> int:
+        """Units that the node could hold if nobody else held any. Raises UnknownTenant."""
+        root, *below = reversed(tuple(self._way_up(path)))
+        most = self.own_quota(root, key)
+        for node in below:
+            most += self.kept(node, key)
+            borrowing_limit = self.quota(node, key).borrowing_limit
+            if borrowing_limit is not None:
+                most = min(most, self.own_quota(node, key) + borrowing_limit)
+        return most
+
+    def charge(self, usage: Usage, path: TenantPath, key: FlavorResource, by: int) -> None:
+        """Add `by` units (negative: give back) to the node's use in `usage`, and to its ancestors what exceeds the kept parts.
+
+        Rows that fall to 0 are removed, so equal uses are equal mappings.
+
+        Raises:
+            UnknownTenant: Not in the tree; nothing was charged.
+            LedgerError: More would be given back than the node uses; nothing was charged.
+        """
+        if usage.get((self.tenant(path).path, *key), 0) + by < 0:
+            raise LedgerError(f"{path} uses {usage.get((path, *key), 0)} of {key}, {-by} cannot be given back")
+        for node in self._way_up(path):
+            before = usage.get((node, *key), 0)
+            after = before + by
+            if after:
+                usage[node, key[0], key[1]] = after
+            else:
+                usage.pop((node, *key), None)
+            kept = self.kept(node, key)
+            by = max(0, after - kept) - max(0, before - kept)
+            if by == 0:
+                return
+
+    def recompute(self, leases: Iterable[Charge]) -> dict[tuple[TenantPath, FlavorName, str], int]:
+        """The usage of these leases from scratch, by its definition.
+
+        Raises:
+            UnknownTenant: A lease of a tenant that is not in the tree.
+        """
+        usage: defaultdict[tuple[TenantPath, FlavorName, str], int] = defaultdict(int)
+        keys: set[FlavorResource] = set()
+        for lease in leases:
+            for resource, units in lease.amounts.items():
+                usage[self.tenant(lease.tenant).path, lease.flavor, resource] += units
+                keys.add((lease.flavor, resource))
+        for tenant in self._leaves_first():
+            if tenant.parent is not None:
+                for flavor, resource in keys:
+                    above_kept = usage[tenant.path, flavor, resource] - self.kept(tenant.path, (flavor, resource))
+                    usage[tenant.parent, flavor, resource] += max(0, above_kept)
+        return {row: units for row, units in usage.items() if units}
+
+    def with_vanished(
+        self, parents: Mapping[TenantPath, TenantPath | None], usage: Mapping[tuple[TenantPath, FlavorName, str], int]
+    ) -> TenantTree:
+        """This tree and those of `parents` (tenants that were taken out of it) that are still charged: without quota, and
+        unable to borrow, under the parents they had."""
+        charged: defaultdict[TenantPath, dict[FlavorResource, Quota]] = defaultdict(dict)
+        for path, flavor, resource in usage:
+            if path in parents:
+                charged[path][flavor, resource] = Quota(borrowing_limit=None if parents[path] is None else 0)
+        vanished = (Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items())
+        return TenantTree([*self._tenants.values(), *vanished]) if charged else self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TenantTree) and self._tenants == other._tenants
+
+    __hash__ = None  # type: ignore[assignment]  # quotas are dicts
+
+    def __repr__(self) -> str:
+        return f"TenantTree({', '.join(self._tenants)})"
+
+
+def _children_of(listed: Iterable[Tenant]) -> dict[TenantPath, tuple[TenantPath, ...]]:
+    below: dict[TenantPath, list[TenantPath]] = {tenant.path: [] for tenant in listed}
+    for tenant in listed:
+        if tenant.parent is not None:
+            below[tenant.parent].append(tenant.path)
+    return {path: tuple(children) for path, children in below.items()}
+
+
+def _shape_problems(listed: list[Tenant]) -> Iterator[str]:
+    """Is it a tree, and can its rows be named?"""
+    parents = {tenant.path: tenant.parent for tenant in listed}
+    for path, times in Counter(tenant.path for tenant in listed).items():
+        if times > 1:
+            yield f"{path}: stands {times} times in the tree; a tenant has one row"
+    for tenant in listed:
+        if tenant.parent is not None and tenant.parent not in parents:
+            yield f"{tenant.path}: its parent {tenant.parent} is missing; add it, or name another parent"
+        for name in (tenant.path, *(part for key in tenant.quotas for part in key)):
+            if not name or SEPARATOR in name:
+                yield f"{tenant.path}: {name!r} is no name; it must not be empty or hold {SEPARATOR!r}"
+    yield from _circles(parents)
+
+
+def _circles(parents: Mapping[TenantPath, TenantPath | None]) -> Iterator[str]:
+    """Each circle once, node by node."""
+    seen: set[TenantPath] = set()
+    for start in parents:
+        way: dict[TenantPath, None] = {}
+        here: TenantPath | None = start
+        while here is not None and here in parents and here not in seen:
+            if here in way:
+                nodes = list(way)
+                circle = [*nodes[nodes.index(here) :], here]
+                yield f"{here}: is its own ancestor: {' -> '.join(circle)}"
+                break
+            way[here] = None
+            here = parents[here]
+        seen.update(way)
+
+
+def _number_problems(listed: Iterable[Tenant]) -> Iterator[str]:
+    """Can a ledger hold the numbers, and is there somebody to borrow from and to lend to?"""
+    nominal_sums: Counter[FlavorResource] = Counter()
+    for tenant in listed:
+        for key, quota in tenant.quotas.items():
+            nominal_sums[key] += quota.nominal
+            limits = {"borrowing limit": quota.borrowing_limit, "lending limit": quota.lending_limit}
+            for name, units in {"nominal": quota.nominal, **limits}.items():
+                if units is not None and units < 0:
+                    yield f"{tenant.path}: {name} of {'/'.join(key)} is negative: {units}"
+                if units is not None and name in limits and tenant.parent is None:
+                    yield f"{tenant.path}: {name} of {'/'.join(key)} needs a parent; leave it out at a root"
+    for tenant in listed:
+        for key, quota in tenant.quotas.items():
+            # No own quota exceeds the sum of all nominal ones, so no sum of the arithmetic exceeds this one.
+            if nominal_sums[key] + (quota.borrowing_limit or 0) > AMOUNT_MAX:
+                yield f"{tenant.path}: quotas of {'/'.join(key)} could add up to more than {AMOUNT_MAX} units; use smaller numbers"

@@ -5,7 +5,9 @@ no decision reads them.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.reasons import Reason
@@ -18,7 +20,7 @@ class StageStarted:
 
     stage: StageId
     mesh: MeshId
-    incarnation: int  #: Session of the mesh; values computed under another incarnation are gone.
+    incarnation: int  #: The holder: a token of the runner that keeps the values. What another holder had is gone with it.
     cluster: str  #: Ray's own id of the cluster that runs the stage.
     slots: int
     token: int  #: Fencing token of the lease that pays.
@@ -113,3 +115,6 @@ class StageWaiting:
 
 
 StageMessage = StageStarted | NodeStarted | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
+
+#: As the wire reads one: the `kind` tells which.
+STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]

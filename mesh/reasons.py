@@ -22,6 +22,8 @@ class Reason(str, Enum):
     """The work is larger than the tenant could ever hold: nominal, borrowing and what others lend."""
     QUOTA_EXHAUSTED = "QUOTA_EXHAUSTED"
     """The tenant may hold this much, and its quota is in use now."""
+    LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
+    """The ledger did not answer when a lease was asked for; it is asked again."""
     NO_MESH_FITS = "NO_MESH_FITS"
     """Every mesh refused; the reasons of each are beside this one."""
     WAITING_FOR_INPUTS = "WAITING_FOR_INPUTS"
@@ -59,6 +61,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.MESH_DRAINING,
         Reason.CAPACITY_BUSY,
         Reason.QUOTA_EXHAUSTED,
+        Reason.LEDGER_UNREACHABLE,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
     }

@@ -21,17 +21,17 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """Hash: `token` (the last fencing token), `ttl_ms`, `grace_ms`."""
+        """Hash: `token` (the last fencing token), `arrivals` (stages ever queued); tests move time by `test_offset_ms`."""
         return self._key("meta")
 
     @property
     def tree(self) -> str:
-        """Hash: limits and use per tenant, flavor and resource."""
+        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant, flavor and resource `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
         return self._key("tree")
 
     @property
     def sessions(self) -> str:
-        """Hash: mesh to `incarnation|expires_ms|heartbeat_ms`."""
+        """Hash: mesh to `incarnation|expires_ms|heartbeat_ms`; `expires_ms` is 0 when the session was swept."""
         return self._key("sessions")
 
     @property
@@ -52,12 +52,16 @@ class Keys:
         return self._key("inputs", stage)
 
     def ready(self, mesh: MeshId | str) -> str:
-        """Sorted set: queued stages of a mesh, the next one first."""
+        """Sorted set: queued stages of a mesh as `<arrival, 16 digits>:<stage>` by the priority, negated: the next one first."""
         return self._key("ready", mesh)
 
     def claimed(self, mesh: MeshId | str) -> str:
         """Set: stages that the mesh's session has claimed."""
         return self._key("claimed", mesh)
+
+    def stages_of(self, run: RunId | str) -> str:
+        """Set: stages that were submitted for a run and not forgotten."""
+        return self._key("stages-of", run)
 
     def mail(self, mesh: MeshId | str) -> str:
         """Stream: letters to the mesh."""
@@ -65,8 +69,15 @@ class Keys:
 
     @property
     def inbox(self) -> str:
-        """Stream: messages about runs, until they are acknowledged."""
+        """Stream: messages about runs (fields `run`, `kind`, `body`), until they are acknowledged."""
         return self._key("inbox")
+
+    @property
+    def scripted(self) -> tuple[str, ...]:
+        """`KEYS` of every script of the ledger and the queue, in the order that `lua/lib_keys.lua` names them. Those that end
+        in `:` are families: the script appends the id, for which meshes a sweep touches is known only inside it."""
+        families = (self.leases, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
+        return (self.meta, self.tree, self.sessions, self.meshes, self.inbox, *(family("") for family in families))
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""

@@ -1,0 +1,35 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix bench clean docs
+PY := .venv/bin/python
+STAMP := .venv/.installed
+
+help: ## This list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP) ## Make .venv with everything at the versions of constraints.txt; does nothing when it is up to date
+
+demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what happened, stop it
+	.venv/bin/schedulemesh demo
+
+test: $(STAMP) ## All tests, with real Redis and real Ray
+	$(PY) -m pytest
+
+check: $(STAMP) ## Linter, formatter, types, layers
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_architecture.py
+
+fix: $(STAMP) ## Put right what the linter and the formatter can
+	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
+
+docs: $(STAMP) ## Write docs/configuration.md anew from the models
+	$(PY) -m serve_apps.configuration_docs docs/configuration.md
+
+bench: $(STAMP) ## Measure; see benchmarks/README.md
+	$(PY) -m benchmarks
+
+clean: ## Remove .venv, caches and build folders; state folders (.schedulemesh) stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python '>=3.10,<3.14' .venv; else python3 -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed, as python3 on PATH")' && python3 -m venv .venv; fi
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev,examples]'; else $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'; fi
+	@touch $@

@@ -1,0 +1,211 @@
+"""The loop between run machines, routing and the stage queue.
+
+Takes messages from the inbox, hands them to the machine of their run, commits what changed, carries out what was
+decided, and only then acknowledges the messages. A coordinator may die between any two of these: what was not committed
+is taken in again from the inbox, what was committed and not carried out stands in the run's outbox, and everything that
+is carried out is safe to repeat. Two coordinators at once cost work, not safety: commits compare versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from dag.compiling import tasks_of
+from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.machine import RunInput, RunMachine
+from dag.planning import place
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunRecord, RunStore, SendStage
+from dag.spec import parse
+from dag.states import RUN_ENDS, NodeState, StageState
+from federation.blobs import BlobStore
+from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
+from federation.leases import LeaseLedger
+from federation.snapshot import Snapshot
+from mesh.clock import Clock
+from mesh.ids import RunId
+from mesh.wire import decode
+
+log = structlog.get_logger(__name__)
+
+
+class Coordinator:
+    """Advances runs. Give it every port; it keeps nothing that the stores do not have.
+
+    Args:
+        on_end: Told of each run that ended, with its record: traces are written there.
+        delete: Removes the file of a value that nobody needs any more.
+        retention_ms: How long ended runs are kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        runs: RunStore,
+        queue: StageQueue,
+        ledger: LeaseLedger,
+        blobs: BlobStore,
+        clock: Clock,
+        on_end: Callable[[RunRecord], None],
+        delete: Callable[[str], None],
+        retention_ms: int,
+    ) -> None:
+        self._runs = runs
+        self._queue = queue
+        self._ledger = ledger
+        self._blobs = blobs
+        self._clock = clock
+        self._on_end = on_end
+        self._delete = delete
+        self._retention_ms = retention_ms
+        self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
+
+    def step(self, wait_ms: int) -> int:
+        """Deal with what is in the inbox, waiting up to `wait_ms` for the first message; how many there were.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; call again.
+        """
+        entries = self._queue.inbox(wait_ms)
+        by_run: dict[RunId, list[InboxEntry]] = {}
+        for entry in entries:
+            by_run.setdefault(entry.run, []).append(entry)
+        for run, of_run in by_run.items():
+            self._take(run, of_run)
+        if entries:
+            self._queue.acknowledge(tuple(entry.entry for entry in entries))
+        return len(entries)
+
+    def tick(self) -> None:
+        """The slow work: sweep overdue sessions, find queues at dead meshes, try blocked nodes again, retire old runs.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; call again.
+        """
+        swept = self._ledger.sweep()
+        if swept.meshes:
+            log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
+        snapshot = self._ledger.snapshot()
+        known = {view.record.mesh for view in snapshot.meshes}
+        for run in self._runs.active():
+            kept = self._get(run)
+            if kept is None:
+                continue
+            gone = {
+                stage.mesh
+                for stage in kept.record.stages.values()
+                if stage.state in (StageState.PLANNED, StageState.QUEUED) and stage.mesh not in known
+            }
+            if gone or kept.unplaced():
+                self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
+        for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
+            self._delete(uri)
+
+    def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
+        kept = self._get(run)
+        if kept is None:
+            return
+        seen = _order(kept.record.last_entry)
+        fresh = [entry for entry in entries if _order(entry.entry) > seen]
+        if fresh:
+            events = [event for entry in fresh for event in _events_of(entry)]
+            self._advance(run, events, fresh[-1].entry, None)
+
+    def _get(self, run: RunId) -> RunMachine | None:
+        if run not in self._kept:
+            record = self._runs.load(run)
+            if record is None:
+                return None
+            self._carry_out(record, record.outbox)
+            self._kept[run] = machine_of(record)
+        return self._kept[run]
+
+    def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: Snapshot | None) -> None:
+        """Steps of the machine, each committed whole, until it has nothing new to say; on conflict load again and go on."""
+        pending: list[RunInput] = list(events)
+        while True:
+            kept = self._get(run)
+            if kept is None:
+                return
+            if not pending:
+                snapshot = snapshot if snapshot is not None else self._ledger.snapshot()
+                placed = self._place(kept, snapshot)
+                if placed is None:
+                    break
+                pending = [placed]
+            if self._commit(run, kept, pending, last_entry):
+                pending = []
+                continue
+            reloaded = self._get(run)
+            taken_in = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
+            pending = [] if taken_in and last_entry else list(events)
+        self._settle(run)
+
+    def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
+        if not machine.unplaced():
+            return None
+        placed = place(machine, machine.record.tenant, snapshot)
+        return placed if placed.placements or _is_news(machine, placed) else None
+
+    def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
+        """One step, written and carried out; False when another coordinator was faster. What is in memory is dropped unless all went well."""
+        del self._kept[run]
+        change = machine.handle(events, self._clock.wall_ms())
+        machine.record.last_entry = last_entry or machine.record.last_entry
+        machine.record.outbox = change.decisions or machine.record.outbox
+        if not self._runs.commit(machine.record, change):
+            return False
+        self._carry_out(machine.record, change.decisions)
+        self._kept[run] = machine
+        return True
+
+    def _carry_out(self, record: RunRecord, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, SendStage):
+                self._queue.submit(decision.mesh, decision.spec)
+            elif isinstance(decision, DeliverInput):
+                self._queue.deliver(decision.stage, decision.node, decision.value)
+            elif isinstance(decision, CancelStage):
+                self._queue.cancel(decision.stage)
+            elif isinstance(decision, ForgetRun):
+                self._queue.forget(record.run, decision.meshes)
+                self._blobs.keep_only(record.run, decision.keep)
+                for uri in decision.uris:
+                    self._delete(uri)
+
+    def _settle(self, run: RunId) -> None:
+        kept = self._kept.get(run)
+        if kept is not None and kept.record.state in RUN_ENDS:
+            del self._kept[run]
+            self._on_end(kept.record)
+
+
+def machine_of(record: RunRecord) -> RunMachine:
+    """The machine of a stored run."""
+    spec = parse(record.spec)
+    return RunMachine(record, tasks_of(spec), runtime_env=spec.code.runtime_env, on_error=spec.on_error)
+
+
+def _events_of(entry: InboxEntry) -> list[RunInput]:
+    if entry.kind == "stage":
+        messages: list[RunInput] = decode(STAGE_MESSAGES, entry.body)
+        return messages
+    if entry.kind == "cancel":
+        return [CancelRequested(detail=entry.body.decode())]
+    return []
+
+
+def _is_news(machine: RunMachine, placed: NodesPlaced) -> bool:
+    """Whether a blockage differs from what its node says already; if not, there is nothing to record."""
+    nodes = machine.record.nodes
+    return any(
+        (nodes[node].state, nodes[node].reason, nodes[node].detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail)
+        for node, blockage in placed.blockages.items()
+    )
+
+
+def _order(entry: str) -> tuple[int, int]:
+    """Entry ids as they compare: two integers around the dash; nothing is before everything."""
+    major, _, minor = entry.partition("-")
+    return (int(major or 0), int(minor or 0))

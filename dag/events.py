@@ -1,0 +1,45 @@
+"""What the run machine is told; with `mesh.messages.StageMessage` these are all its events. Frozen values, past tense."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mesh.ids import MeshId, NodeId
+from mesh.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a node goes, and why there."""
+
+    mesh: MeshId
+    why: str  #: The routing decision in words.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blockage:
+    """Why no mesh takes a node at present."""
+
+    reason: Reason
+    detail: str  #: What each mesh said.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesPlaced:
+    """Routing has answered for nodes that had no stage."""
+
+    placements: Mapping[NodeId, Placement] = field(default_factory=dict)
+    blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """Somebody wants the run to stop."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshGone:
+    """The mesh has no session any more; what was queued there has to go elsewhere, what it held is lost."""
+
+    mesh: MeshId

@@ -1,0 +1,675 @@
+"""The run machine: events in, decisions out; the only writer of a run.
+
+A node moves along `NODE_TRANSITIONS` within an attempt. Nodes without a stage are *unplaced*: routing gives them a mesh,
+`split` makes stages of them, and a stage is sent as soon as its first node can start and every unfinished input from
+outside comes from a stage that runs already. The second half of that rule keeps stages from holding slots while they
+wait for each other: a running stage waits for running stages only, and these waits follow the graph, which has no circle.
+
+What is lost is computed again. `_restart` gives a node a new attempt and takes back, over the border of every stage that
+was sent, the nodes that wait for it: a stage drops them when it is told that the input will not come (`DeliverInput` of
+None), so it can end and give its slots back. Values live where they were computed, with a *holder* (one runner of a
+mesh); a value that was not stored is gone when its holder is.
+
+Messages name stage and attempt, and one that names another than the present ones is out of date and dropped: a result is
+taken at most once per attempt.
+
+Source: events in, decisions out as dask's `WorkerState`; stages as `references` of the design, ADR 0007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dag.compiling import NodePlan
+from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, SendStage, StageRecord
+from dag.stages import split
+from dag.states import (
+    NODE_ENDS,
+    NODE_TRANSITIONS,
+    RUN_ENDS,
+    RUN_TRANSITIONS,
+    STAGE_ENDS,
+    STAGE_TRANSITIONS,
+    NodeState,
+    RunState,
+    StageState,
+)
+from mesh.errors import IllegalTransition
+from mesh.ids import MeshId, NodeId, StageId
+from mesh.messages import (
+    Failure,
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+    StageStarted,
+    StageWaiting,
+)
+from mesh.reasons import Reason
+from mesh.resources import NOTHING
+from mesh.stages import StageSpec, TaskSpec
+
+#: How many attempts a node may lose with meshes and workers before it fails; its own errors are counted by `retries`.
+LOSSES_MAX = 3
+
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone
+
+
+@dataclass(slots=True)
+class _Step:
+    """What the present call of `handle` has changed so far."""
+
+    nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
+    stages: dict[StageId, StageRecord] = field(default_factory=dict)
+    events: list[RunEvent] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+
+class RunMachine:
+    """One run. `record` is the state; `plans` and the edges are the graph, which does not change.
+
+    Args:
+        record: As loaded; the machine writes it in place.
+        plans: Every node of the graph, in topological order.
+        runtime_env: Ray's runtime environment of the whole run.
+        on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
+    """
+
+    def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], *, runtime_env: dict[str, object], on_error: str) -> None:
+        self.record = record
+        self.plans = plans
+        self._runtime_env = runtime_env
+        self._on_error = on_error
+        self._needs = {node: tuple(dict.fromkeys((*plan.inputs, *plan.after))) for node, plan in plans.items()}
+        self._followers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
+        self._readers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
+        for node, needs in self._needs.items():
+            for need in needs:
+                self._followers[need].append(node)
+                if need in plans[node].inputs:
+                    self._readers[need].append(node)
+        for node in plans:
+            record.nodes.setdefault(node, NodeRecord(node=node))
+        self._open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)
+        self._failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
+        self._step = _Step()
+        self._now_ms = 0
+
+    # -- events in, decisions out --------------------------------------------------------------------------------------
+
+    def handle(self, events: Iterable[RunInput], now_ms: int) -> RunChange:
+        """Take the events in; return all that changed and what must be done, in order.
+
+        Pure: the same events on the same record give the same change.
+
+        Args:
+            events: Oldest first.
+            now_ms: Milliseconds since the epoch, stamped on what changes; no decision depends on it.
+        Raises:
+            IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
+        """
+        self._step, self._now_ms = _Step(), now_ms
+        for event in events:
+            if self.record.state in RUN_ENDS:
+                break
+            self._take(event)
+        if self.record.state not in RUN_ENDS:
+            self._send_what_can_start()
+            self._finish_if_done()
+        step = self._step
+        return RunChange(
+            nodes=tuple(step.nodes.values()),
+            stages=tuple(step.stages.values()),
+            events=tuple(step.events),
+            decisions=tuple(step.decisions),
+        )
+
+    def unplaced(self) -> tuple[NodeId, ...]:
+        """Nodes that routing has to answer for, in topological order; none while the run is being stopped."""
+        if self.record.state not in (RunState.PENDING, RunState.RUNNING) or self._stopping():
+            return ()
+        waiting = (NodeState.WAITING, NodeState.BLOCKED)
+        return tuple(node for node in self.plans if (kept := self.record.nodes[node]).stage is None and kept.state in waiting)
+
+    def mesh_of(self, node: NodeId) -> MeshId | None:
+        """Where the node is, or is to be."""
+        return self.record.nodes[node].mesh
+
+    def value_at(self, node: NodeId) -> MeshId | None:
+        """The mesh that a node's value cannot leave, because it was sent there without being stored; None: it is free."""
+        kept = self.record.nodes[node]
+        sent = kept.state in (NodeState.ASSIGNED, NodeState.RUNNING, NodeState.SUCCEEDED)
+        return kept.mesh if sent and not kept.exported else None
+
+    def _take(self, event: RunInput) -> None:
+        if isinstance(event, NodesPlaced):
+            self._place(event)
+        elif isinstance(event, CancelRequested):
+            self._cancel(event)
+        elif isinstance(event, MeshGone):
+            self._lose_mesh(event.mesh)
+        else:
+            stage = self.record.stages.get(event.stage)
+            if stage is not None and stage.state not in STAGE_ENDS:
+                self._take_message(stage, event)
+
+    def _take_message(self, stage: StageRecord, event: StageMessage) -> None:
+        if isinstance(event, StageWaiting):
+            stage.reason, stage.detail = event.reason, event.detail
+            self._note_stage(stage, stage.state, event.reason, event.detail)
+        elif isinstance(event, StageStarted):
+            self._start_stage(stage, event)
+        elif isinstance(event, StageEnded):
+            self._end_stage(stage)
+        elif isinstance(event, StageLost):
+            self._lose_stage(stage, event.reason)
+        elif isinstance(event, InputLost):
+            self._lose_values([event.node])
+        else:
+            node = self.record.nodes.get(event.node)
+            if node is not None and node.stage == stage.stage and node.attempt == event.attempt and node.state not in NODE_ENDS:
+                self._take_node(node, event)
+
+    def _take_node(self, node: NodeRecord, event: NodeStarted | NodeSucceeded | NodeFailed) -> None:
+        node.started_ms = event.started_ms
+        if isinstance(event, NodeStarted):
+            if node.state is NodeState.ASSIGNED:
+                self._move(node, NodeState.RUNNING)
+        elif isinstance(event, NodeSucceeded):
+            self._succeed(node, event)
+        else:
+            node.finished_ms = event.finished_ms
+            self._fail(node, event.failure)
+
+    # -- placing and sending -------------------------------------------------------------------------------------------
+
+    def _place(self, event: NodesPlaced) -> None:
+        if self.record.state is RunState.PENDING:
+            self._move_run(RunState.RUNNING)
+        for node, blockage in event.blockages.items():
+            kept = self.record.nodes[node]
+            if (kept.state, kept.reason, kept.detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail):
+                kept.reason, kept.detail = blockage.reason, blockage.detail
+                self._move(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
+        placed = {node: where.mesh for node, where in event.placements.items()}
+        order = [node for node in self.plans if node in placed]
+        edges = [(need, node) for node in order for need in self._needs[node] if need in placed]
+        for plan in split(order, edges, placed):
+            stage = StageRecord(
+                stage=StageId(f"{self.record.run}.{len(self.record.stages) + 1}"),
+                mesh=plan.mesh,
+                level=plan.level,
+                nodes=plan.nodes,
+                width=plan.width,
+                why_here=event.placements[plan.nodes[0]].why,
+            )
+            self.record.stages[stage.stage] = stage
+            self._note_stage(stage, None, None, stage.why_here)
+            for node in plan.nodes:
+                kept = self.record.nodes[node]
+                kept.stage, kept.mesh, kept.detail, kept.reason = stage.stage, plan.mesh, event.placements[node].why, None
+                if kept.state is NodeState.BLOCKED:
+                    self._move(kept, NodeState.WAITING)
+                self._touch(kept)
+
+    def _send_what_can_start(self) -> None:
+        if self._stopping() or self.record.state is not RunState.RUNNING:
+            return
+        for stage in tuple(self.record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._lose_values(need for need in self._external(stage) if self._is_out_of_reach(need, stage.mesh))
+                if self._may_go(stage):
+                    self._send(stage)
+
+    def _is_out_of_reach(self, need: NodeId, mesh: MeshId) -> bool:
+        return self._succeeded(need) and self.value_at(need) not in (None, mesh)
+
+    def _may_go(self, stage: StageRecord) -> bool:
+        inside = set(stage.nodes)
+        some_node_can_start = False
+        for node in stage.nodes:
+            late = [need for need in self._needs[node] if not self._succeeded(need)]
+            some_node_can_start = some_node_can_start or not late
+            for need in late:
+                if need not in inside and not (need in self.plans[node].inputs and self._will_come(need, stage.mesh)):
+                    return False
+        return some_node_can_start
+
+    def _will_come(self, need: NodeId, mesh: MeshId) -> bool:
+        """The value is being computed, and can be had on `mesh` when it is there."""
+        kept = self.record.nodes[need]
+        running = kept.stage is not None and self.record.stages[kept.stage].state is StageState.RUNNING
+        return running and kept.state not in NODE_ENDS and self.value_at(need) in (None, mesh)
+
+    def _send(self, stage: StageRecord) -> None:
+        for node in stage.nodes:
+            self.record.nodes[node].exported = self._leaves(node, stage.mesh)
+        spec = self._spec_of(stage)
+        stage.sent_ms, stage.reason = self._now_ms, Reason.WAITING_IN_QUEUE
+        self._move_stage(stage, StageState.QUEUED)
+        for node in stage.nodes:
+            self._move(self.record.nodes[node], NodeState.ASSIGNED)
+        self._step.decisions.append(SendStage(mesh=stage.mesh, spec=spec))
+        for need in self._external(stage):
+            if self._succeeded(need) and self.record.nodes[need].mesh != stage.mesh:
+                self._deliver(stage, self.record.nodes[need])
+
+    def _leaves(self, node: NodeId, mesh: MeshId) -> bool:
+        """Somebody outside the mesh reads the value: the user, or a node that is (or may yet be) placed elsewhere."""
+        readers = (self.record.nodes[reader] for reader in self._readers[node])
+        return self.plans[node].is_output or any(kept.mesh != mesh and kept.state not in NODE_ENDS for kept in readers)
+
+    def _spec_of(self, stage: StageRecord) -> StageSpec:
+        slot = NOTHING
+        for node in stage.nodes:
+            slot = slot.join(self.plans[node].resources)
+        inside = set(stage.nodes)
+        return StageSpec(
+            stage=stage.stage,
+            run=self.record.run,
+            tenant=self.record.tenant,
+            tasks=tuple(self._task_of(node, inside) for node in stage.nodes),
+            slot=slot,
+            width=stage.width,
+            priority=max(self.plans[node].priority for node in stage.nodes),
+            runtime_env=self._runtime_env,
+        )
+
+    def _task_of(self, node: NodeId, inside: set[NodeId]) -> TaskSpec:
+        plan = self.plans[node]
+        return TaskSpec(
+            node=node,
+            attempt=self.record.nodes[node].attempt,
+            function=plan.function,
+            args=plan.args,
+            kwargs=dict(plan.kwargs),
+            inputs=plan.inputs,
+            after=tuple(need for need in plan.after if need in inside),  # Those outside have succeeded: see `_may_go`.
+            resources=plan.resources,
+            ray_options=dict(plan.ray_options),
+            export=self.record.nodes[node].exported,
+        )
+
+    # -- what meshes tell ----------------------------------------------------------------------------------------------
+
+    def _start_stage(self, stage: StageRecord, event: StageStarted) -> None:
+        if stage.state is not StageState.QUEUED:
+            return
+        stage.incarnation, stage.cluster, stage.slots = event.incarnation, event.cluster, event.slots
+        stage.started_ms, stage.reason, stage.detail = self._now_ms, None, ""
+        self._move_stage(stage, StageState.RUNNING, None, f"{event.slots} slots under lease token {event.token}")
+        gone = []
+        for need in self._external(stage):
+            kept = self.record.nodes[need]
+            if kept.state is NodeState.SUCCEEDED and (kept.mesh, kept.incarnation) != (stage.mesh, stage.incarnation):
+                if kept.stored is not None:
+                    self._deliver(stage, kept)
+                else:
+                    gone.append(need)
+        self._lose_values(gone)
+
+    def _succeed(self, node: NodeRecord, event: NodeSucceeded) -> None:
+        stage = self._stage_of(node)
+        node.finished_ms, node.stored, node.incarnation = event.finished_ms, event.stored, stage.incarnation
+        self._move(node, NodeState.SUCCEEDED, detail=event.worker)
+        for reader_stage in self._waiting_stages(node.node):
+            if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
+                continue
+            if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
+                continue  # Whether the same runner will have it shows when it starts.
+            self._deliver(reader_stage, node)
+
+    def _fail(self, node: NodeRecord, failure: Failure) -> None:
+        node.failure = failure
+        lost = failure.reason in (Reason.WORKER_LOST, Reason.VALUE_LOST)
+        if self.record.state is RunState.CANCELLING:
+            self._drop([node], NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+        elif self._stopping() and failure.reason is Reason.CANCELLED_BY_USER:
+            self._drop([node], NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._failed())
+        elif self._stopping():
+            self._fail_for_good(node, failure)
+        elif lost:
+            self._lose(node, failure.reason, failure.message)
+        elif node.retries_used < self.plans[node.node].retries:
+            node.retries_used += 1
+            self._restart(node, failure.reason, failure.message)
+        else:
+            self._fail_for_good(node, failure)
+
+    def _fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
+        node.failure = failure
+        self._move(node, NodeState.FAILED, failure.reason, failure.message)
+        self._skip_readers(node)
+        if self._on_error == "fail_fast":
+            self._stop_stages()
+            self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
+
+    def _end_stage(self, stage: StageRecord) -> None:
+        stage.ended_ms = self._now_ms
+        self._move_stage(stage, StageState.ENDED)
+        left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
+        if not self._drop_if_stopping(left):
+            for node in left:  # The mesh dropped it: back to where it can be placed again.
+                self._recall(node)
+
+    def _lose_stage(self, stage: StageRecord, reason: Reason) -> None:
+        stage.ended_ms = self._now_ms
+        self._move_stage(stage, StageState.LOST, reason)
+        left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
+        if self._drop_if_stopping(left):
+            return
+        held = [kept.node for kept in self.record.nodes.values() if self._is_held_by(kept, stage)]
+        for node in left:
+            if self._is_left(stage, node.node):  # A failure or a recall above it may have dealt with it.
+                self._lose(node, reason, f"mesh {stage.mesh} lost the stage")
+        self._lose_values(held)
+
+    def _drop_if_stopping(self, nodes: list[NodeRecord]) -> bool:
+        if self.record.state is RunState.CANCELLING:
+            self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+            return True
+        if self._stopping():
+            self._drop(nodes, NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._failed())
+            return True
+        return False
+
+    def _lose_mesh(self, mesh: MeshId) -> None:
+        for stage in tuple(self.record.stages.values()):
+            if stage.mesh != mesh or stage.state in STAGE_ENDS:
+                continue
+            if stage.state is StageState.PLANNED:
+                self._dissolve(stage)
+            else:
+                self._step.decisions.append(CancelStage(stage=stage.stage))
+                self._lose_stage(stage, Reason.MESH_UNREACHABLE)
+
+    # -- loss and repetition -------------------------------------------------------------------------------------------
+
+    def _is_held_by(self, kept: NodeRecord, stage: StageRecord) -> bool:
+        held = kept.state is NodeState.SUCCEEDED and kept.stored is None
+        return held and stage.incarnation > 0 and (kept.mesh, kept.incarnation) == (stage.mesh, stage.incarnation)
+
+    def _lose_values(self, nodes: Iterable[NodeId]) -> None:
+        """These finished values are gone; compute again those that somebody still has to read, and what that takes."""
+        pending = list(nodes)
+        while pending:
+            kept = self.record.nodes[pending.pop()]
+            if not self._succeeded(kept.node) or kept.stored is not None or not self._is_needed(kept.node):
+                continue
+            holder = (kept.mesh, kept.incarnation)
+            self._lose(kept, Reason.VALUE_LOST, f"the value went with a runner of mesh {kept.mesh}")
+            needed = (self.record.nodes[need] for need in self.plans[kept.node].inputs)
+            pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
+
+    def _lose(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """The attempt is lost through no fault of its own: again, but not for ever."""
+        node.losses += 1
+        self._restart(node, reason, detail)
+        if node.losses > LOSSES_MAX:
+            words = f"lost {node.losses} times with the mesh or worker that ran it; last: {detail}"
+            self._fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
+
+    def _is_needed(self, node: NodeId) -> bool:
+        return self.plans[node].is_output or any(self.record.nodes[reader].state not in NODE_ENDS for reader in self._readers[node])
+
+    def _restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """A new attempt, and back with everything that was sent to wait for this one."""
+        before = node.state
+        if before in NODE_ENDS:
+            self._open += 1
+        old_stage = node.stage
+        self._take_back_readers(node.node, old_stage)
+        node.attempt += 1
+        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.exported = False
+        node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
+        self._touch(node)
+        self._note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage)
+
+    def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
+        """Recall, transitively, the nodes that were sent to wait for `node`; other stages are told that it will not come."""
+        pending = [(node, stage)]
+        while pending:
+            source, source_stage = pending.pop()
+            for follower in self._followers[source]:
+                kept = self.record.nodes[follower]
+                if kept.state is not NodeState.ASSIGNED or kept.stage is None:
+                    continue  # Not sent: it simply waits for the new attempt. Running or over: it has what it needs.
+                if kept.stage != source_stage:
+                    if source not in self.plans[follower].inputs:
+                        continue  # It waited for the order only, and the order was kept.
+                    self._withhold(self.record.stages[kept.stage], source)
+                pending.append((follower, kept.stage))
+                self._recall(kept)
+
+    def _withhold(self, stage: StageRecord, node: NodeId) -> None:
+        if stage.state not in STAGE_ENDS and node not in stage.delivered:
+            stage.delivered = (*stage.delivered, node)
+            self._touch_stage(stage)
+            self._step.decisions.append(DeliverInput(stage=stage.stage, node=node, value=None))
+
+    def _recall(self, node: NodeRecord) -> None:
+        if node.state is NodeState.RUNNING:
+            node.attempt += 1
+            node.state = NodeState.ASSIGNED
+        if node.state is NodeState.ASSIGNED:
+            self._move(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+        node.stage, node.mesh = None, None
+        self._touch(node)
+
+    def _dissolve(self, stage: StageRecord) -> None:
+        self._move_stage(stage, StageState.ENDED, Reason.MESH_UNREACHABLE)
+        for node in stage.nodes:
+            kept = self.record.nodes[node]
+            if kept.stage == stage.stage and kept.state not in NODE_ENDS:
+                self._recall(kept)
+
+    # -- stopping and ending -------------------------------------------------------------------------------------------
+
+    def _cancel(self, event: CancelRequested) -> None:
+        if self.record.state is RunState.CANCELLING:
+            return
+        self.record.reason, self.record.detail = Reason.CANCELLED_BY_USER, event.detail
+        if self.record.state is RunState.RUNNING:
+            self._move_run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, event.detail)
+        self._stop_stages()
+        self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+
+    def _stop_stages(self) -> None:
+        for stage in self.record.stages.values():
+            if stage.state in (StageState.QUEUED, StageState.RUNNING):
+                self._step.decisions.append(CancelStage(stage=stage.stage))
+            elif stage.state is StageState.PLANNED:
+                self._move_stage(stage, StageState.ENDED)
+
+    def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
+        unsent = (NodeState.WAITING, NodeState.BLOCKED)
+        self._drop([kept for kept in self.record.nodes.values() if kept.state in unsent], state, reason, roots)
+
+    def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
+        for node in nodes:
+            node.roots = tuple(dict.fromkeys((*node.roots, *roots)))
+            self._move(node, state, reason)
+
+    def _skip_readers(self, failed: NodeRecord) -> None:
+        """Everything downstream of a final failure is skipped; stages that wait for it are told that it will not come."""
+        pending = [failed.node]
+        seen = {failed.node}
+        while pending:
+            source = pending.pop()
+            source_stage = self.record.nodes[source].stage
+            for reader in self._followers[source]:
+                kept = self.record.nodes[reader]
+                if kept.state is NodeState.SKIPPED:
+                    kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
+                    self._touch(kept)
+                elif kept.state not in NODE_ENDS:
+                    if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
+                        self._withhold(self.record.stages[kept.stage], source)
+                    self._drop([kept], NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (failed.node,))
+                if reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+
+    def _failed(self) -> tuple[NodeId, ...]:
+        return tuple(node for node, kept in self.record.nodes.items() if kept.state is NodeState.FAILED)
+
+    def _stopping(self) -> bool:
+        return self._on_error == "fail_fast" and bool(self._failures)
+
+    def _finish_if_done(self) -> None:
+        if self._open or any(stage.state in (StageState.QUEUED, StageState.RUNNING) for stage in self.record.stages.values()):
+            return
+        failed = self._failed()
+        if self.record.reason is Reason.CANCELLED_BY_USER:
+            self._end_run(RunState.CANCELLED, Reason.CANCELLED_BY_USER, self.record.detail)
+        elif failed:
+            first = self.record.nodes[failed[0]].failure
+            words = f"{failed[0]}: {first.type_name}: {first.message}" if first is not None else failed[0]
+            self._end_run(RunState.FAILED, first.reason if first is not None else None, words)
+        else:
+            self._end_run(RunState.SUCCEEDED, None, "")
+
+    def _end_run(self, state: RunState, reason: Reason | None, detail: str) -> None:
+        for stage in self.record.stages.values():
+            if stage.state is StageState.PLANNED:
+                self._move_stage(stage, StageState.ENDED)
+        outputs = {node for node, plan in self.plans.items() if plan.is_output}
+        stored = {node: kept.stored for node, kept in self.record.nodes.items() if kept.stored is not None}
+        pickled = [kept.failure.pickled for kept in self.record.nodes.values() if kept.failure is not None]
+        kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
+        self._step.decisions.append(
+            ForgetRun(
+                meshes=tuple(sorted({stage.mesh for stage in self.record.stages.values()})),
+                uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
+                keep=tuple(sorted(value.sha256 for value in kept_values)),
+            )
+        )
+        self.record.reason, self.record.detail, self.record.ended_ms = reason, detail, self._now_ms
+        self._move_run(state, reason, detail)
+
+    # -- small questions -----------------------------------------------------------------------------------------------
+
+    def _succeeded(self, node: NodeId) -> bool:
+        return self.record.nodes[node].state is NodeState.SUCCEEDED
+
+    def _is_left(self, stage: StageRecord, node: NodeId) -> bool:
+        kept = self.record.nodes[node]
+        return kept.stage == stage.stage and kept.state not in NODE_ENDS
+
+    def _stage_of(self, node: NodeRecord) -> StageRecord:
+        if node.stage is None:
+            raise IllegalTransition(f"run {self.record.run}: node {node.node} is {node.state.value} without a stage")
+        return self.record.stages[node.stage]
+
+    def _external(self, stage: StageRecord) -> tuple[NodeId, ...]:
+        """Nodes outside the stage whose values its nodes read."""
+        inside = set(stage.nodes)
+        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].inputs if need not in inside))
+
+    def _waiting_stages(self, node: NodeId) -> tuple[StageRecord, ...]:
+        """Stages that were sent and hold a reader of `node`."""
+        found: dict[StageId, StageRecord] = {}
+        for reader in self._readers[node]:
+            kept = self.record.nodes[reader]
+            if kept.stage is not None and kept.state not in NODE_ENDS:
+                stage = self.record.stages[kept.stage]
+                if stage.state in (StageState.QUEUED, StageState.RUNNING):
+                    found[stage.stage] = stage
+        return tuple(found.values())
+
+    def _deliver(self, stage: StageRecord, node: NodeRecord) -> None:
+        if node.node in stage.delivered or node.stored is None:
+            return
+        stage.delivered = (*stage.delivered, node.node)
+        self._touch_stage(stage)
+        self._step.decisions.append(DeliverInput(stage=stage.stage, node=node.node, value=node.stored))
+
+    # -- moves, each with its event ------------------------------------------------------------------------------------
+
+    def _move(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
+        before = node.state
+        if state is not before and state not in NODE_TRANSITIONS[before]:
+            raise IllegalTransition(f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}")
+        if before not in NODE_ENDS and state in NODE_ENDS:
+            self._open -= 1
+            self._failures += state is NodeState.FAILED
+        node.state = state
+        if reason is not None or state is not NodeState.WAITING:
+            node.reason = reason
+        self._touch(node)
+        self._note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def _move_stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
+        before = stage.state
+        if state not in STAGE_TRANSITIONS[before]:
+            raise IllegalTransition(f"stage {stage.stage} cannot go from {before.value} to {state.value}")
+        stage.state = state
+        self._note_stage(stage, before, reason, detail)
+
+    def _move_run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
+        before = self.record.state
+        if state not in RUN_TRANSITIONS[before]:
+            raise IllegalTransition(f"run {self.record.run} cannot go from {before.value} to {state.value}")
+        self.record.state = state
+        self._note("run", before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def _touch(self, node: NodeRecord) -> None:
+        self._step.nodes[node.node] = node
+
+    def _touch_stage(self, stage: StageRecord) -> None:
+        self._step.stages[stage.stage] = stage
+
+    def _note_stage(self, stage: StageRecord, before: StageState | None, reason: Reason | None, detail: str) -> None:
+        self._touch_stage(stage)
+        self._note(
+            "stage",
+            stage=stage.stage,
+            mesh=stage.mesh,
+            cluster=stage.cluster,
+            before=before.value if before is not None else "",
+            after=stage.state.value,
+            reason=reason,
+            detail=detail,
+        )
+
+    def _note(
+        self,
+        kind: str,
+        *,
+        before: str,
+        after: str,
+        reason: Reason | None,
+        detail: str,
+        node: NodeRecord | None = None,
+        stage: StageId | None = None,
+        mesh: MeshId | None = None,
+        cluster: str = "",
+    ) -> None:
+        self.record.seq += 1
+        if node is not None:
+            stage = stage or node.stage
+            mesh = node.mesh
+            cluster = self.record.stages[stage].cluster if stage is not None else ""
+        self._step.events.append(
+            RunEvent(
+                seq=self.record.seq,
+                at_ms=self._now_ms,
+                run=self.record.run,
+                kind=kind,
+                node=node.node if node is not None else None,
+                attempt=node.attempt if node is not None else 0,
+                stage=stage,
+                mesh=mesh,
+                cluster=cluster,
+                before=before,
+                after=after,
+                reason=reason,
+                detail=detail,
+            )
+        )

@@ -1,0 +1,98 @@
+"""A run's events as they come, for whoever watches: the gateway streams them to browsers, terminals and clients."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import ParamSpec, Protocol, TypeVar, cast
+
+import redis.asyncio
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from dag.errors import UnknownRun
+from dag.runs import RunEvent
+from dag.states import RUN_ENDS, RunState
+from dag.store.redis_runs import Entries, events_of
+from federation.errors import StoreUnavailable
+from federation.store.keys import Keys
+from federation.store.redis_scripts import redis_answers
+from mesh.ids import RunId
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Events that are read at once.
+_BATCH = 500
+#: Longest time that one read blocks. A blocked read notices by its end that the run was retired.
+_BLOCK_MS = 2000
+#: Blocking for longer than this part of the client's own timeout could be cut off by it.
+_SHARE_OF_TIMEOUT = 0.8
+
+
+class EventFeed(Protocol):
+    """The port."""
+
+    def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
+        """Events with a greater number than `after`, without gaps, oldest first; ends after the run's last one.
+
+        A follower that was cut off goes on with the number of the last event that it has seen.
+
+        Raises:
+            UnknownRun: There is no such run, or it was retired meanwhile.
+            StoreUnavailable: The store has not answered for as long as the feed is patient.
+        """
+
+
+class RedisEventFeed:
+    """`EventFeed` on a stream. A server that is gone for a while is waited for, and nothing is lost or told twice.
+
+    Args:
+        client: With `decode_responses=False`, of the event loop that follows; each follower takes a connection of its pool.
+        keys: The shard.
+        patience_s: How long a server may be gone before a follower gives up.
+    """
+
+    def __init__(self, client: "redis.asyncio.Redis", keys: Keys, *, patience_s: float = 60.0) -> None:
+        self._client = client
+        self._keys = keys
+        self._patience_s = patience_s
+
+    async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
+        """See `EventFeed.follow`."""
+        while True:
+            is_over = await self._patiently(self._is_over, run)
+            events = await self._patiently(self._events, run, after)
+            for event in events:
+                yield event
+                after = event.seq
+            if not events and is_over:
+                return
+            if not events:
+                await self._patiently(self._wait, run, after)
+
+    async def _is_over(self, run: RunId) -> bool:
+        """Whether the run has ended; asked before its events are read, so that none can come in between."""
+        with redis_answers("read a run"):
+            state = await cast(Awaitable[bytes | None], self._client.hget(self._keys.run(run), "state"))
+        if state is None:
+            raise UnknownRun(f"there is no run {run}")
+        return RunState(state.decode()) in RUN_ENDS
+
+    async def _events(self, run: RunId, after: int) -> tuple[RunEvent, ...]:
+        with redis_answers("read events"):
+            entries = await self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=_BATCH)
+        return events_of(cast(Entries, entries))
+
+    async def _wait(self, run: RunId, after: int) -> None:
+        """Until there may be an event. Its reply is not read: XREAD's has another shape in every protocol, XRANGE's has one."""
+        timeout_s = self._client.connection_pool.connection_kwargs.get("socket_timeout", 5)
+        block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
+        with redis_answers("wait for events"):
+            await self._client.xread({self._keys.run_events(run): f"{after}-0"}, count=1, block=block_ms)
+
+    async def _patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The reply; while the server is gone, ask again, each time after a longer while."""
+        again = AsyncRetrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            wait=wait_random_exponential(multiplier=0.05, max=2.0),
+            stop=stop_after_delay(self._patience_s),
+            reraise=True,
+        )
+        return await again(read, *args, **kwargs)

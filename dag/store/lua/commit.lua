@@ -1,0 +1,38 @@
+-- needs: keys, sections
+-- Write one step of a run, whole, if nobody else has written since the caller loaded it.
+--
+-- A run is in ACTIVE until the step that ends it, and in ENDED from then on; never in both.
+--
+-- KEYS      `scripted_keys`
+-- ARGV[1]   run
+-- ARGV[2]   the version that the step was made from
+-- ARGV[3]   number of the last event before the step
+-- ARGV[4]   when the run ended, milliseconds since the epoch; empty while it has not
+-- ARGV[5…]  sections: fields of the run, the new version among them; changed nodes; changed stages (each name, value, …);
+--           events as JSON, oldest first
+-- Reply     'COMMITTED' | 'STALE' when the stored version is another one or there is no such run | 'GAP' when the stored
+--           events end elsewhere
+
+local run, version, seq, ended_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local stored = redis.call('HMGET', RUN .. run, 'version', 'seq')
+if stored[1] ~= version then
+  return 'STALE'
+end
+if stored[2] ~= seq then
+  return 'GAP'
+end
+
+local at = 5
+for _, hash in ipairs({RUN, NODES, STAGES}) do
+  at = write_rows(hash .. run, at)
+end
+local first, last = section(at)
+for place = first, last do
+  redis.call('XADD', EVENTS .. run, string.format('%.0f-0', tonumber(seq) + 1 + place - first), 'event', ARGV[place])
+end
+if ended_ms ~= '' then
+  redis.call('SREM', ACTIVE, run)
+  redis.call('ZADD', ENDED, ended_ms, run)
+end
+return 'COMMITTED'

@@ -1,0 +1,19 @@
+-- Lists of unknown length among the arguments: each is its number of items, then the items.
+
+-- Lua's stack holds about 8000 values, so no call gets more than this at once.
+local AT_ONCE = 4000
+
+-- Where the section that begins at ARGV[at] has its first and last item, and where the next section begins.
+local function section(at)
+  local count = tonumber(ARGV[at])
+  return at + 1, at + count, at + 1 + count
+end
+
+-- Write the name-value pairs of the section that begins at ARGV[at] into a hash; where the next section begins.
+local function write_rows(hash, at)
+  local first, last, next_at = section(at)
+  for from = first, last, AT_ONCE do
+    redis.call('HSET', hash, unpack(ARGV, from, math.min(from + AT_ONCE - 1, last)))
+  end
+  return next_at
+end

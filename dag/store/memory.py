@@ -1,0 +1,180 @@
+"""Runs in memory: for tests, simulation, and a federation of one process.
+
+Kept as the same rows of bytes as on Redis, so a record that was handed out or in is never shared with the store.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from dag.errors import RunConflict, UnknownRun
+from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.states import RUN_ENDS, RunState
+from dag.store.rows import (
+    check_numbers,
+    fixed_fields,
+    moving_fields,
+    node_rows,
+    reach_of,
+    record_of,
+    stage_rows,
+    summary_of,
+    uris_of,
+    writes_outbox,
+)
+from federation.store.memory import MemoryStore
+from mesh.errors import LedgerError
+from mesh.ids import RunId, TenantPath
+from mesh.wire import decode, encode
+
+#: How long a follower's thread waits before it looks whether anybody still listens.
+_WAIT_MS = 200
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """One run."""
+
+    fields: dict[str, bytes]
+    nodes: dict[str, bytes] = field(default_factory=dict)
+    stages: dict[str, bytes] = field(default_factory=dict)
+    events: list[bytes] = field(default_factory=list)  #: The event of number n at n - 1.
+
+    @property
+    def state(self) -> RunState:
+        return RunState(self.fields["state"].decode())
+
+    @property
+    def tenant(self) -> TenantPath:
+        return TenantPath(self.fields["tenant"].decode())
+
+
+class MemoryRunStore:
+    """`RunStore` in this process; safe to call from many threads.
+
+    Args:
+        store: Takes the blobs and the inbox entries, as one Redis server takes both.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._runs: dict[RunId, _Rows] = {}
+
+    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+        """See `RunStore.create`."""
+        fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
+        nodes, stages = node_rows(record.nodes.values()), stage_rows(record.stages.values())
+        with self._changed:
+            known = self._runs.get(record.run)
+            if known is not None:
+                if (known.fields["tenant"], known.fields["digest"]) != (fields["tenant"], fields["digest"]):
+                    raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
+                return False
+            for sha256, data in blobs.items():
+                self._store.put(record.run, sha256, data)
+            self._runs[record.run] = _Rows(fields=fields, nodes=nodes, stages=stages)
+            self._store.post(record.run, "submitted", b"")
+        return True
+
+    def load(self, run: RunId) -> RunRecord | None:
+        """See `RunStore.load`."""
+        with self._changed:
+            rows = self._runs.get(run)
+            return record_of(run, rows.fields, rows.nodes.values(), rows.stages.values()) if rows is not None else None
+
+    def commit(self, record: RunRecord, change: RunChange) -> bool:
+        """See `RunStore.commit`."""
+        before = check_numbers(record, change)
+        version = record.version + 1
+        fields = moving_fields(record, version=version, with_outbox=writes_outbox(record, change))
+        nodes, stages = node_rows(change.nodes), stage_rows(change.stages)
+        events = [encode(event) for event in change.events]
+        with self._changed:
+            rows = self._runs.get(record.run)
+            if rows is None or int(rows.fields["version"]) != record.version:
+                return False
+            if int(rows.fields["seq"]) != before:
+                raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
+            rows.fields.update(fields)
+            rows.nodes.update(nodes)
+            rows.stages.update(stages)
+            rows.events.extend(events)
+            self._changed.notify_all()
+        record.version = version
+        return True
+
+    def summary(self, run: RunId) -> RunSummary | None:
+        """See `RunStore.summary`."""
+        with self._changed:
+            rows = self._runs.get(run)
+            return summary_of(run, rows.fields) if rows is not None else None
+
+    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
+        """See `RunStore.list`."""
+        with self._changed:
+            found = [summary_of(run, rows.fields) for run, rows in self._runs.items() if tenant in reach_of(rows.tenant)]
+        newest_first = sorted(found, key=lambda summary: (summary.created_ms, summary.run), reverse=True)
+        return tuple(newest_first[: max(0, limit)])
+
+    def active(self) -> tuple[RunId, ...]:
+        """See `RunStore.active`; by id."""
+        with self._changed:
+            return tuple(sorted(run for run, rows in self._runs.items() if rows.state not in RUN_ENDS))
+
+    def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
+        """See `RunStore.events`."""
+        with self._changed:
+            rows = self._runs.get(run)
+            found = rows.events[after : after + max(0, limit)] if rows is not None else []
+        return tuple(decode(RunEvent, row) for row in found)
+
+    def request_cancel(self, run: RunId, reason: str) -> None:
+        """See `RunStore.request_cancel`."""
+        with self._changed:
+            rows = self._runs.get(run)
+            if rows is None:
+                raise UnknownRun(f"there is no run {run}")
+            if rows.state not in RUN_ENDS:
+                self._store.post(run, "cancel", reason.encode())
+
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+        """See `RunStore.retire`."""
+        with self._changed:
+            ended = ((int(rows.fields["ended_ms"]), run) for run, rows in self._runs.items() if rows.state in RUN_ENDS)
+            oldest_first = sorted(pair for pair in ended if pair[0] < before_ms)
+            uris: list[str] = []
+            for _, run in oldest_first[:limit]:
+                uris.extend(uris_of(self._runs.pop(run).nodes.values()))
+                self._store.forget(run, ())
+                self._store.keep_only(run, ())
+            self._changed.notify_all()
+        return tuple(uris)
+
+    def wait_for_events(self, run: RunId, after: int, wait_ms: int) -> None:
+        """Wait up to `wait_ms` of real time until the run has an event with a greater number, or is gone."""
+        with self._changed:
+            self._changed.wait_for(lambda: run not in self._runs or len(self._runs[run].events) > after, wait_ms / 1000)
+
+
+class MemoryEventFeed:
+    """`EventFeed` over a `MemoryRunStore` of the same process."""
+
+    def __init__(self, runs: MemoryRunStore) -> None:
+        self._runs = runs
+
+    async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
+        """See `EventFeed.follow`."""
+        while True:
+            summary = self._runs.summary(run)
+            if summary is None:
+                raise UnknownRun(f"there is no run {run}")
+            events = self._runs.events(run, after)
+            for event in events:
+                yield event
+                after = event.seq
+            if not events and summary.state in RUN_ENDS:
+                return
+            if not events:
+                await asyncio.to_thread(self._runs.wait_for_events, run, after, _WAIT_MS)

@@ -1,0 +1,180 @@
+"""Runs on Redis: one script for each step that must be whole, plain reads for the rest."""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import cast
+
+import redis
+
+from dag.errors import RunConflict, UnknownRun
+from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.states import RUN_ENDS
+from dag.store.rows import (
+    SUMMARY_FIELDS,
+    check_numbers,
+    fixed_fields,
+    moving_fields,
+    node_rows,
+    reach_of,
+    record_of,
+    stage_rows,
+    summary_of,
+    uris_of,
+    writes_outbox,
+)
+from federation.store.keys import Keys
+from federation.store.redis_scripts import Scripts, redis_answers
+from mesh.errors import LedgerError
+from mesh.ids import RunId, TenantPath
+from mesh.wire import decode, encode
+
+#: One argument of a script.
+_Argument = str | bytes | int
+#: A stream as redis-py reads it: entry id and fields.
+Entries = list[tuple[bytes, dict[bytes, bytes]]]
+
+
+def scripted_keys(keys: Keys) -> tuple[str, ...]:
+    """`KEYS` of every script in `dag/store/lua`, in the order that its `lib_keys.lua` names them; those in `:` are families."""
+    of_run = (keys.run(""), keys.run_nodes(""), keys.run_stages(""), keys.run_events(""), keys.blobs(""), keys.runs_of(""))
+    of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
+    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage)
+
+
+class RedisRunStore:
+    """`RunStore` by scripts.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._scripts = Scripts(client, scripted_keys(keys), "dag.store.lua")
+
+    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+        """See `RunStore.create`."""
+        fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
+        answer = self._scripts.call(
+            "create",
+            record.run,
+            record.tenant,
+            record.digest,
+            record.created_ms,
+            *_section(reach_of(record.tenant)),
+            *_rows(fields),
+            *_rows(node_rows(record.nodes.values())),
+            *_rows(stage_rows(record.stages.values())),
+            *_rows(blobs),
+        )
+        if answer == b"CONFLICT":
+            raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
+        return bool(answer == b"CREATED")
+
+    def load(self, run: RunId) -> RunRecord | None:
+        """See `RunStore.load`."""
+        with redis_answers("load a run"), self._client.pipeline(transaction=True) as reads:
+            reads.hgetall(self._keys.run(run))
+            reads.hvals(self._keys.run_nodes(run))
+            reads.hvals(self._keys.run_stages(run))
+            fields, nodes, stages = cast(tuple[dict[bytes, bytes], list[bytes], list[bytes]], reads.execute())
+        return record_of(run, {name.decode(): value for name, value in fields.items()}, nodes, stages) if fields else None
+
+    def commit(self, record: RunRecord, change: RunChange) -> bool:
+        """See `RunStore.commit`."""
+        before = check_numbers(record, change)
+        version = record.version + 1
+        answer = self._scripts.call(
+            "commit",
+            record.run,
+            record.version,
+            before,
+            record.ended_ms if record.state in RUN_ENDS else "",
+            *_rows(moving_fields(record, version=version, with_outbox=writes_outbox(record, change))),
+            *_rows(node_rows(change.nodes)),
+            *_rows(stage_rows(change.stages)),
+            *_section([encode(event) for event in change.events]),
+        )
+        if answer == b"GAP":
+            raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
+        if answer != b"COMMITTED":
+            return False
+        record.version = version
+        return True
+
+    def summary(self, run: RunId) -> RunSummary | None:
+        """See `RunStore.summary`."""
+        with redis_answers("read a run"):
+            values = cast(list[bytes | None], self._client.hmget(self._keys.run(run), list(SUMMARY_FIELDS)))
+        return _summary(run, values)
+
+    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
+        """See `RunStore.list`. A run that is retired while this reads is left out."""
+        if limit <= 0:
+            return ()
+        with redis_answers("list runs"):
+            names = cast(list[bytes], self._client.zrevrange(self._keys.runs_of(tenant), 0, limit - 1))
+            runs = [RunId(name.decode()) for name in names]
+            with self._client.pipeline(transaction=False) as reads:
+                for run in runs:
+                    reads.hmget(self._keys.run(run), list(SUMMARY_FIELDS))
+                rows = reads.execute()
+        found = (_summary(run, values) for run, values in zip(runs, rows, strict=True))
+        return tuple(summary for summary in found if summary is not None)
+
+    def active(self) -> tuple[RunId, ...]:
+        """See `RunStore.active`; by id."""
+        with redis_answers("read active runs"):
+            names = cast(set[bytes], self._client.smembers(self._keys.active_runs))
+        return tuple(sorted(RunId(name.decode()) for name in names))
+
+    def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
+        """See `RunStore.events`."""
+        if limit <= 0:
+            return ()
+        with redis_answers("read events"):
+            entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=limit))
+        return events_of(entries)
+
+    def request_cancel(self, run: RunId, reason: str) -> None:
+        """See `RunStore.request_cancel`."""
+        if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
+            raise UnknownRun(f"there is no run {run}")
+
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+        """See `RunStore.retire`. Each run goes in a script of its own, so that no other call waits for long."""
+        with redis_answers("find runs to retire"):
+            names = cast(list[bytes], self._client.zrangebyscore(self._keys.ended_runs, "-inf", f"({before_ms}", start=0, num=limit))
+        uris: list[str] = []
+        for name in names:
+            uris.extend(self._retire_one(RunId(name.decode()), before_ms))
+        return tuple(uris)
+
+    def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
+        with redis_answers("read a run to retire"):
+            tenant = cast(bytes | None, self._client.hget(self._keys.run(run), "tenant"))
+            uris = uris_of(cast(list[bytes], self._client.hvals(self._keys.run_nodes(run))))
+        reach = reach_of(TenantPath(tenant.decode())) if tenant is not None else ()
+        return uris if self._scripts.call("retire", run, before_ms, *_section(reach)) == 1 else ()
+
+
+def events_of(entries: Entries) -> tuple[RunEvent, ...]:
+    """The events in entries of a run's stream."""
+    return tuple(decode(RunEvent, fields[b"event"]) for _, fields in entries)
+
+
+def _summary(run: RunId, values: Iterable[bytes | None]) -> RunSummary | None:
+    fields = {name: value for name, value in zip(SUMMARY_FIELDS, values, strict=True) if value is not None}
+    return summary_of(run, fields) if fields else None
+
+
+def _section(items: Iterable[_Argument]) -> tuple[_Argument, ...]:
+    """A list among the arguments of a script: its length, then its items."""
+    listed = tuple(items)
+    return (len(listed), *listed)
+
+
+def _rows(rows: Mapping[str, bytes]) -> tuple[_Argument, ...]:
+    return _section(chain.from_iterable(rows.items()))

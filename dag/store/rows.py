@@ -1,0 +1,186 @@
+"""The rows a run is kept as. Both stores keep these very bytes, so what one of them would lose, the other loses too.
+
+A run is one hash of fields (the spec among them, written once), one row per node, one per stage, one per event. A row is
+the JSON of its record, and unknown keys in it are refused.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, RunSummary, SendStage, StageRecord
+from dag.states import RUN_ENDS, RunState
+from mesh.errors import LedgerError, RuntimeDoorError
+from mesh.ids import NodeId, RunId, StageId, TenantPath
+from mesh.reasons import Reason
+from mesh.wire import decode, encode
+
+#: The fields that a summary needs; all of them small.
+SUMMARY_FIELDS = ("tenant", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """A decision under its kind: the decisions have fields in common, so a bare union could be read back as another."""
+
+    send: SendStage | None = None
+    deliver: DeliverInput | None = None
+    cancel: CancelStage | None = None
+    forget: ForgetRun | None = None
+
+
+_DECIDED = tuple[_Decided, ...]
+
+
+def fixed_fields(record: RunRecord) -> dict[str, bytes]:
+    """What never changes in a run."""
+    return {
+        "tenant": record.tenant.encode(),
+        "digest": record.digest.encode(),
+        "spec": record.spec,
+        "created_ms": str(record.created_ms).encode(),
+    }
+
+
+def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict[str, bytes]:
+    """What a commit writes of the run itself; the counts come along so that a summary reads no node."""
+    counts = Counter(map(attrgetter("state"), record.nodes.values()))  # Of all nodes at each commit, so without a loop in Python.
+    fields = {
+        "state": record.state.value.encode(),
+        "version": str(version).encode(),
+        "seq": str(record.seq).encode(),
+        "ended_ms": str(record.ended_ms).encode(),
+        "reason": record.reason.value.encode() if record.reason is not None else b"",
+        "detail": record.detail.encode(),
+        "last_entry": record.last_entry.encode(),
+        "counts": encode({state.value: count for state, count in counts.items()}, dict[str, int]),
+    }
+    if with_outbox:
+        fields["outbox"] = _outbox_row(record.outbox)
+    return fields
+
+
+def writes_outbox(record: RunRecord, change: RunChange) -> bool:
+    """Whether this commit has to write the outbox: it holds whole stages, so the same one is not written again.
+
+    It changes with a change that decides something, and when it is emptied.
+    """
+    return bool(change.decisions) or not record.outbox
+
+
+def check_numbers(record: RunRecord, change: RunChange) -> int:
+    """The number of the last event before this change.
+
+    Raises:
+        LedgerError: The events of the change do not follow each other up to `record.seq`; nothing may be written.
+    """
+    base = record.seq - len(change.events)
+    numbers = [event.seq for event in change.events]
+    if base < 0 or numbers != list(range(base + 1, record.seq + 1)):
+        raise LedgerError(f"run {record.run}: events {numbers[:3]}… do not lead without gaps to number {record.seq}")
+    return base
+
+
+def node_rows(nodes: Iterable[NodeRecord]) -> dict[str, bytes]:
+    return {node.node: encode(node) for node in nodes}
+
+
+def stage_rows(stages: Iterable[StageRecord]) -> dict[str, bytes]:
+    return {stage.stage: encode(stage) for stage in stages}
+
+
+def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], stages: Iterable[bytes]) -> RunRecord:
+    """The whole record. Nodes by id; stages by length of their id and then by id, which is the order of `run.9`, `run.10`.
+
+    Raises:
+        RuntimeDoorError: A field is missing, or a row is not what it should be.
+    """
+    node_records: list[NodeRecord] = [decode(NodeRecord, row) for row in nodes]
+    stage_records: list[StageRecord] = [decode(StageRecord, row) for row in stages]
+    try:
+        return RunRecord(
+            run=run,
+            tenant=TenantPath(fields["tenant"].decode()),
+            digest=fields["digest"].decode(),
+            spec=fields["spec"],
+            state=RunState(fields["state"].decode()),
+            version=int(fields["version"]),
+            seq=int(fields["seq"]),
+            created_ms=int(fields["created_ms"]),
+            ended_ms=int(fields["ended_ms"]),
+            reason=_reason(fields["reason"]),
+            detail=fields["detail"].decode(),
+            last_entry=fields["last_entry"].decode(),
+            nodes={NodeId(node.node): node for node in sorted(node_records, key=lambda node: node.node)},
+            stages={StageId(stage.stage): stage for stage in sorted(stage_records, key=lambda stage: (len(stage.stage), stage.stage))},
+            outbox=_decisions(fields["outbox"]),
+        )
+    except (KeyError, ValueError) as broken:
+        raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
+
+
+def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
+    """From `SUMMARY_FIELDS`.
+
+    Raises:
+        RuntimeDoorError: As for `record_of`.
+    """
+    try:
+        return RunSummary(
+            run=run,
+            tenant=TenantPath(fields["tenant"].decode()),
+            state=RunState(fields["state"].decode()),
+            created_ms=int(fields["created_ms"]),
+            ended_ms=int(fields["ended_ms"]),
+            reason=_reason(fields["reason"]),
+            detail=fields["detail"].decode(),
+            counts=decode(dict[str, int], fields["counts"]),
+        )
+    except (KeyError, ValueError) as broken:
+        raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
+
+
+def has_ended(state: bytes) -> bool:
+    return RunState(state.decode()) in RUN_ENDS
+
+
+def uris_of(nodes: Iterable[bytes]) -> tuple[str, ...]:
+    """The files that the nodes' values and pickled exceptions lie in, each once."""
+    found: dict[str, None] = {}
+    for row in nodes:
+        node: NodeRecord = decode(NodeRecord, row)
+        for value in (node.stored, node.failure.pickled if node.failure is not None else None):
+            if value is not None and value.uri is not None:
+                found[value.uri] = None
+    return tuple(found)
+
+
+def reach_of(tenant: TenantPath) -> tuple[str, ...]:
+    """The tenant and all above it: the lists in which its runs stand."""
+    parts = tenant.split("/")
+    return tuple("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+
+
+def _reason(field: bytes) -> Reason | None:
+    return Reason(field.decode()) if field else None
+
+
+def _outbox_row(decisions: Iterable[Decision]) -> bytes:
+    rows = []
+    for decision in decisions:
+        if isinstance(decision, SendStage):
+            rows.append(_Decided(send=decision))
+        elif isinstance(decision, DeliverInput):
+            rows.append(_Decided(deliver=decision))
+        elif isinstance(decision, CancelStage):
+            rows.append(_Decided(cancel=decision))
+        else:
+            rows.append(_Decided(forget=decision))
+    return encode(tuple(rows), _DECIDED)
+
+
+def _decisions(row: bytes) -> tuple[Decision, ...]:
+    decided: tuple[_Decided, ...] = decode(_DECIDED, row)
+    one_of = ((one.send, one.deliver, one.cancel, one.forget) for one in decided)
+    return tuple(decision for kinds in one_of for decision in kinds if decision is not None)

@@ -1,0 +1,78 @@
+"""From the text of a federation file to checked configuration, and from that to the federation's own values.
+
+Reading the file is a door and stands in `serve_apps.config_file`.
+"""
+
+from __future__ import annotations
+
+from federation.config_checks import problems_of, warnings_of
+from federation.config_models import FederationConfig, QuotaSection
+from federation.config_shape import shape_of
+from federation.errors import ConfigError
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenant_forest import PlacedTenant, forest_of
+from federation.tenants import FlavorResource, Quota, Tenant
+from federation.yaml_source import parse
+from mesh.ids import FlavorName, MeshId, PoolName
+from mesh.resources import ResourceSet, to_units
+
+__all__ = ["FederationConfig", "load_config", "mesh_record_of", "tenants_of"]
+
+
+def load_config(text: str, *, source: str) -> FederationConfig:
+    """The configuration that `text` holds; `source` is the name that complaints about it begin with.
+
+    Raises:
+        ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`.
+    """
+    shape = shape_of(parse(text, source=source))
+    config, document = shape.config, shape.document
+    if config is None:
+        raise ConfigError("\n".join(document.in_order(shape.problems)))
+    forest = forest_of(config.tenants)
+    problems = (*shape.problems, *problems_of(config, forest))
+    if problems:
+        raise ConfigError("\n".join(document.in_order(problems)))
+    config._warnings = document.in_order(warnings_of(config, forest))  # noqa: SLF001  this is where a checked configuration is made
+    return config
+
+
+def tenants_of(config: FederationConfig) -> tuple[Tenant, ...]:
+    """The tenants, parents first; quotas in units, rights inherited from above where a tenant says nothing of its own."""
+    return tuple(_tenant(placed) for placed in forest_of(config.tenants).tenants)
+
+
+def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address: str = "") -> MeshRecord:
+    """What the mesh tells at join. `cluster` is Ray's own id of the cluster, `address` where it runs.
+
+    Raises:
+        ConfigError: The configuration has no such mesh.
+    """
+    section = config.meshes.get(mesh)
+    if section is None:
+        raise ConfigError(f"there is no mesh {mesh!r} in the configuration; it has {', '.join(sorted(config.meshes))}")
+    pools = tuple(
+        PoolRecord(pool=PoolName(name), flavor=FlavorName(pool.flavor), capacity=ResourceSet.of(pool.capacity))
+        for name, pool in section.pools.items()
+    )
+    return MeshRecord(
+        mesh=MeshId(mesh), labels=dict(section.labels), pools=pools, cluster=cluster, address=address, tenants=section.tenants
+    )
+
+
+def _tenant(placed: PlacedTenant) -> Tenant:
+    quotas: dict[FlavorResource, Quota] = {
+        (FlavorName(flavor), resource): _quota(resource, quota)
+        for flavor, rows in placed.rights.quotas.items()
+        for resource, quota in rows.items()
+    }
+    return Tenant(path=placed.path, parent=placed.parent, quotas=quotas, functions=placed.functions, pickled_code=placed.pickled_code)
+
+
+def _quota(resource: str, quota: QuotaSection) -> Quota:
+    borrowing, lending = quota.borrowing_limit, quota.lending_limit
+    return Quota(
+        nominal=to_units(resource, quota.nominal),
+        borrowing_limit=None if borrowing is None else to_units(resource, borrowing),
+        lending_limit=None if lending is None else to_units(resource, lending),
+    )

@@ -1,0 +1,277 @@
+"""What may stand in a federation file, key by key. Meaning across keys is checked in `federation.config_checks`.
+
+A quantity is text with its unit (`10s`, `64KiB`); the attribute that holds it names the unit (`lease_ttl_ms`). Amounts of
+resources stay as they were written until it is known which resource they are of.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from mesh.errors import AmountError
+from mesh.resources import parse_bytes
+
+_DURATION = re.compile(r"^(?P<count>\d{1,12})\s*(?P<unit>ms|s|m|h|d)$")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration(text: object) -> int:
+    """`"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"` to milliseconds.
+
+    Raises:
+        ValueError: No such text; a number alone has no unit and is refused.
+    """
+    match = _DURATION.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"must be a time like 500ms, 10s, 5m, 2h or 1d (got {text!r})")
+    return int(match["count"]) * _UNIT_MS[match["unit"]]
+
+
+def format_duration(duration_ms: int) -> str:
+    """The shortest text that `parse_duration` reads back."""
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if duration_ms % _UNIT_MS[unit] == 0)
+    return f"{duration_ms // _UNIT_MS[unit]}{unit}" if duration_ms else "0s"
+
+
+def _size(text: object) -> int:
+    if isinstance(text, bool) or not isinstance(text, (int, str)):
+        raise ValueError(f"must be a size like 512KiB, 200MiB or 4GiB (got {text!r})")  # noqa: TRY004  pydantic collects ValueErrors only
+    try:
+        return parse_bytes(text)
+    except AmountError as wrong:
+        raise ValueError(str(wrong)) from None
+
+
+def _amount(value: object) -> int | float | str:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"must be an amount like 2, 0.5 or 4GiB (got {value!r})")  # noqa: TRY004  pydantic collects ValueErrors only
+    return value
+
+
+DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
+SizeBytes = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "format": "size"})]
+Amount = Annotated[int | float | str, PlainValidator(_amount), WithJsonSchema({"type": ["number", "string"], "format": "amount"})]
+Labels = dict[str, str]
+
+TREE_TAG, LIST_TAG = "(tree)", "(list)"  #: pydantic puts them into the place of an error; no key can be called so.
+
+
+class Section(BaseModel):
+    """A part of the file: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FederationSection(Section):
+    """What holds for the whole federation."""
+
+    name: str = Field(description="What people call the federation; lower-case letters, digits, `.`, `_`, `-`.")
+    lease_ttl_ms: DurationMs = Field(
+        default=10_000, ge=200, le=3_600_000, alias="lease_ttl", description="How long a mesh may be silent before its leases run out."
+    )
+    heartbeat_ms: DurationMs = Field(
+        default=2_000, ge=50, alias="heartbeat", description="How often a mesh renews its session; less than half of `lease_ttl`."
+    )
+    lease_grace_ms: DurationMs = Field(
+        default=3_000,
+        le=3_600_000,
+        alias="lease_grace",
+        description="How much longer the root waits before it takes leases back, so that a mesh always stops first.",
+    )
+    retention_ms: DurationMs = Field(default=86_400_000, alias="retention", description="How long ended runs and their results are kept.")
+    inline_limit_bytes: SizeBytes = Field(
+        default=65_536,
+        le=8 * 2**20,
+        alias="inline_limit",
+        description="Results up to this size travel through Redis, larger ones as files.",
+    )
+    body_limit_bytes: SizeBytes = Field(
+        default=16 * 2**20, ge=1_024, le=512 * 2**20, alias="body_limit", description="The largest HTTP request body that is read."
+    )
+
+
+class RedisSection(Section):
+    """Where the truth is kept."""
+
+    url: str | None = Field(
+        default=None,
+        repr=False,  # it may hold a password
+        description="`redis://`, `rediss://` or `unix://` URL of a server >= 6.2; null: an embedded one, its file in the state folder.",
+    )
+
+
+class StorageSection(Section):
+    """Where large results are kept."""
+
+    url: str | None = Field(
+        default=None,
+        repr=False,
+        description="fsspec URL that all meshes reach, like `s3://bucket/folder`; null: a folder in the state folder.",
+    )
+
+
+class RootSection(Section):
+    """Where the root answers."""
+
+    cluster: str = Field(description="The cluster that the HTTP gateways run in.")
+    host: str = Field(default="127.0.0.1", description="The address that HTTP listens on; `0.0.0.0` for all.")
+    port: int = Field(default=8000, ge=1, le=65_535, description="The port that HTTP listens on.")
+    gateways: int = Field(default=1, ge=1, le=64, description="How many gateway replicas answer HTTP.")
+
+
+class TelemetrySection(Section):
+    """What is told to the outside."""
+
+    otlp_endpoint: str | None = Field(
+        default=None, description="OTLP/HTTP address that traces go to, like `http://collector:4318`; null: nowhere."
+    )
+    traces_file: bool = Field(default=True, description="Also write traces, as lines of JSON, into the state folder.")
+
+
+class NodeSection(Section):
+    """A node of a cluster that `up` starts."""
+
+    cpu: int = Field(ge=0, le=100_000, description="CPUs that the node offers, whole ones.")
+    gpu: int = Field(default=0, ge=0, le=100_000, description="GPUs that the node offers, whole ones.")
+    memory_bytes: SizeBytes | None = Field(default=None, alias="memory", description="Memory that the node offers; null: what Ray finds.")
+    resources: dict[str, Amount] = Field(default={}, description="Custom resources by name, in whole units or decimals.")
+    labels: Labels = Field(default={}, description="Ray node labels.")
+
+
+class ClusterSection(Section):
+    """A Ray cluster: started by `up` (`nodes`), or found at an address (`address`)."""
+
+    nodes: tuple[NodeSection, ...] | None = Field(
+        default=None, min_length=1, description="Nodes to start on this machine; the first is the head. Either this or `address`."
+    )
+    object_store_bytes: SizeBytes = Field(
+        default=200 * 2**20, ge=80 * 2**20, alias="object_store", description="Object store of each started node; at least 80MiB."
+    )
+    address: str | None = Field(default=None, description="`host:port` of a running Ray cluster. Either this or `nodes`.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ClusterSection:
+        if (self.nodes is None) == (self.address is None):
+            raise ValueError("needs either `nodes` (started here) or `address` (attached), one of the two")
+        return self
+
+
+class FlavorSection(Section):
+    """A named kind of capacity."""
+
+    labels: Labels = Field(default={}, description="A mesh must carry all of these labels to offer the flavor.")
+    description: str = Field(default="", description="For people.")
+
+
+class PoolSection(Section):
+    """The capacity of one flavor in one mesh."""
+
+    flavor: str = Field(description="The flavor that the pool offers.")
+    capacity: dict[str, Amount] = Field(
+        min_length=1, description="What the pool holds at most: `cpu`, `gpu`, `memory` or a custom resource."
+    )
+
+
+class MeshSection(Section):
+    """A Ray cluster, or a labelled slice of one, as a scheduling domain."""
+
+    cluster: str = Field(description="The cluster that the mesh is in.")
+    node_labels: Labels = Field(default={}, description="Only nodes with all of these Ray labels belong to the mesh; empty: all nodes.")
+    labels: Labels = Field(default={}, description="What work asks for by `labels=`; flavors are matched with these.")
+    tenants: tuple[str, ...] = Field(default=("*",), description="Who may use it: tenant paths, each with all below it; `*` for everybody.")
+    pools: dict[str, PoolSection] = Field(min_length=1, description="Capacity by pool name.")
+    warm_runners: int = Field(
+        default=1, ge=0, le=64, description="Stage runners kept started, so that a stage need not wait for a process."
+    )
+
+
+class QuotaSection(Section):
+    """The limits of a tenant for one resource of one flavor."""
+
+    nominal: Amount = Field(default=0, description="What is the tenant's own.")
+    borrowing_limit: Amount | None = Field(default=None, description="How much it may use beyond its own; null: no limit, 0: nothing.")
+    lending_limit: Amount | None = Field(default=None, description="How much of its own others may use; null: all of it, 0: nothing.")
+
+
+class TenantRights(Section):
+    """What a tenant may do; the same keys in both forms of `tenants`."""
+
+    quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
+    functions: tuple[str, ...] | None = Field(
+        default=None, description="Patterns like `examples.*:*` that functions named in JSON specs must match; null: as the parent."
+    )
+    pickled_code: bool | None = Field(
+        default=None,
+        description="May its clients send pickled functions (run in its own workers only)? null: as the parent, at the top: no.",
+    )
+
+
+class TenantSection(TenantRights):
+    """A tenant; its place in the tree is its name."""
+
+    tenants: dict[str, TenantSection] = Field(default={}, description="Tenants below this one, by name.")
+
+
+class TenantEntry(TenantRights):
+    """A tenant in the list form: `path`, or `name` and `parent`."""
+
+    path: str | None = Field(default=None, description="The whole path, like `acme/research`. Either this or `name`.")
+    name: str | None = Field(default=None, description="The last part of the path. Either this or `path`.")
+    parent: str | None = Field(default=None, description="Path of the tenant above, or its name where only one has it; null: at the top.")
+
+    @model_validator(mode="after")
+    def _one_name(self) -> TenantEntry:
+        if (self.path is None) == (self.name is None):
+            raise ValueError("needs either `path`, or `name` (and `parent`), one of the two")
+        if self.path is not None and self.parent is not None:
+            raise ValueError("`path` says the parent already; write `name` and `parent`, or `path` alone")
+        return self
+
+
+def _form(value: Any) -> str:
+    return LIST_TAG if isinstance(value, (list, tuple)) else TREE_TAG
+
+
+Tenants = Annotated[
+    Annotated[dict[str, TenantSection], Field(min_length=1), Tag(TREE_TAG)]
+    | Annotated[tuple[TenantEntry, ...], Field(min_length=1), Tag(LIST_TAG)],
+    Discriminator(_form),
+]
+
+
+class FederationConfig(Section):
+    """What one file describes."""
+
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    federation: FederationSection = Field(description="What holds for the whole federation.")
+    redis: RedisSection = Field(default=RedisSection(), description="Where the truth is kept.")
+    storage: StorageSection = Field(default=StorageSection(), description="Where large results are kept.")
+    root: RootSection = Field(description="Where the root answers.")
+    telemetry: TelemetrySection = Field(default=TelemetrySection(), description="What is told to the outside.")
+    import_paths: tuple[str, ...] = Field(
+        default=(".",), description="Folders, relative to this file, that functions named in JSON specs are imported from."
+    )
+    clusters: dict[str, ClusterSection] = Field(min_length=1, description="Ray clusters by name.")
+    flavors: dict[str, FlavorSection] = Field(min_length=1, description="Kinds of capacity by name.")
+    meshes: dict[str, MeshSection] = Field(min_length=1, description="Scheduling domains by name.")
+    tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed and yet likely a mistake, one located line each."""
+        return self._warnings

@@ -1,0 +1,153 @@
+"""Is every key known and every value of its kind? Answers in words a person can act on, all of them at once.
+
+A misspelt key is told once and then read as the key it most likely means, so that it does not drag other complaints along.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from federation.config_models import LIST_TAG, TREE_TAG, FederationConfig, format_duration
+from federation.yaml_source import Document, Path, Problem
+from mesh.resources import format_units
+
+JsonSchema = dict[str, Any]
+
+_KINDS = {
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "dict_type": "must be a mapping (`key: value`)",
+    "model_type": "must be a mapping (`key: value`)",
+    "model_attributes_type": "must be a mapping (`key: value`)",
+    "tuple_type": "must be a list",
+}
+_BOUNDS = {"greater_than_equal": ("ge", "must be at least"), "less_than_equal": ("le", "must be at most")}
+_REPAIRS_MAX = 10  #: A repaired key can bring unknown keys below it to light; ten levels of them are enough to tell.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a document holds, as far as it could be read, and all that is wrong with its shape."""
+
+    config: FederationConfig | None  #: None when a value is not of its kind.
+    problems: tuple[Problem, ...]
+    document: Document  #: Knows the places of misspelt keys under their right names too.
+
+
+def shape_of(document: Document) -> Shape:
+    """Read the document as a federation file."""
+    value = copy.deepcopy(document.value)
+    told: list[Problem] = []
+    for _ in range(_REPAIRS_MAX):
+        try:
+            return Shape(config=FederationConfig.model_validate(value), problems=tuple(told), document=document)
+        except ValidationError as broken:
+            errors = [(_path(error), error) for error in broken.errors(include_url=False) if not _follows_from_others(error)]
+        unknown = [path for path, error in errors if error["type"] == "extra_forbidden"]
+        if not unknown:
+            told += [Problem(path=path, text=_words(path, error)) for path, error in errors]
+            break
+        for path in unknown:
+            meant, problem = _repair(value, path)
+            told.append(problem)
+            document = document.renamed(path, meant) if meant else document
+    return Shape(config=None, problems=tuple(told), document=document)
+
+
+@cache
+def schema() -> JsonSchema:
+    """The JSON schema of a federation file."""
+    return FederationConfig.model_json_schema()
+
+
+def resolved(part: JsonSchema) -> tuple[JsonSchema, ...]:
+    """The forms that a part of the schema allows, references followed."""
+    if "$ref" in part:
+        return resolved(schema()["$defs"][part["$ref"].rsplit("/", 1)[1]])
+    forms = part.get("anyOf") or part.get("oneOf")
+    return tuple(form for choice in forms for form in resolved(choice)) if forms else (part,)
+
+
+def _schemas_at(path: Path) -> tuple[JsonSchema, ...]:
+    """What may stand at `path`; nothing when the path is unknown."""
+    forms = resolved(schema())
+    for key in path:
+        below = (form.get("items") if isinstance(key, int) else _below(form, key) for form in forms)
+        forms = tuple(found for part in below if isinstance(part, dict) for found in resolved(part))
+    return forms
+
+
+def _below(form: JsonSchema, key: str) -> JsonSchema | bool | None:
+    properties: JsonSchema = form.get("properties", {})
+    return properties.get(key, form.get("additionalProperties"))
+
+
+def _path(error: ErrorDetails) -> Path:
+    return tuple(part for part in error["loc"] if part not in (TREE_TAG, LIST_TAG, "[key]"))
+
+
+def _follows_from_others(error: ErrorDetails) -> bool:
+    """Items that are wrong are not counted, so a list of them seems empty."""
+    return error["type"] == "too_short" and bool(error["input"])
+
+
+def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
+    """Take the unknown key out of `value`, or rename it to the known one that it resembles and that is not there yet."""
+    *above, key = path
+    parent: Any = value
+    for part in above:
+        parent = parent[part]
+    content = parent.pop(key)
+    known = sorted({name for form in _schemas_at(tuple(above)) for name in form.get("properties", {})})
+    near = get_close_matches(str(key), known, n=1, cutoff=0.6)
+    if not near:
+        return None, Problem(path=path, text=f"unknown key; known here: {', '.join(known)}")
+    if near[0] in parent:
+        return None, Problem(path=path, text=f"unknown key; did you mean {near[0]}, which is there already?")
+    parent[near[0]] = content
+    return near[0], Problem(path=path, text=f"unknown key; did you mean {near[0]}?")
+
+
+def _words(path: Path, error: ErrorDetails) -> str:
+    kind, got = error["type"], error["input"]
+    if kind == "missing":
+        return f"is missing; {_description(path)}"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"{words} {_shown(path, error['ctx'][bound])} (got {_shown(path, got)})"
+    if kind == "too_short":
+        return "must not be empty"
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    words = _KINDS.get(kind, error["msg"])
+    quotes = "; put it in quotes" if kind == "string_type" and isinstance(got, (int, float)) else ""
+    shown = "nothing" if got is None else repr(got) if isinstance(got, (str, int, float)) else f"a {type(got).__name__}"
+    return f"{words} (got {shown}){quotes}"
+
+
+def _description(path: Path) -> str:
+    """What a key means; pydantic leaves it at the section where the two say the same."""
+    for form in _schemas_at(path[:-1]):
+        entry = form.get("properties", {}).get(path[-1])
+        if entry is not None:
+            return str(entry.get("description") or resolved(entry)[0].get("description", ""))
+    return ""
+
+
+def _shown(path: Path, bound: int) -> str:
+    """A number as one writes it there."""
+    formats = {form.get("format") for form in _schemas_at(path)}
+    if "time" in formats:
+        return format_duration(bound)
+    return format_units("memory", bound) if "size" in formats else str(bound)

@@ -1,0 +1,261 @@
+"""Which mesh gets a piece of work: a snapshot in; a mesh, or a named reason, out.
+
+Every mesh is asked the same questions in the same order, and the first "no" is its verdict: labels, tenants, is it there,
+is it draining, could a pool hold the work when empty, could the tenant ever be granted as much. A mesh without a "no"
+accepts the work; if its pools are full or the quota is in use just now, the work would wait there, and the verdict says so.
+
+Of those that accept, one that could start the work now comes before one that could not; then the one where most of the
+inputs lie; then the one with the least work before it, measured against its size; then the one with the most room.
+A mesh far from the data that is idle so beats a full one beside it: moving a value is cheap against waiting for a lease.
+
+All in integers and by id at the end, so the same snapshot gives the same answer.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from federation.snapshot import MeshView, PoolRecord, Snapshot
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.labels import mismatch
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet, format_units
+
+#: Verdicts under which the mesh accepts the work, which then waits there.
+WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY})
+
+#: Loads are compared in millionths of a pool.
+_PARTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a piece of work asks of a mesh."""
+
+    tenant: TenantPath
+    slot: ResourceSet  #: The least that must be granted at once for it to start.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: See `mesh.labels.mismatch`.
+    mesh: MeshId | None = None  #: Only this one, when set.
+    near: Mapping[MeshId, int] = field(default_factory=dict)  #: How much of its inputs lies where (count or bytes, only compared).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one mesh says to a demand."""
+
+    mesh: MeshId
+    reason: Reason | None  #: None: it could start now. One of `WAITS_THERE`: accepted, and would wait. Any other: refused.
+    detail: str  #: In words.
+    pool: PoolName | None = None  #: The pool that would take the work, when the mesh accepts it.
+    flavor: FlavorName | None = None
+    room: int = 0  #: How many slots could be granted there now, by quota and capacity.
+
+    @property
+    def accepts(self) -> bool:
+        return self.reason is None or self.reason in WAITS_THERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """The work goes to this mesh."""
+
+    mesh: MeshId
+    pool: PoolName
+    flavor: FlavorName
+    reason: Reason  #: ONLY_FIT, LOCALITY or MOST_HEADROOM.
+    detail: str  #: In words.
+    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """No mesh accepts the work as things stand."""
+
+    reason: Reason  #: The one reason that all meshes gave (or the pinned one), else NO_MESH_FITS.
+    detail: str  #: What each mesh said, in words.
+    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """A mesh that accepts, with what it is compared by."""
+
+    view: MeshView
+    verdict: Verdict
+    pool: PoolRecord
+    near: int
+    load: int  #: Work before this one, in millionths of the mesh.
+
+    @property
+    def rank(self) -> tuple[bool, int, int, int, MeshId]:
+        """The least is the best."""
+        return (self.verdict.reason is not None, -self.near, self.load, -self.verdict.room, self.view.record.mesh)
+
+
+def route(demand: Demand, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None) -> Routed | Refused:
+    """Choose a mesh for the demand.
+
+    Pure: the same arguments give the same answer.
+
+    Args:
+        planned: What the caller has sent to meshes since the snapshot was taken; counts as work that comes first.
+    """
+    views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
+    judged = [(view, *_judge(demand, view, snapshot)) for view in views]
+    verdicts = tuple(verdict for _, verdict, _ in judged)
+    fits = sorted(
+        (
+            _Fit(
+                view=view,
+                verdict=verdict,
+                pool=pool,
+                near=demand.near.get(view.record.mesh, 0),
+                load=_load(demand.slot, view, (planned or {}).get(view.record.mesh, NOTHING)),
+            )
+            for view, verdict, pool in judged
+            if pool is not None
+        ),
+        key=lambda fit: fit.rank,
+    )
+    if not fits:
+        return _refuse(demand, verdicts)
+    best = fits[0]
+    reason, detail = _why(best, fits[1:])
+    return Routed(mesh=best.view.record.mesh, pool=best.pool.pool, flavor=best.pool.flavor, reason=reason, detail=detail, verdicts=verdicts)
+
+
+def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
+    """Whether a mesh that is open to `record_tenants` (paths with all below them, or `*`) takes work of the tenant."""
+    return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
+
+
+def _judge(demand: Demand, view: MeshView, snapshot: Snapshot) -> tuple[Verdict, PoolRecord | None]:
+    """The mesh's verdict, and the pool that takes the work when the mesh accepts it."""
+    refusal = _closed(demand, view)
+    if refusal is None:
+        return _judge_pools(demand, view, snapshot)
+    reason, detail = refusal
+    return Verdict(mesh=view.record.mesh, reason=reason, detail=detail), None
+
+
+def _closed(demand: Demand, view: MeshView) -> tuple[Reason, str] | None:
+    """Why the mesh does not take the work whatever its size; None when it might."""
+    record = view.record
+    if demand.mesh is not None and demand.mesh != record.mesh:
+        return Reason.LABEL_MISMATCH, f"the work is pinned to {demand.mesh}"
+    lacking = mismatch(demand.labels, record.labels)
+    if lacking is not None:
+        return Reason.LABEL_MISMATCH, lacking
+    if not may_use(record.tenants, demand.tenant):
+        return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
+    if not view.alive:
+        return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
+    if record.draining:
+        return Reason.MESH_DRAINING, "it is draining and takes nothing new"
+    return None
+
+
+def _judge_pools(demand: Demand, view: MeshView, snapshot: Snapshot) -> tuple[Verdict, PoolRecord | None]:
+    """The verdict of the pool that suits best: one that could start the work, else one where it would wait."""
+    mesh = view.record.mesh
+    pools = sorted(view.record.pools, key=lambda pool: pool.pool)
+    holding = [pool for pool in pools if demand.slot <= pool.capacity]
+    if not holding:
+        sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
+        return Verdict(
+            mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
+        ), None
+    judged = [(_judge_pool(demand, mesh, pool, snapshot), pool) for pool in holding]
+    accepting = [(verdict, pool) for verdict, pool in judged if verdict.accepts]
+    if not accepting:
+        return judged[0][0], None
+    return min(accepting, key=lambda pair: (pair[0].reason is not None, -pair[0].room, pair[1].pool))
+
+
+def _judge_pool(demand: Demand, mesh: MeshId, pool: PoolRecord, snapshot: Snapshot) -> Verdict:
+    """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
+    potential, available = _quota(demand, pool.flavor, snapshot)
+    short = _short(demand.slot, potential)
+    if short is not None:
+        words = f"{demand.tenant} can be granted at most {short} of flavor {pool.flavor}, even when nobody else uses any"
+        return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words)
+    # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
+    free = ResourceSet({name: max(0, units - pool.used[name]) for name, units in pool.capacity.items()})
+    reason, words = _wait(demand, pool, available, free)
+    room = min((min(free[name], available[name]) // units for name, units in demand.slot.items()), default=0)
+    return Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=pool.flavor, room=room)
+
+
+def _wait(demand: Demand, pool: PoolRecord, available: ResourceSet, free: ResourceSet) -> tuple[Reason | None, str]:
+    """Why the work would wait in the pool; no reason when it would not."""
+    short = _short(demand.slot, available)
+    if short is not None:
+        words = f"would wait in pool {pool.pool}: the quota of {demand.tenant} is in use, {short} of flavor {pool.flavor} left"
+        return Reason.QUOTA_EXHAUSTED, words
+    short = _short(demand.slot, free)
+    if short is not None:
+        return Reason.CAPACITY_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
+    return None, f"could start now in pool {pool.pool}"
+
+
+def _quota(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> tuple[ResourceSet, ResourceSet]:
+    """What the tenant could ever hold of the flavor, and what it would be granted now: only of what the slot asks for.
+
+    A tenant that was taken out of the tree while its run goes on is granted nothing.
+    """
+    if demand.tenant not in snapshot.tree.tenants:
+        return NOTHING, NOTHING
+    tree, usage = snapshot.tree, snapshot.usage
+    potential = {name: tree.potential(demand.tenant, (flavor, name)) for name in demand.slot}
+    available = {name: max(0, tree.available(usage, demand.tenant, (flavor, name))) for name in demand.slot}
+    return ResourceSet(potential), ResourceSet(available)
+
+
+def _short(slot: ResourceSet, room: ResourceSet) -> str | None:
+    """The first resource of which `room` holds less than a slot, in words; None when the slot fits."""
+    for name, units in slot.items():
+        if room[name] < units:
+            return f"{format_units(name, room[name])} {name} (needs {format_units(name, units)})"
+    return None
+
+
+def _load(slot: ResourceSet, view: MeshView, planned: ResourceSet) -> int:
+    """Work that comes first, in millionths of the mesh's capacity: what is planned, and a slot for each waiting stage.
+
+    Nobody knows here how large the waiting stages are, so they count as large as this one.
+    """
+    total: dict[str, int] = {}
+    for pool in view.record.pools:
+        for name, units in pool.capacity.items():
+            total[name] = total.get(name, 0) + units
+    before = ((planned[name] + view.waiting * units, total.get(name, 0)) for name, units in slot.items())
+    return max((units * _PARTS // size for units, size in before if size), default=view.waiting)
+
+
+def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
+    """The first comparison that set the best apart, as a reason and in words."""
+    words = best.verdict.detail
+    if not others:
+        return Reason.ONLY_FIT, words
+    second = others[0]
+    if best.verdict.reason is None and second.verdict.reason is not None:
+        return Reason.MOST_HEADROOM, f"{words}; elsewhere it would wait"
+    if best.near > second.near:
+        return Reason.LOCALITY, f"{words}; most of its inputs are there"
+    if best.load < second.load:
+        return Reason.MOST_HEADROOM, f"{words}; less work is before it than elsewhere"
+    return Reason.MOST_HEADROOM, words
+
+
+def _refuse(demand: Demand, verdicts: tuple[Verdict, ...]) -> Refused:
+    asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
+    if not asked:
+        if demand.mesh is not None:
+            return Refused(reason=Reason.MESH_UNREACHABLE, detail=f"{demand.mesh}: no mesh of this name has joined", verdicts=verdicts)
+        return Refused(reason=Reason.NO_MESH_FITS, detail="no mesh has joined", verdicts=verdicts)
+    reasons = {verdict.reason for verdict in asked}
+    common = reasons.pop() if len(reasons) == 1 else None
+    return Refused(
+        reason=common or Reason.NO_MESH_FITS,
+        detail="; ".join(f"{verdict.mesh}: {verdict.detail}" for verdict in asked),
+        verdicts=verdicts,
+    )

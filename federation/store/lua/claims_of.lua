@@ -1,0 +1,18 @@
+-- needs: session
+-- What a session has claimed and not ended; nothing when the session has ended.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1]   mesh
+-- ARGV[2]   incarnation
+-- Reply     list of {token, spec as JSON, '1' when it is to be stopped else '0', inputs (node, JSON, …)}
+
+local mesh, incarnation = ARGV[1], ARGV[2]
+
+local claims = {}
+if is_current(session_of(mesh), incarnation) then
+  for _, stage in ipairs(redis.call('SMEMBERS', CLAIMED .. mesh)) do
+    local token, spec, cancelled = unpack(redis.call('HMGET', STAGE .. stage, 'token', 'spec', 'cancelled'))
+    claims[#claims + 1] = { token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }
+  end
+end
+return claims

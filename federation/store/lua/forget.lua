@@ -1,0 +1,21 @@
+-- needs: post
+-- Drop the stages of a run, and tell meshes that its values may go.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1]   run
+-- ARGV[2…]  meshes
+-- Reply     'OK'
+
+local run = ARGV[1]
+
+for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
+  local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
+  redis.call('ZREM', READY .. mesh, member)
+  redis.call('SREM', CLAIMED .. mesh, stage)
+  redis.call('DEL', STAGE .. stage, INPUTS .. stage)
+end
+redis.call('DEL', STAGES_OF .. run)
+for place = 2, #ARGV do
+  post_mail(ARGV[place], 'forget', run)
+end
+return 'OK'

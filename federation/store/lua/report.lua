@@ -1,0 +1,37 @@
+-- needs: clock, post, stage
+-- Put a batch of messages into the inbox, once, under the current claim only.
+--
+-- A batch that was taken in already is dropped before the claim is looked at: when the answer to the last batch of a
+-- stage was lost, its repeat finds the claim ended by its own first arrival.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1]   stage
+-- ARGV[2]   mesh
+-- ARGV[3]   incarnation
+-- ARGV[4]   token of the claim
+-- ARGV[5]   batch: counts up from 1 per claim
+-- ARGV[6]   JSON list of stage messages; '' when there are none
+-- ARGV[7]   state that the batch leaves the stage in: 'claimed', 'ended' or 'lost'
+-- Reply     'OK' | 'STALE'
+
+local stage, mesh, incarnation, token, batch, body, after = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
+
+local run, at, holder, current, state, last =
+  unpack(redis.call('HMGET', STAGE .. stage, 'run', 'mesh', 'incarnation', 'token', 'state', 'batch'))
+if at ~= mesh or holder ~= incarnation or current ~= token then
+  return 'STALE'
+end
+if batch <= tonumber(last) then
+  return 'OK'
+end
+if state ~= 'claimed' then
+  return 'STALE'
+end
+redis.call('HSET', STAGE .. stage, 'batch', text(batch))
+if body ~= '' then
+  post_inbox(run, 'stage', body)
+end
+if after ~= 'claimed' then
+  close_stage(stage, mesh, after)
+end
+return 'OK'

@@ -1,0 +1,43 @@
+"""Blobs on Redis: a hash per run."""
+
+from typing import cast
+
+import redis
+
+from federation.store.keys import Keys
+from federation.store.redis_scripts import redis_answers
+from mesh.ids import RunId
+
+
+class RedisBlobs:
+    """`BlobStore` by plain commands; each is atomic by itself.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    def put(self, run: RunId, sha256: str, data: bytes) -> None:
+        """See `BlobStore.put`."""
+        with redis_answers("put a blob"):
+            self._client.hsetnx(self._keys.blobs(run), sha256, cast(str, data))  # redis-py's type leaves out bytes, its code takes them
+
+    def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
+        """See `BlobStore.get`."""
+        if not hashes:
+            return {}
+        with redis_answers("get blobs"):
+            found = cast(list[bytes | None], self._client.hmget(self._keys.blobs(run), list(hashes)))
+        return {sha256: data for sha256, data in zip(hashes, found, strict=True) if data is not None}
+
+    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
+        """See `BlobStore.keep_only`. What is put between reading the names and dropping them stays."""
+        with redis_answers("drop blobs"):
+            there = cast(list[bytes], self._client.hkeys(self._keys.blobs(run)))
+            surplus = [name for name in there if name.decode() not in hashes]
+            if surplus:
+                self._client.hdel(self._keys.blobs(run), *cast(list[str], surplus))  # the same

@@ -1,0 +1,53 @@
+"""The key ring on Redis: one hash, a field per key."""
+
+from dataclasses import replace
+from typing import cast
+
+import redis
+
+from federation.api_keys import ApiKey, ApiKeyLine, lines_of
+from federation.store.keys import Keys
+from federation.store.redis_scripts import redis_answers
+from mesh.wire import decode, encode
+
+
+class RedisKeyRing:
+    """`KeyRing` by plain commands.
+
+    A key is added once and revoked at most once after that, and nothing else writes its field; so to read a key, and to
+    write it back as revoked, undoes nobody's change, and needs no script.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+        self._client = client
+        self._ring = keys.api_keys
+
+    def add(self, key: ApiKey) -> bool:
+        """See `KeyRing.add`."""
+        with redis_answers("add an API key"):
+            return bool(self._client.hsetnx(self._ring, key.key, cast(str, encode(key))))  # redis-py's type leaves out bytes
+
+    def find(self, key: str) -> ApiKey | None:
+        """See `KeyRing.find`."""
+        with redis_answers("find an API key"):
+            row = cast(bytes | None, self._client.hget(self._ring, key))
+        return cast(ApiKey, decode(ApiKey, row)) if row is not None else None
+
+    def revoke(self, key: str) -> bool:
+        """See `KeyRing.revoke`."""
+        found = self.find(key)
+        if found is None:
+            return False
+        with redis_answers("revoke an API key"):
+            self._client.hset(self._ring, key, cast(str, encode(replace(found, revoked=True))))  # the same
+        return True
+
+    def list(self) -> tuple[ApiKeyLine, ...]:
+        """See `KeyRing.list`."""
+        with redis_answers("list API keys"):
+            rows = cast(list[bytes], self._client.hvals(self._ring))
+        return lines_of([decode(ApiKey, row) for row in rows])

@@ -1,0 +1,147 @@
+"""The stage queue on Redis: scripts for what must be decided, streams for mail and the inbox."""
+
+from dataclasses import replace
+from typing import cast
+
+import redis
+
+from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
+from federation.errors import SessionLost, StaleFence
+from federation.leases import Session
+from federation.store.keys import Keys
+from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
+from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.messages import StageMessage
+from mesh.reasons import Reason
+from mesh.stages import StageSpec
+from mesh.values import StoredValue
+from mesh.wire import decode, encode
+
+#: Blocking for longer than this part of the client's own timeout could be cut off by it.
+_SHARE_OF_TIMEOUT = 0.8
+
+
+class RedisStageQueue:
+    """`StageQueue` by scripts and streams.
+
+    `mail` and `inbox` block on a connection that they take from the client's pool for that long, so they hold up nobody
+    else; they wait no longer than the client's socket timeout allows, and then answer with nothing.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._scripts = Scripts(client, keys.scripted)
+
+    def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
+        """See `StageQueue.submit`."""
+        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority)
+        return bool(queued == 1)
+
+    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.waiting`."""
+        return tuple(
+            replace(decode(QueuedStage, head), reason=Reason(reason.decode()))
+            for head, reason in self._scripts.call("waiting", mesh, limit)
+        )
+
+    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+        """See `StageQueue.explain`. The word of a session that has ended is dropped."""
+        self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
+
+    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
+        """See `StageQueue.claim`."""
+        answer, *rest = self._scripts.call("claim", session.mesh, session.incarnation, stage)
+        if answer == b"SESSION_LOST":
+            raise SessionLost(f"session {session.incarnation} of {session.mesh} is not live or holds no lease {stage}")
+        return None if answer == b"GONE" else _claimed(session, rest)
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+        """See `StageQueue.report`."""
+        refuse_foreign(claim, messages)
+        body = encode(list(messages), STAGE_MESSAGES) if messages else b""
+        answer = self._scripts.call(
+            "report", claim.stage, claim.mesh, claim.incarnation, claim.token, batch, body, closing_state(messages) or "claimed"
+        )
+        if answer != b"OK":
+            raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
+
+    def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
+        """See `StageQueue.deliver`."""
+        self._scripts.call("deliver", stage, node, encode(value, StoredValue | None))
+
+    def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
+        """See `StageQueue.inputs_of`."""
+        with redis_answers("read inputs"):
+            return _inputs(cast(dict[bytes, bytes], self._client.hgetall(self._keys.inputs(stage))))
+
+    def cancel(self, stage: StageId) -> None:
+        """See `StageQueue.cancel`."""
+        self._scripts.call("cancel", stage, ended(stage))
+
+    def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
+        """See `StageQueue.claims_of`; in the order of the claims."""
+        claims = (_claimed(session, row) for row in self._scripts.call("claims_of", session.mesh, session.incarnation))
+        return tuple(sorted(claims, key=lambda claimed: claimed.claim.token))
+
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
+        """See `StageQueue.forget`."""
+        self._scripts.call("forget", run, *meshes)
+
+    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+        """See `StageQueue.mail`."""
+        stream = self._keys.mail(mesh)
+        if cursor == "":
+            with redis_answers("read mail"):
+                last = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(stream, count=1))
+            return (last[0][0].decode() if last else "0-0"), ()
+        letters = self._entries(stream, cursor, wait_ms, limit=None)
+        return (letters[-1][0] if letters else cursor), tuple(
+            Mail(kind=MailKind(letter[b"kind"].decode()), subject=letter[b"subject"].decode()) for _, letter in letters
+        )
+
+    def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
+        """See `StageQueue.inbox`."""
+        return tuple(
+            InboxEntry(entry=entry, run=RunId(message[b"run"].decode()), kind=message[b"kind"].decode(), body=message[b"body"])
+            for entry, message in self._entries(self._keys.inbox, "0-0", wait_ms, limit)
+        )
+
+    def acknowledge(self, entries: tuple[str, ...]) -> None:
+        """See `StageQueue.acknowledge`."""
+        if entries:
+            with redis_answers("acknowledge"):
+                self._client.xdel(self._keys.inbox, *entries)
+
+    def _entries(self, stream: str, after: str, wait_ms: int, limit: int | None) -> list[tuple[str, dict[bytes, bytes]]]:
+        """Entries of a stream after an id. XREAD only tells that there is something: its reply has another shape in every
+        protocol and version of redis-py, that of XRANGE has one."""
+        with redis_answers("read a stream"):
+            found = self._client.xrange(stream, min=f"({after}", count=limit)
+            if not found and wait_ms > 0 and self._client.xread({stream: after}, count=1, block=self._bounded(wait_ms)):
+                found = self._client.xrange(stream, min=f"({after}", count=limit)
+        return [(entry.decode(), fields) for entry, fields in cast(list[tuple[bytes, dict[bytes, bytes]]], found)]
+
+    def _bounded(self, wait_ms: int) -> int:
+        timeout_s = self._client.connection_pool.connection_kwargs.get("socket_timeout", 5)
+        return wait_ms if timeout_s is None else max(1, min(wait_ms, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
+
+
+def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
+    token, spec, cancelled, inputs = row
+    decoded: StageSpec = decode(StageSpec, cast(bytes, spec))
+    return ClaimedStage(
+        claim=Claim(stage=decoded.stage, mesh=session.mesh, incarnation=session.incarnation, token=int(cast(bytes, token))),
+        spec=decoded,
+        inputs=_inputs(pairs(inputs)),
+        cancelled=cancelled == b"1",
+    )
+
+
+def _inputs(stored: dict[bytes, bytes]) -> dict[NodeId, StoredValue | None]:
+    return {NodeId(node.decode()): decode(StoredValue | None, value) for node, value in stored.items()}

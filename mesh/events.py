@@ -1,0 +1,58 @@
+"""What the mesh scheduler is told: frozen values, past tense."""
+
+from dataclasses import dataclass
+
+from mesh.ids import StageId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOffered:
+    """Work is queued for this mesh."""
+
+    workload: StageId
+    tenant: TenantPath
+    slot: ResourceSet
+    width: int  #: Slots worth having.
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadWithdrawn:
+    """The work was cancelled, or is somebody else's now."""
+
+    workload: StageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseGranted:
+    """The federation pays for this many slots."""
+
+    workload: StageId
+    slots: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRefused:
+    """The federation does not pay now."""
+
+    workload: StageId
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadEnded:
+    """Nothing of it runs any more."""
+
+    workload: StageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomMayHaveCome:
+    """Quota was given back or changed somewhere: what was refused is worth another try."""
+
+
+MeshEvent = WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome

@@ -1,0 +1,271 @@
+"""Values out of a mesh, and in again: a value becomes bytes with a hash, in the control store when small, else in a file.
+
+A pickle is written straight into the file while it is being made and hashed, so a large array is not copied on its way.
+The file gets its name, which holds the hash, only when it is whole: a reader never sees half a value, and writing the same
+value twice gives one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import pickle
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+import cloudpickle
+import fsspec
+
+from mesh.errors import RuntimeDoorError
+from mesh.ids import NodeId, RunId
+from mesh.reasons import Reason
+from mesh.values import Encoding, StoredValue
+
+#: Beyond these a value is pickled: looking at every element in Python costs more than the pickle.
+JSON_PARTS_MAX = 50_000
+JSON_DEPTH_MAX = 64
+#: JSON integers that every reader gives back exactly.
+_INT_BOUND = 2**63
+_CHUNK_BYTES = 8 * 2**20
+_NAME_CHARS_MAX = 120
+
+
+class ValueUnreadable(RuntimeDoorError):
+    """Stored bytes that cannot be had back. `reason`: VALUE_LOST (gone, cut short, altered) or CODE_UNAVAILABLE (a class is missing)."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class ValueUnwritable(RuntimeDoorError):
+    """A value that cannot leave the mesh. `reason`: RESULT_UNSERIALIZABLE, or VALUE_LOST when the storage does not take it."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> tuple[StoredValue, bytes | None]:
+    """Write a value. JSON when JSON gives it back exactly, else cloudpickle, protocol 5.
+
+    Args:
+        value: Anything.
+        run: Names the folder of the file.
+        node: Names the file, with the hash.
+        storage_url: fsspec URL of a folder that every mesh of the federation reaches.
+        inline_limit_bytes: Up to this size the bytes are returned, to be carried through the control store.
+
+    Returns:
+        Where and what the bytes are; and the bytes themselves, when small.
+
+    Raises:
+        ValueUnwritable: It cannot be pickled; or the storage refused it.
+    """
+    sink = _Sink(run, node, storage_url, inline_limit_bytes)
+    try:
+        text = _as_json(value)
+        if text is not None:
+            sink.write(text)
+        else:
+            _pickle_into(sink, value, node)
+        return sink.commit(Encoding.JSON if text is not None else Encoding.PICKLE)
+    except BaseException:
+        sink.discard()
+        raise
+
+
+def import_value(stored: StoredValue, data: bytes | None) -> Any:
+    """Read a value back: `data` when it came through the control store, else the file that `stored` names.
+
+    Raises:
+        ValueUnreadable: Gone, cut short, altered, or made of classes that this process does not have.
+    """
+    return unpack(read_verified(stored, data), stored.encoding)
+
+
+def read_verified(stored: StoredValue, data: bytes | None) -> bytes | bytearray:
+    """The bytes of a stored value, after a check of size and hash.
+
+    Raises:
+        ValueUnreadable: Gone, cut short or altered.
+    """
+    if data is None:
+        if stored.uri is None:
+            raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} was to come through the control store, and did not")
+        return _read_file(stored, stored.uri)
+    if len(data) != stored.size_bytes or hashlib.sha256(data).hexdigest() != stored.sha256:
+        raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} is corrupt: {len(data)} of {stored.size_bytes} bytes came")
+    return data
+
+
+def unpack(data: bytes | bytearray, encoding: Encoding) -> Any:
+    """The value that checked bytes hold.
+
+    Raises:
+        ValueUnreadable: A class of it cannot be imported here.
+    """
+    try:
+        return json.loads(data) if encoding is Encoding.JSON else pickle.loads(data)  # noqa: S301 - only the tenant's own workers read these
+    except Exception as unknown:
+        raise ValueUnreadable(Reason.CODE_UNAVAILABLE, f"a stored value cannot be unpickled here: {_told(unknown)}") from unknown
+
+
+def remove(uri: str) -> None:
+    """Delete the file of a stored value. Harmless when it is gone."""
+    filesystem, path = fsspec.core.url_to_fs(uri)
+    if filesystem.exists(path):
+        filesystem.rm_file(path)
+
+
+def _as_json(value: Any) -> bytes | None:
+    """UTF-8 JSON when it gives back exactly this value, of exactly these types; else None."""
+    level, depth, parts = [value], 0, 0
+    while level:
+        depth += 1
+        deeper: list[Any] = []
+        for part in level:
+            kind = type(part)
+            if kind is dict:
+                if any(type(key) is not str for key in part):
+                    return None
+                deeper.extend(part.values())
+            elif kind is list:
+                deeper.extend(part)
+            elif not (
+                part is None
+                or kind is bool
+                or kind is str
+                or (kind is int and -_INT_BOUND <= part < _INT_BOUND)
+                or (kind is float and math.isfinite(part))
+            ):
+                return None
+            if len(deeper) > JSON_PARTS_MAX:
+                return None
+        parts += len(deeper)
+        if parts > JSON_PARTS_MAX or depth > JSON_DEPTH_MAX:
+            return None
+        level = deeper
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # A lone surrogate: text that UTF-8 has no bytes for.
+        return None
+
+
+def _pickle_into(sink: _Sink, value: Any, node: NodeId) -> None:
+    try:
+        cloudpickle.CloudPickler(sink, protocol=5).dump(value)
+    except ValueUnwritable:
+        raise
+    except Exception as refused:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise ValueUnwritable(
+            Reason.RESULT_UNSERIALIZABLE, f"the value of {node} ({kind}) can be written neither as JSON nor as a pickle: {_told(refused)}"
+        ) from refused
+
+
+def _read_file(stored: StoredValue, uri: str) -> bytearray:
+    digest, filled = hashlib.sha256(), 0
+    data = bytearray(stored.size_bytes)
+    view = memoryview(data)
+    try:
+        with fsspec.open(uri, "rb") as file:
+            while filled < stored.size_bytes:
+                chunk = file.read(min(_CHUNK_BYTES, stored.size_bytes - filled))
+                if not chunk:
+                    break
+                view[filled : filled + len(chunk)] = chunk
+                filled += len(chunk)
+                digest.update(chunk)
+            rest = file.read(1)
+    except (OSError, ValueError) as gone:
+        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} cannot be read: {_told(gone)}") from gone
+    if filled < stored.size_bytes or rest or digest.hexdigest() != stored.sha256:
+        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} is corrupt: its size or hash is not that of the value written")
+    return data
+
+
+class _Sink:
+    """Takes bytes, hashes them, and moves from memory to a file when they outgrow the inline limit."""
+
+    def __init__(self, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> None:
+        self._folder = f"{storage_url.rstrip('/')}/{_file_name(run)}"
+        self._name = _file_name(node)
+        self._limit = inline_limit_bytes
+        self._small = io.BytesIO()
+        self._digest = hashlib.sha256()
+        self._size = 0
+        self._file: Any = None  # fsspec's file objects share no type.
+        self._filesystem: Any = None
+        self._part = ""
+
+    def write(self, data: Any) -> int:
+        """One piece, of any type with a buffer (the pickler hands large buffers over as they are)."""
+        view = memoryview(data).cast("B") if not isinstance(data, bytes) else data
+        self._digest.update(view)
+        self._size += len(view)
+        if self._file is None and self._size <= self._limit:
+            self._small.write(view)
+        else:
+            self._write_out(view)
+        return len(view)
+
+    def commit(self, encoding: Encoding) -> tuple[StoredValue, bytes | None]:
+        """Give the file its name, or the bytes to the caller."""
+        sha256 = self._digest.hexdigest()
+        if self._file is None:
+            return StoredValue(sha256=sha256, size_bytes=self._size, encoding=encoding), self._small.getvalue()
+        uri = f"{self._folder}/{self._name}-{sha256[:16]}"
+        try:
+            self._file.close()
+            _, final = fsspec.core.url_to_fs(uri)
+            self._filesystem.mv(self._part, final)
+        except Exception as refused:
+            raise ValueUnwritable(Reason.VALUE_LOST, f"{uri} cannot be written: {_told(refused)}") from refused
+        self._file = None
+        return StoredValue(sha256=sha256, size_bytes=self._size, encoding=encoding, uri=uri), None
+
+    def discard(self) -> None:
+        """Remove what was begun."""
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+            self._filesystem.rm_file(self._part)
+        except OSError:
+            pass  # The error on its way up says more than this one.
+        self._file = None
+
+    def _write_out(self, view: Any) -> None:
+        try:
+            if self._file is None:
+                self._filesystem, folder = fsspec.core.url_to_fs(self._folder)
+                self._filesystem.makedirs(folder, exist_ok=True)
+                self._part = f"{folder}/.{uuid.uuid4().hex}.part"
+                self._file = self._filesystem.open(self._part, "wb")
+                self._file.write(self._small.getbuffer())
+            self._file.write(view)
+        except Exception as refused:
+            raise ValueUnwritable(Reason.VALUE_LOST, f"{self._folder} cannot be written: {_told(refused)}") from refused
+
+
+def _file_name(name: str) -> str:
+    """A name that any file system takes, differs for different names, and cannot climb out of its folder."""
+    # `=` in place of `%`: some file systems of fsspec undo percent signs.
+    safe = quote(name, safe="").replace("%", "=").replace(".", "=2E")
+    if len(safe) > _NAME_CHARS_MAX:
+        safe = f"{safe[: _NAME_CHARS_MAX - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return safe
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,226 @@
+"""The stage host on Ray: warm runners, one per tenant, and placement groups that hold what leases pay for.
+
+All orders go through one thread, in order, so that `start` of a stage is before its `deliver` and `cancel`. Each runner
+has a thread that waits for its batches. A runner that dies takes the values of its tenant with it: its stages are
+reported lost, and the next stage of the tenant gets a new runner, with another holder token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import RayActorError, RayError
+
+from mesh.hosting import Delivered, HostReport
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import STAGE_MESSAGE, StageLost, StageMessage
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.placement import PlacementPool
+from mesh.runtime.runner import StageRunner
+from mesh.stages import StageSpec
+from mesh.wire import decode, encode
+
+log = structlog.get_logger(__name__)
+
+#: How long one wait for a runner's news lasts; the end of the host is noticed within it.
+BATCH_WAIT_S = 2.0
+#: How long a cancelled task may clean up before its worker is killed.
+CANCEL_GRACE_S = 2.0
+
+RunnerKey = tuple[TenantPath, str]
+
+
+@dataclass(slots=True)
+class _Runner:
+    """A runner that is bound to a tenant and a runtime environment."""
+
+    actor: Any
+    holder: int  #: The token of the first stage that it was given.
+    stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
+
+
+class RayStageHost:
+    """Stages on the Ray cluster that this process is a driver of.
+
+    Args:
+        report: Called from threads of the host; must only pass the report on.
+        node_labels: Ray node labels of the mesh's slice of the cluster.
+        warm_runners: How many runners wait for a tenant, so that a first stage waits for no process start.
+    """
+
+    def __init__(
+        self,
+        *,
+        mesh: MeshId,
+        report: Callable[[HostReport], None],
+        storage_url: str,
+        inline_limit_bytes: int,
+        node_labels: dict[str, str],
+        warm_runners: int,
+    ) -> None:
+        self._mesh = mesh
+        self._report = report
+        self._storage_url = storage_url
+        self._inline_limit_bytes = inline_limit_bytes
+        self._node_labels = node_labels
+        self._warm_target = warm_runners
+        self._warm: list[Any] = []
+        self._runners: dict[RunnerKey, _Runner] = {}
+        self._of_stage: dict[StageId, RunnerKey] = {}
+        self._placements = PlacementPool(node_labels)
+        self._guard = threading.Lock()  #: Over `_runners` and `_of_stage`, which the threads of runners read too.
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
+        self._thread.start()
+        self._orders.put(self._warm_up)
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def start(self, spec: StageSpec, slot: ResourceSet, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+        """See `StageHost`; a tenant's first stage takes a warm runner."""
+        key = (spec.tenant, _digest(spec.runtime_env))
+        with self._guard:
+            runner = self._runners.get(key)
+            if runner is None:
+                runner = _Runner(actor=self._take_warm(spec.runtime_env), holder=token)
+                self._runners[key] = runner
+                self._bind(key, runner)
+            runner.stages[spec.stage] = None
+            self._of_stage[spec.stage] = key
+        self._orders.put(lambda: self._start(runner, spec, slot, slots, blobs, inputs))
+        return runner.holder
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """See `StageHost`."""
+        self._order(stage, lambda actor: actor.deliver.remote(stage, node, *_on_the_wire(value)))
+
+    def cancel(self, stage: StageId) -> None:
+        """See `StageHost`."""
+        self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
+
+    def forget(self, run: RunId) -> None:
+        """See `StageHost`."""
+        with self._guard:
+            actors = [runner.actor for runner in self._runners.values()]
+        self._orders.put(lambda: [actor.forget.remote(run) for actor in actors] and None)
+
+    def stop_all(self) -> None:
+        """Kill every bound runner; Ray ends the tasks that a dead runner has submitted."""
+        with self._guard:
+            runners = tuple(self._runners.values())
+            self._runners.clear()
+            self._of_stage.clear()
+        for runner in runners:
+            ray.kill(runner.actor)
+        self._orders.put(self._placements.close)
+        self._orders.put(self._warm_up)
+
+    def close(self) -> None:
+        """End the host's thread after what was ordered so far."""
+        self._orders.put(None)
+        self._thread.join(timeout=CANCEL_GRACE_S * 2)
+
+    # -- orders, one after the other -----------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                order()
+            except RayError as failure:
+                log.warning("Ray refused an order", mesh=self._mesh, error=str(failure))
+
+    def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+        if runner is not None:
+            self._orders.put(lambda: order(runner.actor) and None)
+
+    def _start(
+        self, runner: _Runner, spec: StageSpec, slot: ResourceSet, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]
+    ) -> None:
+        group = self._placements.take(slot, slots)
+        with self._guard:
+            if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
+                self._placements.give_back(group)
+                return
+            runner.stages[spec.stage] = group
+        on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
+        runner.actor.start.remote(encode(spec), blobs, on_the_wire, group)
+
+    # -- runners -------------------------------------------------------------------------------------------------------
+
+    def _warm_up(self) -> None:
+        with self._guard:
+            while len(self._warm) < self._warm_target:
+                self._warm.append(self._new_runner({}))
+
+    def _new_runner(self, runtime_env: dict[str, object]) -> Any:
+        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "runtime_env": runtime_env or None}
+        if self._node_labels:
+            options["label_selector"] = self._node_labels
+        return StageRunner.options(**options).remote()
+
+    def _take_warm(self, runtime_env: dict[str, object]) -> Any:
+        return self._warm.pop() if self._warm and not runtime_env else self._new_runner(runtime_env)
+
+    def _bind(self, key: RunnerKey, runner: _Runner) -> None:
+        runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes)
+        threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
+
+    def _listen(self, key: RunnerKey, runner: _Runner) -> None:
+        while True:
+            try:
+                batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S))
+            except RayActorError as death:
+                self._bury(key, runner, str(death))
+                return
+            except (RayError, RuntimeError) as failure:  # RuntimeError: this driver has left the cluster.
+                log.warning("a runner cannot be heard", mesh=self._mesh, tenant=key[0], error=str(failure))
+                self._bury(key, runner, str(failure))
+                return
+            for stage, messages, blobs in batches:
+                self._pass_on(runner, StageId(stage), tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
+
+    def _pass_on(self, runner: _Runner, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+        if any(message.kind == "stage_ended" for message in messages):
+            with self._guard:
+                group = runner.stages.pop(stage, None)
+                self._of_stage.pop(stage, None)
+            if group is not None:
+                self._orders.put(lambda: self._placements.give_back(group))
+            self._orders.put(self._warm_up)
+        self._report(HostReport(stage=stage, messages=messages, blobs=blobs))
+
+    def _bury(self, key: RunnerKey, runner: _Runner, why: str) -> None:
+        with self._guard:
+            if self._runners.get(key) is not runner:
+                return  # Everything was stopped on purpose.
+            del self._runners[key]
+            stages = dict(runner.stages)
+            runner.stages.clear()
+            for stage in stages:
+                self._of_stage.pop(stage, None)
+        log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
+        for stage, group in stages.items():
+            if group is not None:
+                self._orders.put(lambda group=group: self._placements.give_back(group))  # type: ignore[misc]
+            lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
+            self._report(HostReport(stage=stage, messages=(lost,)))
+
+
+def _digest(runtime_env: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(runtime_env, sort_keys=True).encode()).hexdigest() if runtime_env else ""
+
+
+def _on_the_wire(value: Delivered) -> tuple[bytes | None, bytes | None]:
+    return (None, None) if value is None else (encode(value[0]), value[1])

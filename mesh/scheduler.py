@@ -1,0 +1,160 @@
+"""The mesh scheduler: admits workloads to pools, inside the leases that the federation grants.
+
+Queued workloads are looked at by priority, then arrival. For each the pools are tried in their order: one slot has to
+fit; room for as many slots as are worth having is reserved; a lease is asked for. A refusal gives the room back and the
+next pool is tried. A workload that does not fit now does not hold up those behind it.
+
+The shape is h11's and dask's: events in, decisions out, `handle` is the only writer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mesh.decisions import AcquireLease, ExplainWaiting, MeshDecision, ReleaseLease, StartWorkload
+from mesh.errors import IllegalTransition
+from mesh.events import LeaseGranted, LeaseRefused, MeshEvent, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.ids import PoolName, StageId
+from mesh.pools import Pool, PoolLedger, PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import format_units
+
+
+class WorkloadState(str, Enum):
+    """Where a workload stands on this mesh."""
+
+    QUEUED = "QUEUED"
+    """Known; no room or no lease yet."""
+    RESERVED = "RESERVED"
+    """Room is set aside; the lease is being asked for."""
+    RUNNING = "RUNNING"
+    """Started."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Workload:
+    """A workload that this mesh knows."""
+
+    offer: WorkloadOffered
+    arrival: int  #: Counts up; breaks ties of priority.
+    state: WorkloadState = WorkloadState.QUEUED
+    pool: PoolName | None = None  #: Where its room is, from RESERVED on.
+    refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
+    told: tuple[Reason, str] | None = None  #: What was last said about its waiting.
+
+
+class MeshScheduler:
+    """One mesh. `workloads` and `ledger` are its state; only `handle` writes them."""
+
+    def __init__(self, pools: tuple[PoolSpec, ...]) -> None:
+        self.ledger = PoolLedger(pools)
+        self.workloads: dict[StageId, Workload] = {}
+        self._arrivals = 0
+
+    def handle(self, *events: MeshEvent) -> list[MeshDecision]:
+        """Take the events in; return what must be done, in order.
+
+        Pure: the same events on the same state give the same decisions.
+
+        Raises:
+            IllegalTransition: A lease was granted or refused that was not asked for.
+        """
+        decisions: list[MeshDecision] = []
+        for event in events:
+            decisions.extend(self._take(event))
+        decisions.extend(self._admit())
+        return decisions
+
+    def _take(self, event: MeshEvent) -> list[MeshDecision]:
+        if isinstance(event, WorkloadOffered):
+            if event.workload not in self.workloads:
+                self._arrivals += 1
+                self.workloads[event.workload] = Workload(offer=event, arrival=self._arrivals)
+            return []
+        if isinstance(event, RoomMayHaveCome):
+            for workload in self.workloads.values():
+                workload.refused_by.clear()
+            return []
+        if isinstance(event, LeaseGranted):
+            return [self._start(event)]
+        if isinstance(event, LeaseRefused):
+            self._refuse(event)
+            return []
+        return self._drop(event)
+
+    def _start(self, event: LeaseGranted) -> MeshDecision:
+        workload, pool = self._reserved(event.workload)
+        self.ledger.commit(pool, event.workload, workload.offer.slot.times(event.slots))
+        workload.state = WorkloadState.RUNNING
+        return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
+
+    def _refuse(self, event: LeaseRefused) -> None:
+        workload, pool = self._reserved(event.workload)
+        self.ledger.release(event.workload)
+        workload.state, workload.pool = WorkloadState.QUEUED, None
+        workload.refused_by[pool] = (event.reason, event.detail)
+
+    def _reserved(self, workload_id: StageId) -> tuple[Workload, PoolName]:
+        workload = self.workloads.get(workload_id)
+        if workload is None or workload.state is not WorkloadState.RESERVED or workload.pool is None:
+            raise IllegalTransition(f"{workload_id} has asked for no lease")
+        return workload, workload.pool
+
+    def _drop(self, event: WorkloadEnded | WorkloadWithdrawn) -> list[MeshDecision]:
+        workload = self.workloads.pop(event.workload, None)
+        if workload is None:
+            return []
+        held = self.ledger.release(event.workload)
+        if held:
+            self._capacity_came()
+        return [ReleaseLease(workload=event.workload)] if workload.state is WorkloadState.RUNNING else []
+
+    def _capacity_came(self) -> None:
+        """Room in a pool lifts refusals for want of room; refusals of quota stand until the federation says that room came."""
+        for workload in self.workloads.values():
+            busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason is Reason.CAPACITY_BUSY]
+            for pool in busy:
+                del workload.refused_by[pool]
+
+    def _admit(self) -> list[MeshDecision]:
+        queued = [workload for workload in self.workloads.values() if workload.state is WorkloadState.QUEUED]
+        decisions: list[MeshDecision] = []
+        for workload in sorted(queued, key=lambda kept: (-kept.offer.priority, kept.arrival)):
+            decisions.extend(self._try_pools(workload))
+        return decisions
+
+    def _try_pools(self, workload: Workload) -> list[MeshDecision]:
+        offer = workload.offer
+        for pool in self.ledger.pools.values():
+            name = pool.spec.pool
+            if name in workload.refused_by:
+                continue
+            fits = offer.slot.copies_in(pool.free)
+            if fits == 0:
+                workload.refused_by[name] = _no_room(workload, pool)
+                continue
+            want = offer.width if fits is None else min(offer.width, fits)
+            self.ledger.reserve(name, offer.workload, offer.slot.times(want))
+            workload.state, workload.pool = WorkloadState.RESERVED, name
+            return [AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, want=want)]
+        return self._explain(workload)
+
+    def _explain(self, workload: Workload) -> list[MeshDecision]:
+        reasons = list(workload.refused_by.values())
+        passing = [told for told in reasons if told[0] in (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)]
+        reason = (passing or reasons)[0][0]
+        detail = "; ".join(dict.fromkeys(words for _, words in reasons))
+        if workload.told == (reason, detail):
+            return []
+        workload.told = (reason, detail)
+        return [ExplainWaiting(workload=workload.offer.workload, reason=reason, detail=detail)]
+
+
+def _no_room(workload: Workload, pool: Pool) -> tuple[Reason, str]:
+    slot = workload.offer.slot
+    ever = slot <= pool.spec.capacity
+    room = pool.free if ever else pool.spec.capacity
+    short = next(name for name in slot if slot[name] > room[name])
+    words = f"pool {pool.spec.pool} has {format_units(short, room[short])} {short} {'free' if ever else 'in all'}, one slot takes {format_units(short, slot[short])}"
+    return (Reason.CAPACITY_BUSY if ever else Reason.CAPACITY_TOO_SMALL, words)

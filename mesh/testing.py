@@ -1,0 +1,170 @@
+"""A stage host without Ray, in virtual time: for tests and simulation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mesh.clock import Clock
+from mesh.hosting import Delivered, HostReport
+from mesh.ids import NodeId, RunId, StageId
+from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageMessage
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.values import Encoding, StoredValue
+
+#: What a simulated task does: how long it takes, and whether it fails.
+Behaviour = Callable[[TaskSpec], tuple[int, bool]]
+
+
+def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
+    """The value of a simulated task: depends on the node and on the values of its inputs, so a wrong input shows at the end."""
+    return hashlib.sha256(json.dumps([node, *inputs]).encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _Hosted:
+    spec: StageSpec
+    slots: int
+    outside: dict[NodeId, str] = field(default_factory=dict)  #: Values that were delivered.
+    withheld: set[NodeId] = field(default_factory=set)
+    running: dict[NodeId, int] = field(default_factory=dict)  #: Task to the moment at which it ends.
+    over: set[NodeId] = field(default_factory=set)  #: Reported or dropped.
+    cancelled: bool = False
+
+
+class SimulatedHost:
+    """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`."""
+
+    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour) -> None:
+        self._report = report
+        self._clock = clock
+        self._behaviour = behaviour
+        self._stages: dict[StageId, _Hosted] = {}
+        self._values: dict[tuple[RunId, NodeId], str] = {}
+        self._holder = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing runs and no value is kept."""
+        return not self._stages and not self._values
+
+    def start(self, spec: StageSpec, slot: ResourceSet, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:  # noqa: PLR0917
+        """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
+        assert slot.times(slots) is not None
+        self._holder = self._holder or token
+        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
+        assert not spec.blobs() - set(blobs)
+        for node, value in inputs.items():
+            self.deliver(spec.stage, node, value)
+        return self._holder
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """See `StageHost`."""
+        hosted = self._stages.get(stage)
+        if hosted is None:
+            return
+        if value is None:
+            hosted.withheld.add(node)
+            return
+        stored, data = value
+        assert data is not None
+        assert hashlib.sha256(data).hexdigest() == stored.sha256
+        hosted.outside[node] = json.loads(data)
+
+    def cancel(self, stage: StageId) -> None:
+        """See `StageHost`."""
+        if stage in self._stages:
+            self._stages[stage].cancelled = True
+
+    def forget(self, run: RunId) -> None:
+        """See `StageHost`."""
+        self._values = {key: value for key, value in self._values.items() if key[0] != run}
+
+    def stop_all(self) -> None:
+        """See `StageHost`."""
+        self._stages.clear()
+        self._values.clear()
+        self._holder = 0
+
+    def advance(self) -> None:
+        """End what is due, start what can start, report both."""
+        for stage in tuple(self._stages):
+            hosted = self._stages.get(stage)
+            if hosted is not None:
+                self._advance(hosted)
+
+    def _advance(self, hosted: _Hosted) -> None:
+        now_ms = self._clock.wall_ms()
+        messages: list[StageMessage] = []
+        blobs: dict[str, bytes] = {}
+        tasks = {task.node: task for task in hosted.spec.tasks}
+        for node in [node for node, due_ms in hosted.running.items() if due_ms <= now_ms]:
+            del hosted.running[node]
+            hosted.over.add(node)
+            messages.append(self._finish(hosted, tasks[node], now_ms, blobs))
+        if hosted.cancelled:
+            cancelled = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="cancelled")
+            messages.extend(self._failed(hosted, tasks[node], now_ms, cancelled) for node in hosted.running)
+            hosted.over.update(tasks)
+            hosted.running.clear()
+        messages.extend(self._start_ready(hosted, now_ms))
+        if len(hosted.over) == len(tasks) and not hosted.running:
+            messages.append(StageEnded(stage=hosted.spec.stage))
+            del self._stages[hosted.spec.stage]
+        if messages:
+            self._report(HostReport(stage=hosted.spec.stage, messages=tuple(messages), blobs=blobs))
+
+    def _start_ready(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
+        started: list[StageMessage] = []
+        inside = {task.node for task in hosted.spec.tasks}
+        for task in hosted.spec.tasks:
+            if task.node in hosted.over or task.node in hosted.running:
+                continue
+            needs = (*task.inputs, *task.after)
+            if any(need in hosted.withheld or (need in inside and self._is_lost(hosted, need)) for need in needs):
+                hosted.over.add(task.node)  # Dropped, silently: what it waits for will not come.
+            elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
+                duration_ms, _ = self._behaviour(task)
+                hosted.running[task.node] = now_ms + duration_ms
+                started.append(NodeStarted(stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms))
+        return started
+
+    def _is_lost(self, hosted: _Hosted, need: NodeId) -> bool:
+        return need in hosted.over and (hosted.spec.run, need) not in self._values
+
+    def _has(self, hosted: _Hosted, need: NodeId, inside: set[NodeId]) -> bool:
+        if need in inside:
+            return need in hosted.over
+        return need in hosted.outside or (hosted.spec.run, need) in self._values
+
+    def _finish(self, hosted: _Hosted, task: TaskSpec, now_ms: int, blobs: dict[str, bytes]) -> StageMessage:
+        duration_ms, fails = self._behaviour(task)
+        if fails:
+            failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message=f"{task.node} fails")
+            return self._failed(hosted, task, now_ms, failure)
+        run = hosted.spec.run
+        inputs = tuple(hosted.outside[need] if need in hosted.outside else self._values[run, need] for need in task.inputs)
+        value = value_of(task.node, inputs)
+        self._values[run, task.node] = value
+        data = json.dumps(value).encode()
+        stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON) if task.export else None
+        if stored is not None:
+            blobs[stored.sha256] = data
+        return NodeSucceeded(
+            stage=hosted.spec.stage,
+            node=task.node,
+            attempt=task.attempt,
+            started_ms=now_ms - duration_ms,
+            finished_ms=now_ms,
+            worker="simulated:1",
+            stored=stored,
+        )
+
+    def _failed(self, hosted: _Hosted, task: TaskSpec, now_ms: int, failure: Failure) -> NodeFailed:
+        return NodeFailed(
+            stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms, finished_ms=now_ms, failure=failure
+        )

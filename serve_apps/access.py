@@ -1,0 +1,80 @@
+"""Who asks, and how far the key reaches. What is out of reach is told as if it did not exist, except at submission."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from dag.errors import UnknownRun
+from dag.runs import RunRecord, RunSummary
+from federation.snapshot import Snapshot
+from mesh.ids import RunId, TenantPath
+from serve_apps.auth import Denial, Denied, Principal, authenticate
+from serve_apps.dependencies import Dependencies, Ports
+from serve_apps.errors import NotAuthenticated
+
+#: The tenant of a key that reaches all of them: an operator's.
+EVERYBODY = TenantPath("*")
+
+_WORDS = {
+    Denial.MISSING: "no API key; send the header `Authorization: Bearer smk_…`",
+    Denial.MALFORMED: "the Authorization header is not `Bearer smk_<id>_<secret>`",
+    Denial.UNKNOWN: "the API key is not known here",
+    Denial.REVOKED: "the API key was revoked",
+}
+
+#: For `/docs` only, where it makes the button; the header itself is read below.
+_scheme = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key: `smk_<id>_<secret>`.")
+
+
+def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_scheme)] = None) -> Principal:
+    """The holder of the request's API key.
+
+    Raises:
+        NotAuthenticated: There is none.
+        StoreUnavailable: The ring of keys does not answer.
+    """
+    answer = authenticate(request.headers.get("authorization"), ports.keys.find)
+    if isinstance(answer, Denied):
+        raise NotAuthenticated(_WORDS[answer.reason])
+    return answer
+
+
+#: A parameter of a route: whoever asks.
+Asking = Annotated[Principal, Depends(asking)]
+
+
+def reaches(principal: Principal, tenant: TenantPath) -> bool:
+    """Whether the key reaches the tenant: its own, and all below it; an operator's reaches all."""
+    return principal.tenant == EVERYBODY or principal.may(tenant)
+
+
+def tops(principal: Principal, snapshot: Snapshot) -> tuple[TenantPath, ...]:
+    """The uppermost tenants that the key reaches."""
+    if principal.tenant != EVERYBODY:
+        return (principal.tenant,)
+    return tuple(path for path, tenant in snapshot.tree.tenants.items() if tenant.parent is None)
+
+
+def summary_within(ports: Dependencies, principal: Principal, run: str) -> RunSummary:
+    """The run in one line.
+
+    Raises:
+        UnknownRun: There is none, or it is out of reach.
+        StoreUnavailable: The store does not answer.
+    """
+    found = ports.runs.summary(RunId(run))
+    if found is None or not reaches(principal, found.tenant):
+        raise UnknownRun(f"there is no run {run}")
+    return found
+
+
+def record_within(ports: Dependencies, principal: Principal, run: str) -> RunRecord:
+    """The whole run. Raises as `summary_within`."""
+    summary_within(ports, principal, run)
+    record = ports.runs.load(RunId(run))
+    if record is None:
+        raise UnknownRun(f"there is no run {run}")
+    return record

@@ -1,0 +1,111 @@
+"""The process of one child mesh: a driver of its Ray cluster, `python -m serve_apps.child_process FILE`.
+
+One thread reads mail, Ray's host reports from threads of its own; everything meets in one queue, and the main thread
+alone works on the mesh.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import ray
+import structlog
+
+from federation.child import ChildMesh
+from federation.dispatch import Mail, StageQueue
+from federation.errors import StoreUnavailable
+from mesh.clock import SystemClock
+from mesh.hosting import HostReport
+from mesh.ids import MeshId
+from mesh.runtime.host import RayStageHost
+from serve_apps.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.settings import ChildSettings
+from serve_apps.stores import open_stores
+
+log = structlog.get_logger(__name__)
+
+#: One wait for mail; the end of the process is noticed within it.
+MAIL_WAIT_MS = 1_000
+
+Work = tuple[Mail, ...] | HostReport
+
+
+def main(settings_file: str) -> None:
+    """Join, work until told to stop, leave."""
+    configure_logging()
+    stop = stop_on_signals()
+    settings = ChildSettings.read(settings_file)
+    ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
+    cluster = ray.get_runtime_context().gcs_address
+    record = replace(settings.record, cluster=_cluster_id(), address=cluster)
+    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    work: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    host = RayStageHost(
+        mesh=record.mesh,
+        report=work.put,
+        storage_url=settings.storage_url,
+        inline_limit_bytes=settings.inline_limit_bytes,
+        node_labels=settings.node_labels,
+        warm_runners=settings.warm_runners,
+    )
+    child = ChildMesh(
+        record=record,
+        ledger=stores.ledger,
+        queue=stores.queue,
+        blobs=stores.blobs,
+        host=host,
+        clock=SystemClock(),
+        heartbeat_ms=settings.heartbeat_ms,
+    )
+    threading.Thread(target=_read_mail, args=(stores.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
+    child.beat()
+    tell_ready(mesh=record.mesh, cluster=record.cluster, pid=os.getpid())
+    try:
+        while not stop.is_set() and ray.is_initialized():
+            _work(child, work)
+    finally:
+        child.leave()
+        host.close()
+        ray.shutdown()
+
+
+def _cluster_id() -> str:
+    """Ray's own id of the cluster, different for each head that is started."""
+    return ray._private.worker.global_worker.gcs_client.cluster_id.hex()  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
+    try:
+        item = work.get(timeout=max(0.001, child.due_in_ms() / 1000))
+    except queue.Empty:
+        child.beat()
+        return
+    if isinstance(item, HostReport):
+        child.take_report(item)
+    else:
+        child.take_mail(item)
+    if child.due_in_ms() == 0:
+        child.beat()
+
+
+def _read_mail(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:
+    """Letters from now on, in order. A store that does not answer is asked again; what was missed is found by comparison."""
+    cursor = ""
+    while not stop.is_set():
+        try:
+            cursor, letters = stages.mail(mesh, cursor, MAIL_WAIT_MS)
+        except StoreUnavailable as gone:
+            log.warning("no mail: the store does not answer", mesh=mesh, error=str(gone))
+            stop.wait(MAIL_WAIT_MS / 1000)
+            continue
+        if letters:
+            put(letters)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

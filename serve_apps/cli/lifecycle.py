@@ -1,0 +1,251 @@
+"""The commands that start and stop processes: `up`, `down`, `apply`, `keys`, `demo`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from federation.config import FederationConfig, tenants_of
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.tenants import TenantTree
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.ids import TenantPath
+from serve_apps.auth import issue
+from serve_apps.cli.demo import show_demo
+from serve_apps.config_file import read_config
+from serve_apps.process import configure_logging, stop_on_signals
+from serve_apps.settings import RootSettings
+from serve_apps.stack import Stack
+from serve_apps.state_folder import StateFolder
+from serve_apps.stores import Stores, open_stores
+
+STATE = Path(".schedulemesh")
+WATCH_S = 1.0
+UP_S_MAX = 240.0
+DOWN_S_MAX = 60.0
+
+StateOption = Annotated[Path, typer.Option("--state", help="The state folder: Redis' file, logs, keys.", show_default=True)]
+ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
+
+keys_app = typer.Typer(help="API keys of tenants: made, listed, revoked.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(up)
+    app.command()(down)
+    app.command()(apply)
+    app.command()(demo)
+    app.add_typer(keys_app, name="keys")
+
+
+def up(
+    config: ConfigArgument = Path("configs/quickstart.yaml"),
+    state: StateOption = STATE,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
+) -> None:
+    """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
+    console = Console()
+    checked = _read(config)
+    if foreground:
+        _up_here(checked, state, console)
+    else:
+        _up_detached(config, state, console)
+
+
+def _up_here(config: FederationConfig, state: Path, console: Console) -> None:
+    configure_logging()
+    with _stack(config, state, console) as stack:
+        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs)")
+        stop = stop_on_signals()
+        while not stop.wait(WATCH_S):
+            stack.watch()
+        console.print("stopping")
+
+
+def _up_detached(config: Path, state: Path, console: Console) -> None:
+    folder = StateFolder(state)
+    with folder:
+        pass  # Nobody else owns it; otherwise this says who.
+    log = folder.path / "logs" / "stack.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state", str(folder.path), "--foreground"]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        _follow_start(process, folder, log, console)
+    except KeyboardInterrupt:
+        console.print("stopping what was started")
+        process.terminate()
+        process.wait(DOWN_S_MAX)
+        raise typer.Exit(130) from None
+    facts = folder.read("client.json")
+    console.print(f"[bold]up[/bold]: {facts['address']}  (docs at {facts['address']}/docs)")
+    console.print(f"submits go to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
+    console.print("next: schedulemesh submit FILE.py:graph | schedulemesh runs | schedulemesh down")
+
+
+def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Path, console: Console) -> None:
+    """Show what the stack says of itself until it is up.
+
+    Raises:
+        typer.Exit: It ended or did not come up in time.
+    """
+    deadline = time.monotonic() + UP_S_MAX
+    with log.open() as lines:
+        while time.monotonic() < deadline:
+            ended = process.poll() is not None
+            for line in lines:
+                console.print(line.rstrip(), highlight=False, markup=False)
+            if folder.read("stack.json").get("state") == "up":
+                return
+            if ended:
+                raise typer.Exit(1)
+            time.sleep(0.1)
+    process.terminate()
+    console.print(f"not up within {UP_S_MAX:.0f} s; see {log}", style="red")
+    raise typer.Exit(1)
+
+
+def down(state: StateOption = STATE) -> None:
+    """Stop the federation that runs with this state folder. Runs and results stay in the folder."""
+    console = Console()
+    owner = StateFolder(state).owner()
+    if owner is None:
+        console.print(f"nothing runs with the state folder {state}")
+        return
+    owner.terminate()
+    try:
+        owner.wait(DOWN_S_MAX)
+    except psutil.TimeoutExpired:
+        console.print(f"process {owner.pid} did not stop within {DOWN_S_MAX:.0f} s; killing it and what it started", style="red")
+        for process in (*owner.children(recursive=True), owner):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        raise typer.Exit(1) from None
+    console.print("down")
+
+
+def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
+    """Make the file's tenants and quotas those of the running federation; work that runs goes on."""
+    checked = _read(config)
+    stores = _running_stores(state)
+    tenants = tenants_of(checked)
+    stores.ledger.configure(TenantTree(tenants))
+    Console().print(f"applied: {len(tenants)} tenants")
+
+
+def demo(
+    config: ConfigArgument = Path("configs/quickstart.yaml"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything up, and print the address.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
+) -> None:
+    """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
+    console = Console()
+    checked = _read(config)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), console) as stack:
+        started = time.monotonic()
+        show_demo(stack.address, stack.api_key, console, out)
+        console.print(f"\nstart {started - begun:.1f} s, run {time.monotonic() - started:.1f} s")
+        if keep:
+            _keep(stack, Path(folder), console)
+        console.print("stopping")
+    console.print(f"nothing is left running; in all {time.monotonic() - begun:.1f} s")
+
+
+def _keep(stack: Stack, folder: Path, console: Console) -> None:
+    console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
+    console.print(f"in another terminal: export SCHEDULEMESH_ADDRESS={stack.address}")
+    console.print(f"                     export SCHEDULEMESH_API_KEY=$(jq -r .api_key {folder}/client.json)", soft_wrap=True)
+    stop = stop_on_signals()
+    while not stop.wait(WATCH_S):
+        stack.watch()
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@keys_app.command("create")
+def create_key(
+    tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below.")], state: StateOption = STATE
+) -> None:
+    """Make an API key and print it: the only time that it can be seen."""
+    stores = _running_stores(state)
+    stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
+    typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms()))
+
+
+@keys_app.command("list")
+def list_keys(state: StateOption = STATE) -> None:
+    """The keys by id; secrets are not kept."""
+    stores = _running_stores(state)
+    table = Table("id", "tenant", "created", "revoked")
+    for key in RedisKeyRing(stores.client, stores.keys).list():
+        created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
+        table.add_row(key.key, key.tenant, created, "yes" if key.revoked else "")
+    Console().print(table)
+
+
+@keys_app.command("revoke")
+def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], state: StateOption = STATE) -> None:
+    """Make a key useless from now on."""
+    stores = _running_stores(state)
+    if not RedisKeyRing(stores.client, stores.keys).revoke(key):
+        raise MeshError(f"there is no key {key}; `schedulemesh keys list` shows them")
+    typer.echo(f"revoked {key}")
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+def _read(config: Path) -> FederationConfig:
+    checked = read_config(config)
+    for warning in checked.warnings:
+        Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False)
+    return checked
+
+
+def _running_stores(state: Path) -> Stores:
+    """The stores of the stack that runs with this folder.
+
+    Raises:
+        MeshError: None does.
+    """
+    file = StateFolder(state).path / "settings" / "root.json"
+    if StateFolder(state).owner() is None or not file.exists():
+        raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
+    settings = RootSettings.read(str(file))
+    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+
+
+@contextlib.contextmanager
+def _stack(config: FederationConfig, state: Path, console: Console) -> Iterator[Stack]:
+    """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    with StateFolder(state) as folder:
+        stack = Stack(config, folder, say=lambda words: console.print(words, highlight=False))
+        try:
+            stack.start()
+            yield stack
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            stack.stop()

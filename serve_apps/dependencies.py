@@ -1,0 +1,39 @@
+"""What the gateway answers from: ports, given once, found again in each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from dag.runs import RunStore
+from dag.store.event_feed import EventFeed
+from federation.blobs import BlobStore
+from federation.dispatch import StageQueue
+from federation.leases import LeaseLedger
+from mesh.clock import Clock
+from federation.api_keys import KeyRing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """Every port of the gateway."""
+
+    runs: RunStore
+    ledger: LeaseLedger
+    queue: StageQueue
+    blobs: BlobStore
+    feed: EventFeed
+    keys: KeyRing
+    body_limit_bytes: int
+    clock: Clock
+
+
+def dependencies_of(request: Request) -> Dependencies:
+    """Those that `create_app` was given."""
+    return cast(Dependencies, request.app.state.dependencies)
+
+
+#: A parameter of a route: the ports.
+Ports = Annotated[Dependencies, Depends(dependencies_of)]

@@ -1,0 +1,165 @@
+"""The root mesh as Ray Serve deployments: gateways that answer HTTP, and the coordinator that advances runs.
+
+Neither keeps state: any replica may die at any instruction. One coordinator is elected by a lock in Redis, to save work;
+a second one at the same time would be harmless.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from functools import partial
+
+import fsspec
+import redis
+import redis.asyncio
+import structlog
+from fastapi import FastAPI
+from ray import serve
+from ray.serve import RunTarget
+from redis.exceptions import LockError
+from redis.lock import Lock
+
+from dag.coordinator import Coordinator
+from dag.store.event_feed import RedisEventFeed
+from federation.errors import StoreUnavailable
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.clock import SystemClock
+from serve_apps.gateway import Dependencies, create_app
+from serve_apps.settings import RootSettings
+from serve_apps.stores import open_stores
+from serve_apps.telemetry import Telemetry
+
+log = structlog.get_logger(__name__)
+
+#: A coordinator that is not heard of for this long is replaced.
+SEAT_MS = 3_000
+#: Slow work (sweeping, retention, blocked nodes) is done this often.
+TICK_MS = 1_000
+#: How long one look into the inbox waits.
+LOOK_MS = 500
+
+
+class CoordinatorLoop:
+    """Holds the coordinator's seat while it can, and advances runs while it holds it."""
+
+    def __init__(self, settings: RootSettings) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self._thread.start()
+
+    def check_health(self) -> None:
+        """Called by Serve; raising makes Serve replace this replica."""
+        if self._broken is not None:
+            raise self._broken
+
+    def close(self) -> None:
+        """Stop after the present step."""
+        self._stop.set()
+        self._thread.join(timeout=LOOK_MS / 1000 * 4)
+
+    def _run(self) -> None:
+        try:
+            self._coordinate()
+        except BaseException as broken:
+            log.exception("the coordinator broke down; Serve starts another")
+            self._broken = broken
+            raise
+
+    def _coordinate(self) -> None:
+        stores = open_stores(
+            self._settings.redis_url, lease_ttl_ms=self._settings.lease_ttl_ms, lease_grace_ms=self._settings.lease_grace_ms
+        )
+        clock = SystemClock()
+        telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
+        seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
+        coordinator: Coordinator | None = None
+        due_ms = 0
+        while not self._stop.is_set():
+            try:
+                if not _hold(seat):
+                    coordinator = None
+                    self._stop.wait(LOOK_MS / 1000)
+                    continue
+                if coordinator is None:
+                    coordinator = Coordinator(
+                        runs=stores.runs,
+                        queue=stores.queue,
+                        ledger=stores.ledger,
+                        blobs=stores.blobs,
+                        clock=clock,
+                        on_end=telemetry.trace_run,
+                        delete=delete_file,
+                        retention_ms=self._settings.retention_ms,
+                    )
+                coordinator.step(LOOK_MS)
+                if clock.monotonic_ms() >= due_ms:
+                    coordinator.tick()
+                    due_ms = clock.monotonic_ms() + TICK_MS
+            except StoreUnavailable as gone:
+                log.warning("the store does not answer", error=str(gone))
+                coordinator = None
+                self._stop.wait(LOOK_MS / 1000)
+        _leave(seat)
+        telemetry.close()
+
+
+def _hold(seat: Lock) -> bool:
+    """Take the seat or keep it; False when somebody else has it."""
+    try:
+        if seat.owned():
+            return bool(seat.reacquire())
+        return bool(seat.acquire())
+    except LockError:
+        return False
+    except redis.RedisError as gone:
+        raise StoreUnavailable(str(gone)) from gone
+
+
+def _leave(seat: Lock) -> None:
+    """Leave the seat to the next one at once, rather than when it runs out."""
+    with contextlib.suppress(LockError, redis.RedisError):
+        seat.release()
+
+
+def delete_file(uri: str) -> None:
+    """Remove the file of a value; one that is gone already is fine."""
+    filesystem, path = fsspec.core.url_to_fs(uri)
+    if filesystem.exists(path):
+        filesystem.rm(path)
+
+
+def gateway_app(settings: RootSettings) -> FastAPI:
+    """The HTTP face, on the stores that the settings name. Called once in each replica."""
+    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    return create_app(
+        Dependencies(
+            runs=stores.runs,
+            ledger=stores.ledger,
+            queue=stores.queue,
+            blobs=stores.blobs,
+            feed=RedisEventFeed(redis.asyncio.Redis.from_url(settings.redis_url), stores.keys),
+            keys=RedisKeyRing(stores.client, stores.keys),
+            body_limit_bytes=settings.body_limit_bytes,
+            clock=SystemClock(),
+        )
+    )
+
+
+def root_targets(settings: RootSettings) -> list[RunTarget]:
+    """The two Serve applications of the root mesh, for `serve.run_many`."""
+    light = {"num_cpus": 0}
+    coordinator = serve.deployment(CoordinatorLoop, name="Coordinator", ray_actor_options=light, health_check_period_s=2)
+    gateway = serve.deployment(
+        serve.ingress(partial(gateway_app, settings))(),
+        name="Gateway",
+        num_replicas=settings.gateways,
+        max_ongoing_requests=1000,
+        ray_actor_options=light,
+    )
+    return [
+        RunTarget(target=coordinator.bind(settings), name="coordinator", route_prefix=None),
+        RunTarget(target=gateway.bind(), name="gateway", route_prefix="/"),
+    ]

@@ -1,0 +1,154 @@
+"""Tenants, meshes, leases and queues as strangers see them: a snapshot in, the shapes of `serve_apps.schemas` out. Pure.
+
+`within` answers which tenants the asking key reaches; what is outside is left out, as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from federation.dispatch import QueuedStage
+from federation.routing import may_use
+from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenants import FlavorResource
+from mesh.ids import MeshId, TenantPath
+from mesh.resources import format_units, from_units
+from serve_apps.schemas import (
+    LeaseEntry,
+    LeasesView,
+    MeshEntry,
+    MeshesView,
+    PoolView,
+    Quantity,
+    QuotaView,
+    TenantsView,
+    TenantView,
+    WaitingView,
+)
+
+Within = Callable[[TenantPath], bool]
+
+
+def quantity(resource: str, units: int) -> Quantity:
+    """Units of the resource; they may be negative, where a cut left less than is used."""
+    text = format_units(resource, abs(units))
+    return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
+
+
+def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
+    """The tenants within reach, each after its parent."""
+    keys = sorted(snapshot.tree.flavor_resources())
+    return TenantsView(
+        at_ms=snapshot.at_ms,
+        tenants=[
+            TenantView(
+                tenant=path,
+                parent=tenant.parent,
+                quotas=[_quota_view(snapshot, path, key) for key in keys if _is_told(snapshot, path, key)],
+                pickled_code=tenant.pickled_code,
+                functions=list(tenant.functions),
+            )
+            for path, tenant in sorted(snapshot.tree.tenants.items(), key=lambda item: item[0].split("/"))
+            if within(path)
+        ],
+    )
+
+
+def meshes_view(snapshot: Snapshot, within: Within) -> MeshesView:
+    """The meshes that some tenant within reach may use."""
+    reached = [path for path in snapshot.tree.tenants if within(path)]
+    return MeshesView(at_ms=snapshot.at_ms, meshes=[_mesh_entry(view) for view in snapshot.meshes if _is_open_to(view.record, reached)])
+
+
+def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
+    """The leases of tenants within reach."""
+    return LeasesView(
+        at_ms=snapshot.at_ms,
+        leases=[
+            LeaseEntry(
+                lease=lease.lease,
+                tenant=lease.tenant,
+                mesh=lease.mesh,
+                flavor=lease.flavor,
+                amounts=_quantities(lease.amounts),
+                token=lease.token,
+            )
+            for lease in snapshot.leases
+            if within(lease.tenant)
+        ],
+    )
+
+
+def waiting_views(mesh: MeshId, queued: Sequence[QueuedStage], within: Within) -> list[WaitingView]:
+    """The stages within reach, of one mesh's queue in its order; positions count those of others too."""
+    return [
+        WaitingView(
+            stage=stage.stage,
+            run=stage.run,
+            tenant=stage.tenant,
+            mesh=mesh,
+            position=position,
+            priority=stage.priority,
+            reason=stage.reason.value,
+            slot=_quantities(stage.slot),
+            width=stage.width,
+        )
+        for position, stage in enumerate(queued, start=1)
+        if within(stage.tenant)
+    ]
+
+
+def _is_told(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> bool:
+    """Whether the tenant has anything of the resource: a quota, something lent to it from below, or use."""
+    has_quota = key in snapshot.tree.tenant(path).quotas or snapshot.tree.own_quota(path, key) > 0
+    return has_quota or snapshot.usage.get((path, *key), 0) > 0
+
+
+def _quota_view(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> QuotaView:
+    tree, usage = snapshot.tree, snapshot.usage
+    flavor, resource = key
+    quota, used = tree.quota(path, key), usage.get((path, *key), 0)
+    return QuotaView(
+        flavor=flavor,
+        resource=resource,
+        nominal=quantity(resource, quota.nominal),
+        used=quantity(resource, used),
+        borrowed=quantity(resource, max(0, used - tree.own_quota(path, key))),
+        available=quantity(resource, tree.available(usage, path, key)),
+        potential=quantity(resource, tree.potential(path, key)),
+        borrowing_limit=_limit(resource, quota.borrowing_limit),
+        lending_limit=_limit(resource, quota.lending_limit),
+    )
+
+
+def _limit(resource: str, units: int | None) -> Quantity | None:
+    return quantity(resource, units) if units is not None else None
+
+
+def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
+    return any(may_use(record.tenants, path) for path in reached)
+
+
+def _mesh_entry(view: MeshView) -> MeshEntry:
+    record = view.record
+    return MeshEntry(
+        mesh=record.mesh,
+        alive=view.alive,
+        draining=record.draining,
+        heartbeat_age_ms=view.heartbeat_age_ms,
+        labels=record.labels,
+        cluster=record.cluster,
+        tenants=list(record.tenants),
+        pools=[_pool_view(pool) for pool in record.pools],
+        waiting=view.waiting,
+        running=view.claimed,
+    )
+
+
+def _pool_view(pool: PoolRecord) -> PoolView:
+    used = {name: pool.used[name] for name in pool.capacity}
+    return PoolView(pool=pool.pool, flavor=pool.flavor, capacity=_quantities(pool.capacity), used=_quantities(used))
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
+    return {resource: quantity(resource, units) for resource, units in amounts.items()}

@@ -1,0 +1,84 @@
+"""The HTTP face of the root: routes, the errors they may end with, and the layers around them.
+
+It keeps nothing: what it answers it reads from the ports, so any replica answers any request, and each may die at any
+moment. It never unpickles a byte of a tenant.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from mesh.errors import MeshError
+from serve_apps import federation_routes, run_routes
+from serve_apps.dependencies import Dependencies, Ports
+from serve_apps.errors import INTERNAL, NotAuthenticated, body_of, meaning_of, problem_body
+from serve_apps.limits import BodyLimit
+from serve_apps.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
+from serve_apps.observing import Observed, log, request_id_of
+from serve_apps.schemas import ErrorBody, HealthView
+
+__all__ = ["Dependencies", "create_app"]
+
+_DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow them, see who holds what and who waits for what."
+
+
+def create_app(dependencies: Dependencies) -> FastAPI:
+    """The application on these ports; nothing is opened or asked before the first request."""
+    app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION)
+    truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
+    metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
+    app.state.dependencies = dependencies
+    app.state.metrics = metrics
+    app.include_router(run_routes.router)
+    app.include_router(federation_routes.router)
+    app.include_router(_operating)
+    app.add_exception_handler(MeshError, _tell_error)
+    app.add_exception_handler(RequestValidationError, _tell_parameters)
+    app.add_exception_handler(HTTPException, _tell_http)
+    app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes)
+    app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
+    return app
+
+
+_operating = APIRouter(tags=["operating"])
+
+
+@_operating.get("/healthz", responses={503: {"model": ErrorBody}})
+def health(ports: Ports) -> HealthView:
+    """Whether the store answers (503 when it does not)."""
+    ports.ledger.snapshot()
+    return HealthView(status="ok")
+
+
+@_operating.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def scrape(request: Request) -> Response:
+    """The metrics, for Prometheus."""
+    metrics: GatewayMetrics = request.app.state.metrics
+    return Response(metrics.scrape(), media_type=CONTENT_TYPE)
+
+
+async def _tell_error(request: Request, error: Exception) -> Response:
+    meaning, request_id = meaning_of(error), request_id_of(request.scope)
+    if meaning.status >= INTERNAL.status:
+        log.error("a request could not be answered", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
+    headers = {"WWW-Authenticate": 'Bearer realm="schedulemesh"'} if isinstance(error, NotAuthenticated) else None
+    return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
+
+
+async def _tell_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
+    problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
+    body = problem_body("invalid_parameters", "parameters of the request are wrong", request_id_of(request.scope), problems)
+    return JSONResponse(body.model_dump(), status_code=422)
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  the same
+    body = problem_body("http_error", f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
+    return JSONResponse(body.model_dump(), status_code=error.status_code, headers=error.headers)

@@ -1,0 +1,194 @@
+"""What Prometheus is told: the truth of the stores at the moment of the scrape, and what this replica has answered.
+
+Nothing is counted along the way that the stores can tell: any replica gives the same gauges, and one that was just born
+gives them too. Requests are counted per replica and carry its name, for a scrape reaches any of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from dag.runs import RunStore
+from dag.states import RunState
+from federation.dispatch import StageQueue
+from federation.errors import StoreUnavailable
+from federation.leases import LeaseLedger
+from federation.snapshot import MeshView, Snapshot
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet, from_units
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+#: How many runs of each root tenant, and queued stages of each mesh, a scrape looks at, the newest and the next first.
+LOOKED_AT_MAX = 1_000
+_DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """The stores at one moment."""
+
+    snapshot: Snapshot
+    runs: Counter[RunState]
+    waiting: Counter[tuple[MeshId, Reason]]
+
+
+def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
+    """Look at the stores.
+
+    Raises:
+        StoreUnavailable: They do not answer.
+    """
+    snapshot = ledger.snapshot()
+    roots = (path for path, tenant in snapshot.tree.tenants.items() if tenant.parent is None)
+    states = Counter(summary.state for root in roots for summary in runs.list(root, limit=LOOKED_AT_MAX))
+    waiting = Counter(
+        (view.record.mesh, stage.reason)
+        for view in snapshot.meshes
+        if view.waiting
+        for stage in queue.waiting(view.record.mesh, limit=LOOKED_AT_MAX)
+    )
+    return Truth(snapshot=snapshot, runs=states, waiting=waiting)
+
+
+class GatewayMetrics:
+    """The metrics of one gateway replica, in a registry of their own.
+
+    Args:
+        truth: Asked once per scrape.
+        replica: A name that no other replica has.
+    """
+
+    def __init__(self, truth: Callable[[], Truth], *, replica: str) -> None:
+        self._ask = truth
+        self._replica = replica
+        self._truth: Truth | None = None
+        self._scraping = threading.Lock()
+        self._registry = CollectorRegistry()
+        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
+        buckets = View(
+            instrument_name="schedulemesh_http_request_duration", aggregation=ExplicitBucketHistogramAggregation(_DURATION_BUCKETS_S)
+        )
+        self._provider = MeterProvider(metric_readers=[reader], views=[buckets], shutdown_on_exit=False)
+        meter = self._provider.get_meter("schedulemesh")
+        self._requests = meter.create_counter("schedulemesh_http_requests", description="Requests answered.")
+        self._durations = meter.create_histogram(
+            "schedulemesh_http_request_duration", unit="s", description="Time to the end of the answer."
+        )
+        for name, unit, description, observe in _GAUGES:
+            meter.create_observable_gauge(name, callbacks=[self._observer(observe)], unit=unit, description=description)
+        meter.create_observable_gauge("schedulemesh_store_up", callbacks=[self._store_up], description="1 when the store answers.")
+
+    def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
+        """Count a request; `route` is the template (`/v1/runs/{run_id}`), so that ids make no series."""
+        labels = {"method": method, "route": route, "status": str(status), "replica": self._replica}
+        self._requests.add(1, labels)
+        self._durations.record(duration_s, labels)
+
+    def scrape(self) -> bytes:
+        """The metrics as text; without the gauges of the stores while these do not answer."""
+        with self._scraping:
+            try:
+                self._truth = self._ask()
+            except StoreUnavailable:
+                self._truth = None
+            return generate_latest(self._registry)
+
+    def close(self) -> None:
+        """Let go of the instruments."""
+        self._provider.shutdown()
+
+    def _observer(self, observe: Callable[[Truth], Iterable[Observation]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _: observe(self._truth) if self._truth is not None else ()
+
+    def _store_up(self, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(int(self._truth is not None))]
+
+
+def _runs(truth: Truth) -> Iterator[Observation]:
+    for state in RunState:
+        yield Observation(truth.runs[state], {"state": state.value})
+
+
+def _waiting(truth: Truth) -> Iterator[Observation]:
+    for (mesh, reason), count in truth.waiting.items():
+        yield Observation(count, {"mesh": mesh, "reason": reason.value})
+
+
+def _nominal(truth: Truth) -> Iterator[Observation]:
+    for path, tenant in truth.snapshot.tree.tenants.items():
+        for (flavor, resource), quota in tenant.quotas.items():
+            yield _amount(quota.nominal, path, flavor, resource)
+
+
+def _used(truth: Truth) -> Iterator[Observation]:
+    for path in truth.snapshot.tree.tenants:
+        for flavor, resource in truth.snapshot.tree.flavor_resources():
+            yield _amount(truth.snapshot.usage.get((path, flavor, resource), 0), path, flavor, resource)
+
+
+def _amount(units: int, tenant: TenantPath, flavor: FlavorName, resource: str) -> Observation:
+    return Observation(from_units(resource, units), {"tenant": tenant, "flavor": flavor, "resource": resource})
+
+
+def _alive(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        yield Observation(int(view.alive), {"mesh": view.record.mesh})
+
+
+def _heartbeat_age(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        yield Observation(view.heartbeat_age_ms / 1000, {"mesh": view.record.mesh})
+
+
+def _running(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        yield Observation(view.claimed, {"mesh": view.record.mesh})
+
+
+def _capacity(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        for pool in view.record.pools:
+            yield from _pool(view, pool.pool, pool.flavor, pool.capacity, pool.capacity)
+
+
+def _pool_used(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        for pool in view.record.pools:
+            yield from _pool(view, pool.pool, pool.flavor, pool.capacity, pool.used)
+
+
+def _pool(view: MeshView, pool: PoolName, flavor: FlavorName, named: ResourceSet, amounts: ResourceSet) -> Iterator[Observation]:
+    """An amount for each resource that is named, zeros included: a series that vanishes looks like one that failed."""
+    for resource in named:
+        labels = {"mesh": view.record.mesh, "pool": pool, "flavor": flavor, "resource": resource}
+        yield Observation(from_units(resource, amounts[resource]), labels)
+
+
+def _leases(truth: Truth) -> Iterator[Observation]:
+    for (tenant, mesh), count in Counter((lease.tenant, lease.mesh) for lease in truth.snapshot.leases).items():
+        yield Observation(count, {"tenant": tenant, "mesh": mesh})
+
+
+#: Name, unit, description, and how it is read off the truth.
+_GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], ...] = (
+    ("schedulemesh_runs", "", f"Runs that are kept, by state, of the newest {LOOKED_AT_MAX} of each root tenant.", _runs),
+    ("schedulemesh_stages_waiting", "", "Stages in the queue of a mesh, by the reason of their waiting.", _waiting),
+    ("schedulemesh_stages_running", "", "Stages that a mesh runs.", _running),
+    ("schedulemesh_quota_nominal", "", "A tenant's own quota, in whole units (bytes for memory).", _nominal),
+    ("schedulemesh_quota_used", "", "What is charged to a tenant, in whole units (bytes for memory).", _used),
+    ("schedulemesh_mesh_alive", "", "1 while the session of the mesh is within its time to live.", _alive),
+    ("schedulemesh_mesh_heartbeat_age", "s", "Time since the last heartbeat of the mesh.", _heartbeat_age),
+    ("schedulemesh_pool_capacity", "", "What a pool holds, in whole units (bytes for memory).", _capacity),
+    ("schedulemesh_pool_used", "", "What of a pool is in use, in whole units (bytes for memory).", _pool_used),
+    ("schedulemesh_leases", "", "Leases that a tenant holds on a mesh.", _leases),
+)

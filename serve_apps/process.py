@@ -1,0 +1,47 @@
+"""What every process of the stack has in common: settings by file, readiness by one line, an orderly end on SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from types import FrameType
+
+import structlog
+
+#: The line by which a process tells its parent that it is ready; a JSON object follows.
+READY = "READY "
+
+
+def configure_logging() -> None:
+    """One line per event to stderr, which the parent keeps in a file."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    return stop
+
+
+def tell_ready(**facts: object) -> None:
+    """Tell the parent."""
+    sys.stdout.write(READY + json.dumps(facts) + "\n")
+    sys.stdout.flush()

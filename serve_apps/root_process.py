@@ -1,0 +1,34 @@
+"""The process that deploys the root mesh on its cluster and stays beside it: `python -m serve_apps.root_process FILE`."""
+
+from __future__ import annotations
+
+import sys
+
+import ray
+from ray import serve
+
+from serve_apps.deployments import root_targets
+from serve_apps.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.settings import RootSettings
+
+NAMESPACE = "schedulemesh"
+
+
+def main(settings_file: str) -> None:
+    """Deploy, tell the parent, wait for the end, undeploy."""
+    configure_logging()
+    stop = stop_on_signals()
+    settings = RootSettings.read(settings_file)
+    ray.init(address=settings.ray_address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    quiet = {"enable_access_log": False, "log_level": "WARNING"}
+    serve.start(proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=quiet)
+    serve.run_many(root_targets(settings))
+    tell_ready(address=f"http://{settings.host}:{settings.port}")
+    stop.wait()
+    for name in ("gateway", "coordinator"):
+        serve.delete(name, _blocking=False)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

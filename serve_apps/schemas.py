@@ -1,0 +1,342 @@
+"""What goes over HTTP, key by key: the one place where answers and small requests get their shape. `/docs` shows it.
+
+Times are milliseconds since the epoch, 0 where a thing has not happened. A quantity is told twice: in ledger units (exact,
+for programs) and as people write it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _View(BaseModel):
+    """An answer. A reader ignores keys that it does not know, so that an older client understands a newer root."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ProblemView(_View):
+    """One thing that is wrong with a request."""
+
+    place: str = Field(description="JSON pointer, or the name of a parameter; empty: the request as a whole.")
+    problem: str
+
+
+class ErrorView(_View):
+    """Why there is no answer."""
+
+    code: str = Field(description="One word for programs.")
+    message: str = Field(description="For people.")
+    problems: list[ProblemView] = []
+    request_id: str = Field(default="", description="The log has the story under this id.")
+
+
+class ErrorBody(_View):
+    """The body of every answer that is no success."""
+
+    error: ErrorView
+
+
+class CancelRequest(BaseModel):
+    """Stop a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1_000, description="Shown wherever the run is shown.")
+
+
+class SubmittedView(_View):
+    """A run that was accepted, now or before."""
+
+    id: str
+    tenant: str
+    state: str
+    created: bool = Field(description="False: the same graph was submitted under this id before, and this is that run.")
+
+
+class RunLine(_View):
+    """A run in one line."""
+
+    id: str
+    tenant: str
+    state: str
+    created_ms: int
+    ended_ms: int = 0
+    reason: str | None = None
+    detail: str = ""
+    counts: dict[str, int] = Field(default={}, description="Nodes per state.")
+
+
+class RunsView(_View):
+    """Runs, newest first."""
+
+    runs: list[RunLine]
+
+
+class StageView(_View):
+    """A stage of a run: what one mesh got as one."""
+
+    id: str
+    mesh: str
+    cluster: str = Field(description="Ray's own id of the cluster; empty until the stage has started.")
+    level: int
+    state: str
+    reason: str | None = Field(description="While it waits: why.")
+    detail: str
+    why_here: str = Field(description="The routing decision in words.")
+    slots: int
+    width: int = Field(description="How many of its nodes could run at once.")
+    sent_ms: int
+    started_ms: int
+    ended_ms: int
+    counts: dict[str, int] = Field(description="Its nodes per state; nodes that went on to another stage are counted there.")
+
+
+class BlockedView(_View):
+    """Nodes that no mesh takes at present, all for the same reason."""
+
+    reason: str
+    detail: str
+    count: int
+    nodes: list[str] = Field(description="The first of them.")
+
+
+class MeshShare(_View):
+    """What one mesh has of a run."""
+
+    mesh: str
+    stages: int
+    slots: int = Field(description="Held at this moment.")
+    counts: dict[str, int] = Field(description="Nodes per state.")
+
+
+class FailureView(_View):
+    """A node that failed for good."""
+
+    node: str
+    attempt: int
+    mesh: str | None
+    reason: str
+    type: str
+    message: str
+    traceback: str = ""
+    pickled: str | None = Field(default=None, description="The exception, pickled, in base64; only in the answer to `result`.")
+    pickled_sha256: str | None = None
+
+
+class SkippedView(_View):
+    """A node that did not run, and the failures that it goes back to."""
+
+    node: str
+    roots: list[str]
+
+
+class RunView(RunLine):
+    """A run with its stages."""
+
+    outputs: list[str]
+    stages: list[StageView]
+    blocked: list[BlockedView]
+    meshes: list[MeshShare]
+    failures: list[FailureView]
+    skipped: list[SkippedView] = Field(description="At most 1 000 of them; `counts` tells how many there are.")
+
+
+class NodeView(_View):
+    """A node of a run, in its present attempt."""
+
+    node: str
+    state: str
+    attempt: int
+    retries_used: int
+    losses: int
+    stage: str | None
+    mesh: str | None
+    reason: str | None
+    detail: str
+    started_ms: int
+    finished_ms: int
+    failure: FailureView | None
+    roots: list[str]
+
+
+class NodesView(_View):
+    """Nodes by id, a page at a time."""
+
+    nodes: list[NodeView]
+    next: str | None = Field(description="Give it as `after` for the next page; null: this is the last.")
+
+
+class EventView(_View):
+    """One change of a run."""
+
+    seq: int = Field(description="Numbered per run from 1 without gaps.")
+    at_ms: int
+    run: str
+    kind: str = Field(description="`run`, `stage` or `node`.")
+    node: str | None = None
+    attempt: int = 0
+    stage: str | None = None
+    mesh: str | None = None
+    cluster: str = ""
+    before: str = ""
+    after: str = ""
+    reason: str | None = None
+    detail: str = ""
+
+
+class EventsView(_View):
+    """Events, oldest first."""
+
+    events: list[EventView]
+    next: int = Field(description="Give it as `after` to go on.")
+
+
+class OutputView(_View):
+    """An output of a run. JSON values stand in `value`, small pickled ones in `data`; the others are fetched from `href`."""
+
+    encoding: Literal["json", "pickle"]
+    sha256: str = Field(description="Of the bytes that `href` gives.")
+    size_bytes: int
+    href: str = Field(description="Where the bytes are.")
+    inline: bool = Field(description="True when `value` or `data` is the whole of it.")
+    value: Any = None
+    data: str | None = Field(default=None, description="Pickled bytes in base64.")
+    uri: str | None = Field(default=None, description="The file that the value is kept in, for readers that reach it.")
+    path: list[str | int] = Field(default=[], description="The part of the value that was asked for; `value` is that part already.")
+
+
+class ResultView(_View):
+    """The outputs of a run that succeeded."""
+
+    id: str
+    state: str
+    outputs: dict[str, OutputView]
+
+
+class NoResultView(ErrorBody):
+    """Why a run that ended has no result (409; `run_failed` or `run_cancelled`)."""
+
+    id: str
+    state: str
+    reason: str | None = None
+    detail: str = ""
+    failures: list[FailureView] = []
+    skipped: list[SkippedView] = []
+
+
+class Quantity(_View):
+    """An amount of a resource."""
+
+    units: int = Field(description="1/10 000 of a CPU, GPU or custom resource; bytes of memory.")
+    amount: int | float = Field(description="Whole CPUs, or bytes.")
+    text: str = Field(description="As people write it: `2`, `0.5`, `4GiB`.")
+
+
+class QuotaView(_View):
+    """What a tenant has of one resource of one flavor."""
+
+    flavor: str
+    resource: str
+    nominal: Quantity
+    used: Quantity
+    borrowed: Quantity = Field(description="Used beyond its own and what is below it.")
+    available: Quantity = Field(description="What it would be granted now; negative after a cut.")
+    potential: Quantity = Field(description="What it could hold if nobody else held any.")
+    borrowing_limit: Quantity | None
+    lending_limit: Quantity | None
+
+
+class TenantView(_View):
+    """A tenant; its parent comes before it."""
+
+    tenant: str
+    parent: str | None
+    quotas: list[QuotaView]
+    pickled_code: bool
+    functions: list[str]
+
+
+class TenantsView(_View):
+    """The tenants that the key reaches."""
+
+    at_ms: int
+    tenants: list[TenantView]
+
+
+class PoolView(_View):
+    """A pool of a mesh."""
+
+    pool: str
+    flavor: str
+    capacity: dict[str, Quantity]
+    used: dict[str, Quantity]
+
+
+class MeshEntry(_View):
+    """A mesh."""
+
+    mesh: str
+    alive: bool
+    draining: bool
+    heartbeat_age_ms: int
+    labels: dict[str, str]
+    cluster: str
+    tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
+    pools: list[PoolView]
+    waiting: int = Field(description="Stages in its queue.")
+    running: int = Field(description="Stages it runs.")
+
+
+class MeshesView(_View):
+    """The meshes that the key's tenant may use, or some tenant below it."""
+
+    at_ms: int
+    meshes: list[MeshEntry]
+
+
+class LeaseEntry(_View):
+    """A lease that is held now."""
+
+    lease: str
+    tenant: str
+    mesh: str
+    flavor: str
+    amounts: dict[str, Quantity]
+    token: int
+
+
+class LeasesView(_View):
+    """Leases of the tenants that the key reaches."""
+
+    at_ms: int
+    leases: list[LeaseEntry]
+
+
+class WaitingView(_View):
+    """A stage in the queue of a mesh."""
+
+    stage: str
+    run: str
+    tenant: str
+    mesh: str
+    position: int = Field(description="1 is the next one at that mesh.")
+    priority: int
+    reason: str
+    slot: dict[str, Quantity] = Field(description="What it needs to start.")
+    width: int
+
+
+class QueueView(_View):
+    """Stages of the tenant, and of all below it, that wait."""
+
+    tenant: str
+    waiting: list[WaitingView]
+
+
+class HealthView(_View):
+    """Whether requests can be answered."""
+
+    status: Literal["ok"]

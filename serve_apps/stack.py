@@ -1,0 +1,285 @@
+"""A whole federation on one machine: Redis, Ray clusters, the root mesh, child meshes; started, watched, stopped.
+
+Everything that is started is a child of this process and is ended by its id. If this process dies, the kernel ends
+them. A part that dies is started again: the stores hold the truth, so it goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import structlog
+
+from federation.config import FederationConfig, mesh_record_of, tenants_of
+from federation.store.embedded import EmbeddedRedis
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.tenants import TenantTree
+from mesh.clock import SystemClock
+from mesh.errors import RuntimeDoorError
+from mesh.ids import TenantPath
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from serve_apps.auth import issue
+from serve_apps.managed import ManagedProcess
+from serve_apps.settings import ChildSettings, RootSettings
+from serve_apps.state_folder import StateFolder
+from serve_apps.stores import Stores, open_stores
+
+log = structlog.get_logger(__name__)
+
+READY_S_MAX = 120.0
+STOP_S_MAX = 15.0
+#: A part that dies is started again after this long, doubled with each death, at most the second figure.
+RESTART_S = (1.0, 30.0)
+#: How many ports above the wanted one are tried.
+PORTS_TRIED = 50
+
+Say = Callable[[str], None]
+
+
+class Stack:
+    """One federation from its configuration.
+
+    Args:
+        folder: The state folder, owned by the caller.
+        say: Told each step, in words for people.
+    """
+
+    def __init__(self, config: FederationConfig, folder: StateFolder, *, say: Say) -> None:
+        self._config = config
+        self._folder = folder
+        self._say = say
+        self._redis: EmbeddedRedis | None = None
+        self.clusters: dict[str, OwnCluster] = {}
+        self.children: dict[str, ManagedProcess] = {}
+        self.root: ManagedProcess | None = None
+        self.address = ""
+        self.api_key = ""
+        self.default_tenant = ""
+        self._redis_url = ""
+        self._port = 0
+        self._deaths: dict[str, int] = {}
+        self._again_at: dict[str, float] = {}
+        # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
+        self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything, in order; on any failure, Ctrl-C included, nothing is left behind.
+
+        Raises:
+            RuntimeDoorError: A part did not come up; the message shows the end of its log.
+        """
+        try:
+            self._note_start()
+            stores = self._start_redis()
+            self._start_clusters()
+            self._start_root()
+            for mesh in self._config.meshes:
+                self._start_child(mesh)
+            self._await_processes()
+            self._publish(stores)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _note_start(self) -> None:
+        me = psutil.Process()
+        self._folder.write("stack.json", {"pid": me.pid, "created": me.create_time(), "state": "starting"})
+
+    def _start_redis(self) -> Stores:
+        self._redis_url = self._config.redis.url or ""
+        if not self._redis_url:
+            self._redis = EmbeddedRedis.start(self._folder.path / "redis")
+            self._redis_url = self._redis.url
+            self._say("redis: an embedded server, append-only file in the state folder")
+        stores = self._stores()
+        tenants = tenants_of(self._config)
+        stores.ledger.configure(TenantTree(tenants))
+        self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
+        return stores
+
+    def _stores(self) -> Stores:
+        section = self._config.federation
+        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms)
+
+    def _start_clusters(self) -> None:
+        own = {name: section for name, section in self._config.clusters.items() if section.address is None}
+        started = {name: self._starters.submit(self._start_cluster, name) for name in own}
+        for future in started.values():
+            future.result()
+
+    def _start_cluster(self, name: str) -> None:
+        section = self._config.clusters[name]
+        nodes = tuple(
+            NodeSpec(cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=dict(node.resources))
+            for node in section.nodes or ()
+        )
+        self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
+        spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
+        self.clusters[name] = OwnCluster.start(spec, python_path=self._config.import_paths)
+
+    def _address_of(self, cluster: str) -> str:
+        section = self._config.clusters[cluster]
+        return section.address or self.clusters[cluster].address
+
+    def _common(self, cluster: str) -> dict[str, Any]:
+        section = self._config.federation
+        return {
+            "redis_url": self._redis_url,
+            "ray_address": self._address_of(cluster),
+            "lease_ttl_ms": section.lease_ttl_ms,
+            "lease_grace_ms": section.lease_grace_ms,
+            "heartbeat_ms": section.heartbeat_ms,
+            "storage_url": self._config.storage.url or (self._folder.path / "objects").as_uri(),
+        }
+
+    def _start_root(self) -> None:
+        section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
+        self._port = self._port or free_port(section.host, section.port)
+        if self._port != section.port:
+            self._say(f"root: port {section.port} is taken, using {self._port}")
+        settings = RootSettings(
+            **self._common(section.cluster),
+            host=section.host,
+            port=self._port,
+            gateways=section.gateways,
+            body_limit_bytes=federation.body_limit_bytes,
+            retention_ms=federation.retention_ms,
+            otlp_endpoint=telemetry.otlp_endpoint,
+            traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
+        )
+        self.root = self._spawn("root", "serve_apps.root_process", settings)
+        self._say("root: deploying gateway and coordinator on Ray Serve")
+
+    def _start_child(self, mesh: str) -> None:
+        section = self._config.meshes[mesh]
+        settings = ChildSettings(
+            **self._common(section.cluster),
+            record=mesh_record_of(self._config, mesh, cluster=""),
+            node_labels=dict(section.node_labels),
+            inline_limit_bytes=self._config.federation.inline_limit_bytes,
+            warm_runners=section.warm_runners,
+        )
+        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings)
+
+    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings) -> ManagedProcess:
+        file = self._folder.path / "settings" / f"{name}.json"
+        settings.write(file)
+        path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
+        environment = {"PYTHONPATH": path, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled"), "RAY_USAGE_STATS_ENABLED": "0"}
+        return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
+
+    def _await_processes(self) -> None:
+        assert self.root is not None
+        for mesh, child in self.children.items():
+            facts = child.wait_ready(READY_S_MAX)
+            labels = ", ".join(f"{key}={value}" for key, value in self._config.meshes[mesh].labels.items())
+            self._say(f"mesh {mesh}: joined ({labels or 'no labels'}), Ray cluster {str(facts['cluster'])[:8]}")
+        self.address = str(self.root.wait_ready(READY_S_MAX)["address"])
+        self._say(f"root: answers at {self.address}")
+
+    def _publish(self, stores: Stores) -> None:
+        tree = TenantTree(tenants_of(self._config))
+        self.default_tenant = next(path for path in tree.tenants if not tree.children(path))
+        top = TenantPath(self.default_tenant.partition("/")[0])
+        self.api_key = issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms())
+        self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
+        facts = self._folder.read("stack.json")
+        self._folder.write("stack.json", {**facts, "state": "up", "address": self.address})
+
+    # -- watch ---------------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Look once at every part, and start again what has died."""
+        if self._redis is not None and not self._redis.alive():
+            self._again("redis", self._restart_redis)
+        for name, cluster in tuple(self.clusters.items()):
+            if not cluster.alive():
+                self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
+        for mesh, child in tuple(self.children.items()):
+            if not child.alive():
+                self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
+        if self.root is not None and not self.root.alive():
+            self._again("root", self._restart_root)
+
+    def _again(self, name: str, restart: Callable[[], None]) -> None:
+        now_s = time.monotonic()
+        if name not in self._again_at:
+            first, most = RESTART_S
+            pause_s = min(most, first * 2 ** self._deaths.get(name, 0))
+            self._deaths[name] = self._deaths.get(name, 0) + 1
+            self._again_at[name] = now_s + pause_s
+            self._say(f"{name} has died; starting it again in {pause_s:.0f} s")
+        if now_s < self._again_at[name]:
+            return
+        try:
+            restart()
+        except RuntimeDoorError as failure:
+            self._say(f"{name} did not come back: {failure}")
+        del self._again_at[name]
+
+    def _restart_redis(self) -> None:
+        assert self._redis is not None
+        self._redis = self._redis.restart()
+
+    def _restart_cluster(self, name: str) -> None:
+        self.clusters.pop(name).stop()
+        self._starters.submit(self._start_cluster, name).result()
+        for mesh, section in self._config.meshes.items():
+            if section.cluster == name:
+                self._restart_child(mesh)
+        if self._config.root.cluster == name:
+            self._restart_root()
+
+    def _restart_child(self, mesh: str) -> None:
+        self.children[mesh].kill()
+        self._start_child(mesh)
+
+    def _restart_root(self) -> None:
+        assert self.root is not None
+        self.root.kill()
+        self._start_root()
+
+    # -- stop ----------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop everything, in the reverse order; safe to call at any moment and more than once."""
+        for process in (*self.children.values(), *filter(None, [self.root])):
+            process.ask_to_stop()
+        for process in (*self.children.values(), *filter(None, [self.root])):
+            process.stop(STOP_S_MAX)
+        self.children, self.root = {}, None
+        self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
+        for cluster in self.clusters.values():
+            cluster.stop()
+        self.clusters = {}
+        if self._redis is not None:
+            self._redis.stop()
+            self._redis = None
+
+
+def free_port(host: str, wanted: int) -> int:
+    """The first free port from `wanted` up.
+
+    Raises:
+        RuntimeDoorError: None of them is free.
+    """
+    for port in range(wanted, wanted + PORTS_TRIED):
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            if probe.connect_ex((host if host != "0.0.0.0" else "127.0.0.1", port)) == 0:  # noqa: S104  asked for in the configuration
+                continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            return port
+    raise RuntimeDoorError(f"no port between {wanted} and {wanted + PORTS_TRIED} is free on {host}; set root.port in the configuration")

@@ -1,0 +1,44 @@
+"""Every Redis-backed port, built from one URL: the one place that knows all adapters of the root and of a child."""
+
+from dataclasses import dataclass
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from dag.store.redis_runs import RedisRunStore
+from federation.store.keys import Keys
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+
+#: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
+ANSWER_S_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """The ports of one process."""
+
+    client: redis.Redis
+    keys: Keys
+    ledger: RedisLedger
+    queue: RedisStageQueue
+    blobs: RedisBlobs
+    runs: RedisRunStore
+
+
+def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int) -> Stores:
+    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command."""
+    client = redis.Redis.from_url(
+        url, socket_timeout=ANSWER_S_MAX, socket_connect_timeout=ANSWER_S_MAX, retry=Retry(NoBackoff(), 1), health_check_interval=0
+    )
+    keys = Keys()
+    return Stores(
+        client=client,
+        keys=keys,
+        ledger=RedisLedger(client, keys, ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms),
+        queue=RedisStageQueue(client, keys),
+        blobs=RedisBlobs(client, keys),
+        runs=RedisRunStore(client, keys),
+    )

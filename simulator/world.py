@@ -1,0 +1,156 @@
+"""A whole federation in one thread and virtual time: the real coordinator, children, schedulers and machines, on stores in
+memory and simulated hosts, with faults drawn from a seed.
+
+Source: TigerBeetle's simulator; production code is what runs, only clock, network and workers are made up.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from dag.coordinator import Coordinator
+from dag.runs import RunRecord
+from dag.store.memory import MemoryRunStore
+from federation.child import ChildMesh
+from federation.snapshot import MeshRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import TenantTree
+from mesh.clock import ManualClock
+from mesh.hosting import HostReport
+from mesh.ids import MeshId
+from mesh.stages import TaskSpec
+from mesh.testing import SimulatedHost
+
+STEP_MS_MAX = 150
+LEASE_TTL_MS = 3_000
+GRACE_MS = 1_000
+HEARTBEAT_MS = 500
+TICK_MS = 1_000
+RETENTION_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class SimulatedMesh:
+    """One child mesh process."""
+
+    record: MeshRecord
+    child: ChildMesh | None = None  #: None: dead.
+    host: SimulatedHost | None = None
+    cursor: str = ""
+    resumes_ms: int = 0  #: Paused or dead until then.
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """What goes wrong, as chances per step."""
+
+    kill: float = 0.0
+    pause: float = 0.0
+    coordinator_crash: float = 0.0
+    second_coordinator: float = 0.0
+    budget: int = 3  #: No more kills and pauses than this in one run of the world.
+
+
+@dataclass(slots=True)
+class World:
+    """Meshes under one root. `step` moves time by a random bit and lets everybody who lives do a bit of work."""
+
+    seed: int
+    tree: TenantTree
+    records: tuple[MeshRecord, ...]
+    faults: Faults = field(default_factory=Faults)
+    failing: frozenset[str] = frozenset()  #: Nodes that fail at every attempt.
+    clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
+    ended: list[RunRecord] = field(default_factory=list)
+
+    chance: random.Random = field(init=False)
+    store: MemoryStore = field(init=False)
+    runs: MemoryRunStore = field(init=False)
+    meshes: dict[MeshId, SimulatedMesh] = field(init=False)
+    _coordinators: list[Coordinator] = field(init=False)
+    _ticked_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311  a simulation has to be repeatable, not secret
+        self.store = MemoryStore(clock=self.clock, ttl_ms=LEASE_TTL_MS, grace_ms=GRACE_MS)
+        self.store.configure(self.tree)
+        self.runs = MemoryRunStore(self.store)
+        self.meshes = {record.mesh: SimulatedMesh(record) for record in self.records}
+        self._coordinators = [self._new_coordinator()]
+
+    def _new_coordinator(self) -> Coordinator:
+        return Coordinator(
+            runs=self.runs,
+            queue=self.store,
+            ledger=self.store,
+            blobs=self.store,
+            clock=self.clock,
+            on_end=self.ended.append,
+            delete=lambda _uri: None,
+            retention_ms=RETENTION_MS,
+        )
+
+    def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+        return (random.Random(f"{self.seed}/{task.node}").randint(1, 800), task.node in self.failing)  # noqa: S311  as above
+
+    def step(self) -> None:
+        """A bit of time, and a bit of work by everybody."""
+        self.clock.advance(self.chance.randint(1, STEP_MS_MAX))
+        self._break_something()
+        order = list(self.meshes.values())
+        self.chance.shuffle(order)
+        for mesh in order:
+            if self.clock.now_ms >= mesh.resumes_ms:
+                self._work(mesh)
+        for coordinator in self._coordinators:
+            coordinator.step(0)
+        if self.clock.now_ms - self._ticked_ms >= TICK_MS:
+            self._ticked_ms = self.clock.now_ms
+            self._coordinators[0].tick()
+
+    def _work(self, mesh: SimulatedMesh) -> None:
+        if mesh.child is None or mesh.host is None:
+            self._boot(mesh)
+            return
+        reports: list[HostReport] = []
+        mesh.host._report = reports.append  # noqa: SLF001  the wire between the two is the world's
+        mesh.host.advance()
+        mesh.cursor, letters = self.store.mail(mesh.record.mesh, mesh.cursor, 0)
+        work = [*reports, letters]
+        self.chance.shuffle(work[len(reports) :])
+        for item in work:
+            if isinstance(item, HostReport):
+                mesh.child.take_report(item)
+            else:
+                mesh.child.take_mail(item)
+        if mesh.child.due_in_ms() == 0:
+            mesh.child.beat()
+
+    def _boot(self, mesh: SimulatedMesh) -> None:
+        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour)
+        mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
+        mesh.child = ChildMesh(
+            record=mesh.record,
+            ledger=self.store,
+            queue=self.store,
+            blobs=self.store,
+            host=mesh.host,
+            clock=self.clock,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+        mesh.child.beat()
+
+    def _break_something(self) -> None:
+        for mesh in self.meshes.values():
+            if self.faults.budget > 0 and mesh.child is not None and self.chance.random() < self.faults.kill:
+                self.faults.budget -= 1
+                mesh.child, mesh.host = None, None
+                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
+            elif self.faults.budget > 0 and self.chance.random() < self.faults.pause:
+                self.faults.budget -= 1
+                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
+        if self.chance.random() < self.faults.coordinator_crash:
+            self._coordinators = [self._new_coordinator()]
+        if len(self._coordinators) == 1 and self.chance.random() < self.faults.second_coordinator:
+            self._coordinators.append(self._new_coordinator())

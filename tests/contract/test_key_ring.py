@@ -1,0 +1,59 @@
+"""What every ring of API keys does, in memory and on a real Redis."""
+
+import pytest
+
+from federation.api_keys import ApiKey, KeyRing
+from federation.store.keys import Keys
+from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.ids import TenantPath
+
+
+@pytest.fixture(params=["memory", "redis"])
+def ring(request) -> KeyRing:
+    return MemoryKeyRing() if request.param == "memory" else RedisKeyRing(request.getfixturevalue("redis_server"), Keys("contract"))
+
+
+def a_key(name: str = "00000001", *, tenant: str = "acme/lab", created_ms: int = 5) -> ApiKey:
+    return ApiKey(key=name, tenant=TenantPath(tenant), sha256="a" * 64, created_ms=created_ms)
+
+
+def test_a_key_is_found_as_it_was_added(ring):
+    assert ring.add(a_key())
+    assert ring.find("00000001") == a_key()
+    assert ring.find("00000002") is None
+
+
+def test_a_name_is_given_once_and_for_ever(ring):
+    ring.add(a_key())
+    assert ring.add(a_key(tenant="other")) is False
+    ring.revoke("00000001")
+    assert ring.add(a_key()) is False
+    found = ring.find("00000001")
+    assert (found.tenant, found.revoked) == ("acme/lab", True)
+
+
+def test_revoking_marks_the_key_and_nothing_else(ring):
+    ring.add(a_key())
+    ring.add(a_key("00000002"))
+    assert [ring.revoke("00000001"), ring.revoke("00000001"), ring.revoke("00000003")] == [True, True, False]
+    assert ring.find("00000001") == ApiKey(key="00000001", tenant=TenantPath("acme/lab"), sha256="a" * 64, created_ms=5, revoked=True)
+    assert ring.find("00000002") == a_key("00000002")
+    assert ring.find("00000003") is None
+
+
+def test_keys_are_listed_by_tenant_and_age_without_any_digest(ring):
+    for key in (a_key("c", created_ms=1), a_key("b", created_ms=2), a_key("d", created_ms=1), a_key("a", tenant="acme")):
+        ring.add(key)
+    ring.revoke("b")
+    assert [(line.key, line.tenant, line.revoked) for line in ring.list()] == [
+        ("a", "acme", False),
+        ("c", "acme/lab", False),
+        ("d", "acme/lab", False),
+        ("b", "acme/lab", True),
+    ]
+    assert "a" * 64 not in repr(ring.list())
+
+
+def test_the_digest_does_not_show_in_logs():
+    assert "a" * 64 not in repr(a_key())

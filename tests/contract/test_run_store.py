@@ -1,0 +1,461 @@
+"""What every run store does, in memory and on a real Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import redis
+import redis.asyncio
+
+from dag.errors import RunConflict, UnknownRun
+from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, RunStore, SendStage, StageRecord
+from dag.states import NodeState, RunState, StageState
+from dag.store.event_feed import EventFeed, RedisEventFeed
+from dag.store.memory import MemoryEventFeed, MemoryRunStore
+from dag.store.redis_runs import RedisRunStore
+from federation.store.keys import Keys
+from federation.store.memory import MemoryStore
+from mesh.errors import LedgerError
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import Failure
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.values import Encoding, StoredValue
+
+LAB = TenantPath("acme/lab")
+RUN = RunId("digits-1")
+EAST = MeshId("east")
+
+
+def a_record(run: str = RUN, *, tenant: str = LAB, created_ms: int = 1000, nodes: int = 3, **fields: object) -> RunRecord:
+    names = [NodeId(f"n{number:05}") for number in range(nodes)]
+    return RunRecord(
+        run=RunId(run),
+        tenant=TenantPath(tenant),
+        digest="d" * 64,
+        spec=b'{"spec": "dag/1", "\xc3\xa9": 1}',
+        created_ms=created_ms,
+        nodes={name: NodeRecord(node=name) for name in names},
+        **fields,
+    )
+
+
+def stored(name: str, uri: str | None = None) -> StoredValue:
+    return StoredValue(sha256=name * 64, size_bytes=7, encoding=Encoding.PICKLE, uri=uri)
+
+
+def a_stage(run: str = RUN, number: int = 1) -> StageSpec:
+    task = TaskSpec(node=NodeId("n00000"), attempt=1, function="call:m:f", args=(1, {"$ref": "n00001"}), inputs=(NodeId("n00001"),))
+    slot = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
+    return StageSpec(stage=StageId(f"{run}.{number}"), run=RunId(run), tenant=LAB, tasks=(task,), slot=slot, width=1)
+
+
+def event(record: RunRecord, after: str, kind: str = "node", **fields: object) -> RunEvent:
+    """The record's next event; counts `record.seq` up as the run machine does."""
+    record.seq += 1
+    return RunEvent(seq=record.seq, at_ms=5, run=record.run, kind=kind, after=after, **fields)
+
+
+def end(record: RunRecord, *, at_ms: int, state: RunState = RunState.SUCCEEDED) -> RunChange:
+    record.state, record.ended_ms = state, at_ms
+    return RunChange(events=(event(record, state.value, kind="run"),))
+
+
+def add_event(record: RunRecord, after: str = "RUNNING") -> RunChange:
+    return RunChange(events=(event(record, after),))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run store, and what lives beside it."""
+
+    runs: RunStore
+    feed: Callable[[], AbstractAsyncContextManager[EventFeed]]
+    client: "redis.Redis | None" = None
+
+
+@pytest.fixture
+def kept(store, request) -> Kept:
+    if isinstance(store.queue, MemoryStore):
+        runs = MemoryRunStore(store.queue)
+
+        @asynccontextmanager
+        async def memory_feed() -> AsyncIterator[EventFeed]:
+            yield MemoryEventFeed(runs)
+
+        return Kept(runs=runs, feed=memory_feed)
+    client, keys = request.getfixturevalue("redis_server"), Keys("contract")
+
+    @asynccontextmanager
+    async def redis_feed() -> AsyncIterator[EventFeed]:
+        async with redis.asyncio.Redis(unix_socket_path=client.connection_pool.connection_kwargs["path"]) as watcher:
+            yield RedisEventFeed(watcher, keys, patience_s=10)
+
+    return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client)
+
+
+@pytest.fixture
+def runs(kept) -> RunStore:
+    return kept.runs
+
+
+def loaded(runs: RunStore, run: RunId = RUN) -> RunRecord:
+    record = runs.load(run)
+    assert record is not None
+    return record
+
+
+# ---- create and load
+
+
+def test_a_run_comes_back_as_it_was_created(runs):
+    record = a_record(detail="Größe, 数", outbox=(CancelStage(stage=StageId("digits-1.1")),))
+    assert runs.create(record, {})
+    assert runs.load(RUN) == record
+
+
+def test_an_unknown_run_is_no_error(runs):
+    assert runs.load(RUN) is None
+    assert runs.summary(RUN) is None
+    assert runs.events(RUN) == ()
+    assert runs.commit(a_record(), RunChange()) is False
+
+
+def test_creating_tells_the_inbox_once_and_keeps_the_blobs(store, runs):
+    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""})
+    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""}) is False
+    assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)] == [(RUN, "submitted", b"")]
+    assert store.blobs.get(RUN, ("h1", "h2", "h3")) == {"h1": b"\x00\xff", "h2": b""}
+
+
+def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
+    record = a_record()
+    runs.create(record, {})
+    record.state = RunState.RUNNING
+    runs.commit(record, add_event(record))
+    assert runs.create(a_record(created_ms=2000), {}) is False
+    assert runs.load(RUN) == record
+
+
+@pytest.mark.parametrize("other", [{"digest": "e" * 64}, {"tenant": TenantPath("acme/ops")}], ids=["another graph", "another tenant"])
+def test_the_id_with_what_follows_is_a_conflict_and_changes_nothing(store, runs, other):
+    runs.create(a_record(), {})
+    with pytest.raises(RunConflict, match=RUN):
+        runs.create(replace(a_record(), **other), {"h": b"x"})
+    assert runs.load(RUN) == a_record()
+    assert store.blobs.get(RUN, ("h",)) == {}
+    assert len(store.queue.inbox(0)) == 1
+
+
+def test_what_was_handed_out_is_not_what_is_kept(runs):
+    runs.create(a_record(), {})
+    loaded(runs).nodes[NodeId("n00000")].state = NodeState.FAILED
+    assert runs.load(RUN) == a_record()
+
+
+# ---- commit
+
+
+def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
+    record = a_record()
+    runs.create(record, {})
+    node, failing = record.nodes[NodeId("n00000")], record.nodes[NodeId("n00001")]
+    node.state, node.attempt, node.stage, node.mesh, node.incarnation = NodeState.SUCCEEDED, 3, StageId("digits-1.1"), EAST, 2**52 + 1
+    node.stored, node.started_ms, node.finished_ms = stored("a", "file:///x"), 1, 2
+    failing.state, failing.roots = NodeState.SKIPPED, (NodeId("n00002"),)
+    failing.failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nein", traceback="…", pickled=stored("b"))
+    stage = StageRecord(
+        stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,), state=StageState.RUNNING, delivered=(node.node,)
+    )
+    record.stages[stage.stage] = stage
+    record.state, record.reason, record.detail, record.last_entry = RunState.RUNNING, Reason.CANCELLED_BY_USER, "why", "17-3"
+    record.outbox = (
+        SendStage(mesh=EAST, spec=a_stage()),
+        DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
+        DeliverInput(stage=stage.stage, node=failing.node, value=None),
+        CancelStage(stage=stage.stage),
+        ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=("h",)),
+    )
+    change = RunChange(nodes=(node, failing), stages=(stage,), events=(event(record, "RUNNING", kind="run"),), decisions=record.outbox)
+    assert runs.commit(record, change)
+    assert record.version == 1
+    assert runs.load(RUN) == record
+
+
+def test_of_two_commits_from_one_version_one_wins_and_the_other_wrote_nothing(runs):
+    runs.create(a_record(), {})
+    winner, loser = loaded(runs), loaded(runs)
+    assert runs.commit(winner, add_event(winner, "RUNNING"))
+    node = loser.nodes[NodeId("n00000")]
+    node.state = NodeState.FAILED
+    stage = StageRecord(stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,))
+    lost = replace(end(loser, at_ms=9), nodes=(node,), stages=(stage,), decisions=(CancelStage(stage=stage.stage),))
+    assert runs.commit(loser, lost) is False
+    assert loser.version == 0
+    assert runs.load(RUN) == winner
+    assert [event.after for event in runs.events(RUN)] == ["RUNNING"]
+    assert runs.active() == (RUN,)
+    assert runs.retire(10_000) == ()
+
+
+def test_after_a_conflict_the_run_is_loaded_again_and_goes_on(runs):
+    runs.create(a_record(), {})
+    first, second = loaded(runs), loaded(runs)
+    assert runs.commit(first, add_event(first))
+    assert runs.commit(second, add_event(second)) is False
+    again = loaded(runs)
+    assert runs.commit(again, add_event(again))
+    assert [event.seq for event in runs.events(RUN)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("counted", "numbers"), [(2, [2]), (2, [1, 3]), (3, [1, 2]), (1, [2]), (0, [1])], ids=lambda value: f"{value}".replace(" ", "")
+)
+def test_events_whose_numbers_leave_a_gap_are_refused_whole(runs, counted, numbers):
+    runs.create(a_record(), {})
+    record = loaded(runs)
+    record.state, record.seq = RunState.RUNNING, counted
+    events = tuple(RunEvent(seq=number, at_ms=1, run=RUN, kind="run", after="RUNNING") for number in numbers)
+    with pytest.raises(LedgerError, match=RUN):
+        runs.commit(record, RunChange(events=events))
+    assert runs.load(RUN) == a_record()
+    assert runs.events(RUN) == ()
+
+
+def test_the_outbox_stays_until_it_is_emptied(runs):
+    record = a_record()
+    runs.create(record, {})
+    record.outbox = (SendStage(mesh=EAST, spec=a_stage()),)
+    runs.commit(record, RunChange(decisions=record.outbox))
+    runs.commit(record, add_event(record))
+    assert loaded(runs).outbox == record.outbox
+    record.outbox = ()
+    runs.commit(record, RunChange())
+    assert loaded(runs).outbox == ()
+
+
+def test_nodes_come_back_by_id_and_stages_in_the_order_they_were_made(runs):
+    record = a_record(nodes=200)
+    runs.create(record, {})
+    stages = [StageRecord(stage=StageId(f"{RUN}.{number}"), mesh=EAST, level=0, nodes=()) for number in range(1, 201)]
+    record.stages = {stage.stage: stage for stage in stages}
+    runs.commit(record, RunChange(stages=tuple(stages)))
+    assert list(loaded(runs).nodes) == list(record.nodes)
+    assert list(loaded(runs).stages) == [stage.stage for stage in stages]
+
+
+def test_thousands_of_nodes_and_events_go_in_one_commit(runs):
+    record = a_record(nodes=9000)
+    assert runs.create(record, {f"h{number}": b"x" for number in range(5000)})
+    for node in record.nodes.values():
+        node.state = NodeState.SUCCEEDED
+    events = tuple(event(record, "SUCCEEDED", node=name) for name in record.nodes)
+    assert runs.commit(record, RunChange(nodes=tuple(record.nodes.values()), events=events))
+    assert runs.load(RUN) == record
+    assert len(runs.events(RUN, limit=10_000)) == 9000
+    summary = runs.summary(RUN)
+    assert summary is not None
+    assert summary.counts == {"SUCCEEDED": 9000}
+
+
+# ---- summaries, lists, events
+
+
+def test_a_summary_counts_nodes_by_state(runs):
+    record = a_record()
+    runs.create(record, {})
+    record.nodes[NodeId("n00001")].state = NodeState.FAILED
+    record.reason, record.detail = Reason.USER_ERROR, "n00001: ValueError: nein"
+    runs.commit(record, replace(end(record, at_ms=77, state=RunState.FAILED), nodes=(record.nodes[NodeId("n00001")],)))
+    summary = runs.summary(RUN)
+    assert summary is not None
+    assert (summary.run, summary.tenant, summary.state, summary.created_ms, summary.ended_ms) == (RUN, LAB, RunState.FAILED, 1000, 77)
+    assert (summary.reason, summary.detail) == (Reason.USER_ERROR, "n00001: ValueError: nein")
+    assert summary.counts == {"WAITING": 2, "FAILED": 1}
+
+
+def test_a_tenant_lists_its_own_runs_and_those_below_newest_first(runs):
+    for run, tenant, created_ms in [
+        ("r1", "acme", 1),
+        ("r2", "acme/lab", 3),
+        ("r3", "acme/lab/nlp", 2),
+        ("r4", "acme/laboratory", 9),
+        ("r5", "other", 9),
+        ("r6", "acme/lab", 3),
+    ]:
+        runs.create(a_record(run, tenant=tenant, created_ms=created_ms), {})
+    assert [summary.run for summary in runs.list(LAB)] == ["r6", "r2", "r3"]
+    assert [summary.run for summary in runs.list(TenantPath("acme"))] == ["r4", "r6", "r2", "r3", "r1"]
+    assert [summary.run for summary in runs.list(TenantPath("acme"), limit=2)] == ["r4", "r6"]
+    assert runs.list(TenantPath("acme"), limit=0) == ()
+    assert runs.list(TenantPath("nobody")) == ()
+    assert runs.list(LAB)[0] == runs.summary(RunId("r6"))
+
+
+def test_a_run_is_active_until_it_has_ended(runs):
+    for run in ("b", "a"):
+        runs.create(a_record(run), {})
+    assert runs.active() == ("a", "b")
+    record = loaded(runs, RunId("a"))
+    runs.commit(record, end(record, at_ms=5))
+    assert runs.active() == ("b",)
+
+
+def test_events_are_read_on_from_any_number(runs):
+    record = a_record()
+    runs.create(record, {})
+    written = []
+    for _ in range(3):
+        change = RunChange(events=(event(record, "RUNNING", node=NodeId("n00000"), mesh=EAST, reason=Reason.LOCALITY), event(record, "X")))
+        written.extend(change.events)
+        runs.commit(record, change)
+    assert runs.events(RUN) == tuple(written)
+    assert runs.events(RUN, after=4) == tuple(written[4:])
+    assert runs.events(RUN, after=1, limit=2) == tuple(written[1:3])
+    assert runs.events(RUN, after=6) == runs.events(RUN, after=99) == runs.events(RUN, limit=0) == ()
+
+
+# ---- cancel
+
+
+def test_a_cancel_goes_to_the_inbox_with_its_reason(store, runs):
+    runs.create(a_record(), {})
+    runs.request_cancel(RUN, "zu teuer")
+    assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)][1:] == [(RUN, "cancel", b"zu teuer")]
+
+
+def test_a_cancel_of_an_unknown_run_says_so(store, runs):
+    with pytest.raises(UnknownRun, match="digits-1"):
+        runs.request_cancel(RUN, "x")
+    assert store.queue.inbox(0) == ()
+
+
+def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
+    record = a_record()
+    runs.create(record, {})
+    runs.commit(record, end(record, at_ms=5))
+    runs.request_cancel(RUN, "x")
+    assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted"]
+
+
+# ---- retire
+
+
+def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> None:
+    """A run with stages, inputs, blobs, values in files and events, none of which anybody came to forget."""
+    record = a_record(run, tenant=tenant, created_ms=ended_ms - 1)
+    runs.create(record, {"h": b"x"})
+    node, failing = list(record.nodes.values())[:2]
+    node.stored = stored("a", f"file:///{run}/a")
+    failing.failure = Failure(
+        reason=Reason.USER_ERROR, type_name="ValueError", message="", pickled=stored("b", f"file:///{run}/b")
+    )  # A pickled exception too large for the store.
+    stage = StageRecord(stage=StageId(f"{run}.1"), mesh=EAST, level=0, nodes=(node.node,))
+    record.stages[stage.stage] = stage
+    store.queue.submit(EAST, a_stage(run))
+    store.queue.deliver(stage.stage, node.node, stored("a"))
+    runs.commit(record, replace(end(record, at_ms=ended_ms), nodes=(node, failing), stages=(stage,)))
+
+
+def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
+    runs = kept.runs
+    an_ended_run(store, runs, "before", 100)
+    runs.retire(1000)
+    store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
+    before = set(kept.client.keys("*")) if kept.client else set()
+    an_ended_run(store, runs, RUN, 100, tenant="acme/lab/nlp")
+    store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
+    assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
+    assert (runs.load(RUN), runs.summary(RUN), runs.events(RUN), runs.list(TenantPath("acme"))) == (None, None, (), ())
+    assert store.blobs.get(RUN, ("h",)) == {}
+    assert store.queue.waiting(EAST) == ()
+    assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
+    assert (set(kept.client.keys("*")) if kept.client else set()) == before
+    assert runs.retire(101) == ()
+
+
+def test_only_runs_that_ended_before_the_time_are_retired(store, runs):
+    an_ended_run(store, runs, "old", 100)
+    an_ended_run(store, runs, "young", 101)
+    runs.create(a_record("active", created_ms=1), {})
+    assert len(runs.retire(101)) == 2
+    assert {summary.run for summary in runs.list(LAB)} == {"young", "active"}
+    assert runs.active() == ("active",)
+
+
+def test_retiring_is_bounded_and_takes_the_oldest_first(store, runs):
+    for run, ended_ms in (("c", 30), ("a", 10), ("b", 20)):
+        an_ended_run(store, runs, run, ended_ms)
+    assert sorted(runs.retire(1000, limit=2)) == ["file:///a/a", "file:///a/b", "file:///b/a", "file:///b/b"]
+    assert [summary.run for summary in runs.list(LAB)] == ["c"]
+
+
+def test_the_id_of_a_retired_run_is_free_again(store, runs):
+    an_ended_run(store, runs, RUN, 100)
+    runs.retire(1000)
+    record = a_record()
+    assert runs.create(replace(record, digest="e" * 64), {})
+    assert runs.active() == (RUN,)
+
+
+# ---- the feed
+
+
+async def _follow(kept: Kept, run: RunId = RUN, after: int = 0) -> list[int]:
+    async with kept.feed() as feed:
+        return [event.seq async for event in feed.follow(run, after)]
+
+
+def test_a_follower_of_an_ended_run_gets_the_rest_and_is_done(kept):
+    record = a_record()
+    kept.runs.create(record, {})
+    kept.runs.commit(record, RunChange(events=tuple(event(record, "X") for _ in range(1200))))
+    kept.runs.commit(record, end(record, at_ms=5))
+    assert asyncio.run(_follow(kept)) == list(range(1, 1202))
+    assert asyncio.run(_follow(kept, after=1199)) == [1200, 1201]
+    assert asyncio.run(_follow(kept, after=1201)) == []
+
+
+def test_a_follower_gets_events_as_they_come_until_the_last(kept):
+    record = a_record()
+    kept.runs.create(record, {})
+
+    async def watch_and_write() -> list[str]:
+        seen = []
+        async with kept.feed() as feed:
+            stream = feed.follow(RUN)
+            for step in ("one", "two"):
+                coming = asyncio.ensure_future(anext(stream))
+                await asyncio.to_thread(kept.runs.commit, record, add_event(record, step))
+                seen.append((await coming).after)
+            await asyncio.to_thread(kept.runs.commit, record, end(record, at_ms=5))
+            seen.extend([event.after async for event in stream])
+        return seen
+
+    assert asyncio.run(watch_and_write()) == ["one", "two", "SUCCEEDED"]
+
+
+def test_a_follower_of_an_unknown_run_is_told(kept):
+    with pytest.raises(UnknownRun, match="digits-1"):
+        asyncio.run(_follow(kept))
+
+
+def test_a_follower_whose_connections_are_cut_goes_on_without_a_gap(redis_server):
+    runs, record = RedisRunStore(redis_server, Keys("contract")), a_record()
+    runs.create(record, {})
+
+    async def watch_while_cutting() -> list[int]:
+        seen = []
+        async with redis.asyncio.Redis(unix_socket_path=redis_server.connection_pool.connection_kwargs["path"]) as watcher:
+            stream = RedisEventFeed(watcher, Keys("contract"), patience_s=10).follow(RUN)
+            for _ in range(5):
+                coming = asyncio.ensure_future(anext(stream))
+                await asyncio.to_thread(redis_server.client_kill_filter, _type="normal", skipme=True)
+                await asyncio.to_thread(runs.commit, record, add_event(record))
+                seen.append((await coming).seq)
+        return seen
+
+    assert asyncio.run(watch_while_cutting()) == [1, 2, 3, 4, 5]

@@ -1,0 +1,488 @@
+"""What every stage queue promises; run over memory and over a real Redis."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import redis
+
+from federation.dispatch import STAGE_MESSAGES, Claim, Mail, MailKind
+from federation.errors import SessionLost, StaleFence
+from federation.leases import Session
+from federation.snapshot import MeshRecord
+from federation.store.keys import Keys
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, LeaseId, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.values import Encoding, StoredValue
+from mesh.wire import decode
+
+CPU, LAB, RUN = FlavorName("cpu"), TenantPath("lab"), RunId("run-1")
+WEST, EAST = MeshId("west"), MeshId("east")
+ONE, TWO, THREE = StageId("run-1/s1"), StageId("run-1/s2"), StageId("run-1/s3")
+SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
+VALUE = StoredValue(sha256="ab" * 32, size_bytes=3, encoding=Encoding.JSON, uri="file:///x")
+
+
+def spec(stage=ONE, *, run=RUN, priority=0) -> StageSpec:
+    task = TaskSpec(
+        node=NodeId("a"), attempt=1, function="call:m:f", args=({"$tuple": [1, None]}, "ü"), resources=SLOT, ray_options={"max_retries": 0}
+    )
+    return StageSpec(stage=stage, run=run, tenant=LAB, tasks=(task,), slot=SLOT, width=2, priority=priority, runtime_env={"env_vars": {}})
+
+
+def record(mesh) -> MeshRecord:
+    return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(), cluster="c")
+
+
+@pytest.fixture
+def west(store) -> Session:
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    return store.ledger.join(record(WEST))
+
+
+def claimed(store, session, stage=ONE) -> Claim:
+    """Submitted, leased, claimed."""
+    store.queue.submit(session.mesh, spec(stage))
+    store.ledger.acquire(session, LeaseId(stage), LAB, CPU, SLOT, 1)
+    return store.queue.claim(session, stage).claim
+
+
+def inbox(store):
+    """What the inbox tells about stages, in order; then it is empty."""
+    entries = store.queue.inbox(0)
+    store.queue.acknowledge(tuple(entry.entry for entry in entries))
+    assert all(entry.kind == "stage" and entry.run == RUN for entry in entries)
+    return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+
+
+def started(claim) -> StageStarted:
+    return StageStarted(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, cluster="c", slots=1, token=claim.token)
+
+
+# ---- submit and wait
+
+
+def test_submitting_twice_queues_once(store):
+    assert store.queue.submit(WEST, spec()) is True
+    assert store.queue.submit(WEST, spec()) is False
+    assert store.queue.submit(EAST, spec()) is False
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [ONE]
+    assert store.queue.waiting(EAST) == ()
+
+
+def test_a_queued_stage_tells_what_a_mesh_must_know(store):
+    store.queue.submit(WEST, spec(priority=7))
+    (queued,) = store.queue.waiting(WEST)
+    assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
+    assert queued.slot == {"cpu": 10_000, "memory": 2**30}
+    assert queued.reason is Reason.WAITING_IN_QUEUE
+
+
+def test_higher_priority_goes_first_then_earlier_arrival(store):
+    order = [(StageId("s-z"), 0), (StageId("s-b"), 5), (StageId("s-a"), 0), (StageId("s-y"), 5), (StageId("s-c"), -3)]
+    for stage, priority in order:
+        store.queue.submit(WEST, spec(stage, priority=priority))
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == ["s-b", "s-y", "s-z", "s-a", "s-c"]
+    assert [queued.stage for queued in store.queue.waiting(WEST, limit=2)] == ["s-b", "s-y"]
+
+
+def test_a_change_of_the_reason_is_told_once(store, west):
+    store.queue.submit(WEST, spec())
+    store.queue.explain(west, ONE, Reason.QUOTA_EXHAUSTED, "1 CPU short")
+    store.queue.explain(west, ONE, Reason.QUOTA_EXHAUSTED, "2 CPU short")
+    store.queue.explain(west, ONE, Reason.CAPACITY_BUSY, "full")
+    assert store.queue.waiting(WEST)[0].reason is Reason.CAPACITY_BUSY
+    assert inbox(store) == [
+        StageWaiting(stage=ONE, reason=Reason.QUOTA_EXHAUSTED, detail="1 CPU short"),
+        StageWaiting(stage=ONE, reason=Reason.CAPACITY_BUSY, detail="full"),
+    ]
+
+
+def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
+    east = store.ledger.join(record(EAST))
+    claimed(store, west)
+    store.queue.submit(WEST, spec(TWO))
+    store.queue.explain(west, ONE, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(east, TWO, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west, THREE, Reason.CAPACITY_BUSY, "")
+    store.ledger.leave(west)
+    store.queue.explain(west, TWO, Reason.CAPACITY_BUSY, "")
+    assert [message for message in inbox(store) if isinstance(message, StageWaiting)] == []
+
+
+# ---- claim
+
+
+def test_a_claim_brings_the_spec_and_the_inputs_so_far(store, west):
+    store.queue.submit(WEST, spec())
+    store.queue.deliver(ONE, NodeId("x"), VALUE)
+    lease = store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    taken = store.queue.claim(west, ONE)
+    assert taken.spec == spec()
+    assert (taken.inputs, taken.cancelled) == ({"x": VALUE}, False)
+    assert (taken.claim.stage, taken.claim.mesh, taken.claim.incarnation) == (ONE, WEST, west.incarnation)
+    assert taken.claim.token > lease.token
+    assert store.queue.waiting(WEST) == ()
+
+
+def test_the_same_session_claims_the_same_again(store, west):
+    claim = claimed(store, west)
+    assert store.queue.claim(west, ONE).claim == claim
+
+
+def test_a_stage_of_another_mesh_cannot_be_claimed(store, west):
+    east = store.ledger.join(record(EAST))
+    store.ledger.acquire(east, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    store.queue.submit(WEST, spec())
+    assert store.queue.claim(east, ONE) is None
+    assert store.queue.claim(east, StageId("nobody knows it")) is None
+
+
+def test_a_claim_needs_a_lease_of_its_own_id(store, west):
+    store.queue.submit(WEST, spec())
+    store.ledger.acquire(west, LeaseId(TWO), LAB, CPU, SLOT, 1)
+    with pytest.raises(SessionLost):
+        store.queue.claim(west, ONE)
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [ONE]
+
+
+def test_a_session_that_has_run_out_may_not_claim(store, west):
+    store.queue.submit(WEST, spec())
+    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    store.advance(store.ttl_ms + 1)
+    with pytest.raises(SessionLost):
+        store.queue.claim(west, ONE)
+    store.ledger.heartbeat(west, record(WEST))
+    assert store.queue.claim(west, ONE) is not None
+
+
+def test_of_two_sessions_of_a_mesh_the_later_wins(store, west):
+    store.queue.submit(WEST, spec())
+    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    later = store.ledger.join(record(WEST))
+    store.ledger.acquire(later, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    with pytest.raises(SessionLost):
+        store.queue.claim(west, ONE)
+    assert store.queue.claim(later, ONE).claim.incarnation == later.incarnation
+
+
+def test_racing_claims_of_one_session_are_one_claim(store, west):
+    store.queue.submit(WEST, spec())
+    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    tokens: list[int] = []
+    threads = [threading.Thread(target=lambda: tokens.append(store.queue.claim(west, ONE).claim.token)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tokens) == 4
+    assert len(set(tokens)) == 1
+
+
+def test_claims_of_tells_what_is_held_now(store, west):
+    first, second = claimed(store, west, ONE), claimed(store, west, TWO)
+    store.queue.deliver(TWO, NodeId("x"), None)
+    store.queue.cancel(TWO)
+    now = store.queue.claims_of(west)
+    assert [(held.claim, held.inputs, held.cancelled) for held in now] == [(first, {}, False), (second, {"x": None}, True)]
+    store.queue.report(first, 1, (StageEnded(stage=ONE),))
+    assert [held.claim for held in store.queue.claims_of(west)] == [second]
+    store.ledger.leave(west)
+    assert store.queue.claims_of(west) == ()
+
+
+# ---- report
+
+
+def test_every_message_reaches_the_inbox_as_it_was_said(store, west):
+    claim = claimed(store, west)
+    failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nö", pickled=VALUE)
+    said = (
+        started(claim),
+        NodeStarted(stage=ONE, node=NodeId("a"), attempt=1, started_ms=5),
+        NodeSucceeded(stage=ONE, node=NodeId("a"), attempt=1, started_ms=5, finished_ms=6, worker="h:1", stored=VALUE),
+        NodeFailed(stage=ONE, node=NodeId("b"), attempt=2, started_ms=5, finished_ms=6, failure=failure),
+        InputLost(stage=ONE, node=NodeId("x")),
+        StageEnded(stage=ONE),
+    )
+    store.queue.report(claim, 1, said)
+    assert inbox(store) == list(said)
+
+
+def test_a_batch_is_taken_in_once(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (started(claim),))
+    store.queue.report(claim, 1, (started(claim),))
+    store.queue.report(claim, 2, ())
+    store.queue.report(claim, 2, (started(claim),))
+    assert inbox(store) == [started(claim)]
+
+
+def test_the_last_batch_may_be_repeated_after_it_ended_the_claim(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert inbox(store) == []
+
+
+def test_a_mesh_may_say_itself_that_it_lost_the_stage(store, west):
+    claim = claimed(store, west)
+    lost = StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.WORKER_LOST)
+    store.queue.report(claim, 1, (lost,))
+    assert store.queue.claims_of(west) == ()
+    store.ledger.leave(west)
+    assert inbox(store) == [lost]
+
+
+@pytest.mark.parametrize(
+    "change", [{"token": 1}, {"incarnation": 1}, {"mesh": EAST}, {"stage": TWO}], ids=lambda change: f"another {next(iter(change))}"
+)
+def test_a_report_under_a_claim_that_is_not_current_writes_nothing(store, west, change):
+    claim = claimed(store, west)
+    forged = replace(claim, **change)
+    with pytest.raises(StaleFence):
+        store.queue.report(forged, 1, (StageEnded(stage=forged.stage),))
+    assert inbox(store) == []
+    assert [held.claim for held in store.queue.claims_of(west)] == [claim]
+
+
+def test_a_claim_speaks_about_its_own_stage_only(store, west):
+    claim = claimed(store, west)
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (started(claim), StageEnded(stage=TWO)))
+    assert inbox(store) == []
+
+
+# ---- lost with the session
+
+
+def test_a_sweep_reports_claimed_stages_lost_and_refuses_their_late_word(store, west):
+    first, second = claimed(store, west, ONE), claimed(store, west, TWO)
+    store.queue.submit(WEST, spec(THREE))
+    store.queue.report(second, 1, (StageEnded(stage=TWO),))
+    inbox(store)
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    swept = store.ledger.sweep()
+    assert (swept.meshes, swept.leases, swept.stages) == ((WEST,), 2, (ONE,))
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.LEASE_EXPIRED)]
+    with pytest.raises(StaleFence):
+        store.queue.report(first, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == []
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [THREE]
+    assert store.ledger.snapshot().usage == {}
+
+
+@pytest.mark.parametrize("end", ["leave", "join again"])
+def test_the_end_of_a_session_loses_its_stages(store, west, end):
+    claim = claimed(store, west)
+    if end == "leave":
+        store.ledger.leave(west)
+    else:
+        store.ledger.join(record(WEST))
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.LEASE_EXPIRED)]
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (started(claim),))
+
+
+def test_a_report_of_a_session_that_has_run_out_counts_until_the_sweep(store, west):
+    claim = claimed(store, west)
+    store.advance(store.ttl_ms + 1)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_the_snapshot_counts_waiting_and_claimed_stages(store, west):
+    claimed(store, west)
+    store.queue.submit(WEST, spec(TWO))
+    store.queue.submit(WEST, spec(THREE))
+    (view,) = store.ledger.snapshot().meshes
+    assert (view.waiting, view.claimed) == (2, 1)
+
+
+# ---- inputs
+
+
+def test_an_input_is_delivered_once_and_the_mesh_told_once(store, west):
+    claimed(store, west)
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    store.queue.deliver(ONE, NodeId("x"), VALUE)
+    store.queue.deliver(ONE, NodeId("x"), None)
+    store.queue.deliver(ONE, NodeId("y"), None)
+    assert store.queue.inputs_of(ONE) == {"x": VALUE, "y": None}
+    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.INPUT, subject=ONE),) * 2
+
+
+def test_an_input_for_a_stage_that_has_ended_is_dropped(store, west):
+    claim = claimed(store, west)
+    store.queue.deliver(ONE, NodeId("x"), VALUE)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.queue.deliver(ONE, NodeId("y"), VALUE)
+    store.queue.deliver(StageId("nobody knows it"), NodeId("y"), VALUE)
+    assert store.queue.inputs_of(ONE) == {}
+    assert store.queue.inputs_of(StageId("nobody knows it")) == {}
+
+
+# ---- cancel and forget
+
+
+def test_a_queued_stage_is_cancelled_at_once(store, west):
+    store.queue.submit(WEST, spec())
+    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    store.queue.cancel(ONE)
+    store.queue.cancel(ONE)
+    assert inbox(store) == [StageEnded(stage=ONE)]
+    assert store.queue.waiting(WEST) == ()
+    assert store.queue.claim(west, ONE) is None
+    assert store.queue.submit(WEST, spec()) is False
+
+
+def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
+    claim = claimed(store, west)
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    store.queue.cancel(ONE)
+    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.CANCEL, subject=ONE),)
+    assert store.queue.claims_of(west)[0].cancelled
+    assert inbox(store) == []
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.queue.cancel(ONE)
+    store.queue.cancel(StageId("nobody knows it"))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
+    claim = claimed(store, west)
+    store.queue.submit(WEST, spec(TWO))
+    store.queue.submit(WEST, spec(StageId("run-2/s1"), run=RunId("run-2")))
+    cursor, _ = store.queue.mail(EAST, "", 0)
+    store.queue.forget(RUN, (EAST,))
+    store.queue.forget(RUN, ())
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == ["run-2/s1"]
+    assert store.queue.claims_of(west) == ()
+    assert store.queue.mail(EAST, cursor, 0)[1] == (Mail(kind=MailKind.FORGET, subject=RUN),)
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, ())
+    store.ledger.leave(west)
+    assert inbox(store) == []
+
+
+# ---- mail
+
+
+def test_only_what_comes_after_the_cursor_is_read(store):
+    store.queue.submit(WEST, spec(ONE))
+    cursor, letters = store.queue.mail(WEST, "", 60_000)
+    assert letters == ()
+    store.queue.submit(WEST, spec(TWO))
+    store.queue.submit(EAST, spec(THREE))
+    cursor, letters = store.queue.mail(WEST, cursor, 0)
+    assert letters == (Mail(kind=MailKind.STAGE, subject=TWO),)
+    assert store.queue.mail(WEST, cursor, 0) == (cursor, ())
+
+
+def test_the_first_cursor_of_a_mesh_without_mail_misses_nothing(store):
+    cursor, _ = store.queue.mail(WEST, "", 60_000)
+    store.queue.submit(WEST, spec())
+    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=ONE),)
+
+
+def test_a_reader_that_waits_is_woken_by_a_letter(store):
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    writer = threading.Thread(target=store.queue.submit, args=(WEST, spec()))
+    writer.start()
+    _, letters = store.queue.mail(WEST, cursor, 60_000)
+    writer.join()
+    assert letters == (Mail(kind=MailKind.STAGE, subject=ONE),)
+
+
+@pytest.mark.parametrize("cause", ["release", "leave", "sweep", "join again", "configure"])
+def test_room_that_may_have_come_sends_meshes_with_waiting_stages_to_look_again(store, west, cause):
+    east = store.ledger.join(record(EAST))
+    store.ledger.join(record("idle"))
+    store.ledger.acquire(east, LeaseId("held"), LAB, CPU, SLOT, 1)
+    store.queue.submit(WEST, spec())
+    cursor, idle = store.queue.mail(WEST, "", 0)[0], store.queue.mail(MeshId("idle"), "", 0)[0]
+    if cause == "sweep":
+        store.advance(store.ttl_ms + store.grace_ms + 1)
+        store.ledger.heartbeat(west, record(WEST))
+    cases = {
+        "release": lambda: store.ledger.release(east, LeaseId("held")),
+        "leave": lambda: store.ledger.leave(east),
+        "sweep": store.ledger.sweep,
+        "join again": lambda: store.ledger.join(record(EAST)),
+        "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
+    }
+    cases[cause]()
+    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
+    assert store.queue.mail(MeshId("idle"), idle, 0)[1] == ()
+
+
+def test_mail_that_nobody_reads_does_not_grow_without_end(store):
+    for number in range(1_500):
+        store.queue.forget(RunId(f"run-{number}"), (WEST,))
+    cursor, letters = store.queue.mail(WEST, "0-0", 0)
+    assert 1_000 <= len(letters) < 1_500
+    assert letters[-1].subject == "run-1499"
+    assert store.queue.mail(WEST, cursor, 0)[1] == ()
+
+
+# ---- inbox
+
+
+def test_entries_stay_in_order_until_they_are_acknowledged(store):
+    for stage in (ONE, TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+        store.queue.cancel(stage)
+    first, second, third = store.queue.inbox(60_000)
+    ids = [tuple(map(int, entry.entry.split("-"))) for entry in (first, second, third)]
+    assert ids == sorted(set(ids))
+    assert store.queue.inbox(0, limit=2) == (first, second)
+    store.queue.acknowledge((first.entry, third.entry))
+    store.queue.acknowledge((first.entry,))
+    store.queue.acknowledge(())
+    assert store.queue.inbox(0) == (second,)
+    store.queue.acknowledge((second.entry,))
+    store.queue.submit(WEST, spec(StageId("later")))
+    store.queue.cancel(StageId("later"))
+    (later,) = store.queue.inbox(0)
+    assert tuple(map(int, later.entry.split("-"))) > max(ids)
+
+
+def test_an_empty_inbox_is_told_at_once_when_nobody_waits(store):
+    assert store.queue.inbox(0) == ()
+    assert store.queue.inbox(1) == ()
+
+
+# ---- Redis only
+
+
+def test_waiting_for_mail_holds_up_nobody_else(redis_server: redis.Redis):
+    queue = RedisStageQueue(redis_server, Keys("contract"))
+    cursor, _ = queue.mail(WEST, "", 0)
+    read: list[tuple[Mail, ...]] = []
+    reader = threading.Thread(target=lambda: read.append(queue.mail(WEST, cursor, 60_000)[1]))
+    reader.start()
+    for number in range(20):  # More calls than the reader could let pass, if they shared its connection.
+        queue.submit(EAST, spec(StageId(f"s-{number}")))
+    queue.submit(WEST, spec())
+    reader.join()
+    assert read == [(Mail(kind=MailKind.STAGE, subject=ONE),)]
+
+
+def test_nothing_is_left_of_a_run_that_was_forgotten(redis_server: redis.Redis):
+    keys = Keys("contract")
+    ledger, queue = RedisLedger(redis_server, keys, ttl_ms=60_000, grace_ms=1), RedisStageQueue(redis_server, keys)
+    queue.submit(WEST, spec())
+    queue.deliver(ONE, NodeId("x"), VALUE)
+    queue.forget(RUN, ())
+    assert ledger.sweep().stages == ()
+    assert {key.decode() for key in redis_server.keys("*")} == {keys.meta, keys.mail(WEST)}

@@ -1,0 +1,67 @@
+"""Followers and a Redis server that goes away: embedded, killed, started again over the same data."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+
+from dag.runs import RunChange, RunEvent, RunRecord
+from dag.states import RunState
+from dag.store.event_feed import RedisEventFeed
+from dag.store.redis_runs import RedisRunStore
+from federation.errors import StoreUnavailable
+from federation.store.embedded import EmbeddedRedis
+from federation.store.keys import Keys
+from mesh.ids import RunId, TenantPath
+
+KEYS = Keys("feed")
+RUN = RunId("r")
+
+
+def begin(server: EmbeddedRedis) -> tuple[RedisRunStore, RunRecord]:
+    runs = RedisRunStore(server.client(), KEYS)
+    record = RunRecord(run=RUN, tenant=TenantPath("acme"), digest="d", spec=b"{}")
+    runs.create(record, {})
+    return runs, record
+
+
+def step(runs: RedisRunStore, record: RunRecord, state: RunState) -> None:
+    record.seq, record.state = record.seq + 1, state
+    assert runs.commit(record, RunChange(events=(RunEvent(seq=record.seq, at_ms=1, run=RUN, kind="run", after=state.value),)))
+
+
+def test_a_follower_lives_through_a_restart_of_the_server(tmp_path: Path):
+    async def watch() -> list[str]:
+        server = EmbeddedRedis.start(tmp_path)
+        try:
+            runs, record = begin(server)
+            url = server.url
+            async with redis.asyncio.Redis.from_url(url) as client:
+                stream = RedisEventFeed(client, KEYS, patience_s=60).follow(RUN)
+                step(runs, record, RunState.RUNNING)
+                seen = [(await anext(stream)).after]
+                coming = asyncio.ensure_future(anext(stream))
+                await asyncio.to_thread(server.stop)
+                server = await asyncio.to_thread(EmbeddedRedis.start, tmp_path)
+                assert server.url == url
+                await asyncio.to_thread(step, runs, record, RunState.CANCELLING)
+                seen.append((await coming).after)
+                await asyncio.to_thread(step, runs, record, RunState.CANCELLED)
+                return [*seen, *[event.after async for event in stream]]
+        finally:
+            server.stop()
+
+    assert asyncio.run(watch()) == ["RUNNING", "CANCELLING", "CANCELLED"]
+
+
+def test_a_follower_gives_up_when_the_server_stays_away(tmp_path: Path):
+    async def watch() -> None:
+        with EmbeddedRedis.start(tmp_path) as server:
+            begin(server)
+            url = server.url
+        async with redis.asyncio.Redis.from_url(url) as client:
+            await anext(RedisEventFeed(client, KEYS, patience_s=0.2).follow(RUN))
+
+    with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+        asyncio.run(watch())

@@ -1,0 +1,127 @@
+"""What holds for every snapshot and every demand."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.routing import Demand, Refused, Routed, may_use, route
+from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.labels import mismatch
+from mesh.resources import ResourceSet
+
+TENANTS = [TenantPath(path) for path in ("acme", "acme/lab", "acme/lab/nlp", "acme/ops")]
+FLAVORS = [FlavorName("standard"), FlavorName("a100")]
+NAMES = [MeshId(name) for name in ("east", "north", "south", "west")]
+
+amounts = st.builds(
+    lambda cpu, gpu: ResourceSet({"cpu": cpu * 10_000, "gpu": gpu * 10_000}), st.integers(0, 4), st.sampled_from([0, 0, 0, 1])
+)
+labels = st.dictionaries(st.sampled_from(["zone", "tier"]), st.sampled_from(["a", "b"]), max_size=2)
+wishes = st.dictionaries(st.sampled_from(["zone", "tier"]), st.sampled_from(["a", "b", "!a", "!"]), max_size=1)
+pools = st.lists(
+    st.builds(
+        PoolRecord, pool=st.sampled_from([PoolName("p"), PoolName("q")]), flavor=st.sampled_from(FLAVORS), capacity=amounts, used=amounts
+    ),
+    max_size=2,
+    unique_by=lambda pool: pool.pool,
+).map(tuple)
+
+
+@st.composite
+def views(draw, name):
+    record = MeshRecord(
+        mesh=name,
+        labels=draw(labels),
+        pools=draw(pools),
+        cluster="c",
+        tenants=draw(st.sampled_from([("*",), ("*",), ("acme/lab",), ("acme/ops",), ()])),
+        draining=draw(st.integers(0, 5)) == 0,
+    )
+    return MeshView(record=record, incarnation=1, alive=draw(st.integers(0, 5)) > 0, heartbeat_age_ms=0, waiting=draw(st.integers(0, 3)))
+
+
+@st.composite
+def snapshots(draw):
+    quotas = st.dictionaries(
+        st.tuples(st.sampled_from(FLAVORS), st.sampled_from(["cpu", "gpu"])),
+        st.builds(Quota, nominal=st.integers(0, 8).map(lambda whole: whole * 10_000)),
+    )
+    parents = {path: TenantPath(path.rpartition("/")[0]) or None for path in TENANTS}
+    tree = TenantTree([Tenant(path=path, parent=parents[path], quotas=draw(quotas)) for path in TENANTS])
+    usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
+    for path in draw(st.lists(st.sampled_from(TENANTS), max_size=3)):
+        tree.charge(usage, path, (draw(st.sampled_from(FLAVORS)), "cpu"), draw(st.integers(0, 4)) * 10_000)
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    return Snapshot(at_ms=0, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
+
+
+demands = st.builds(
+    Demand,
+    tenant=st.sampled_from(TENANTS),
+    slot=amounts,
+    labels=wishes,
+    mesh=st.none() | st.sampled_from(NAMES),
+    near=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5)),
+)
+plans = st.dictionaries(st.sampled_from(NAMES), amounts)
+
+
+@given(demands, snapshots(), plans)
+def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
+    answer = route(demand, snapshot, planned)
+    if isinstance(answer, Routed):
+        view = next(view for view in snapshot.meshes if view.record.mesh == answer.mesh)
+        pool = next(pool for pool in view.record.pools if pool.pool == answer.pool)
+        assert mismatch(demand.labels, view.record.labels) is None
+        assert may_use(view.record.tenants, demand.tenant)
+        assert view.alive
+        assert not view.record.draining
+        assert demand.mesh in (None, answer.mesh)
+        assert demand.slot <= pool.capacity
+        assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
+
+
+def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
+    """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
+    record = view.record
+    is_open = view.alive and not record.draining and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
+    return (
+        is_open
+        and mismatch(demand.labels, record.labels) is None
+        and any(
+            all(
+                units + pool.used[name] <= pool.capacity[name]
+                and snapshot.tree.available(snapshot.usage, demand.tenant, (pool.flavor, name)) >= units
+                for name, units in demand.slot.items()
+            )
+            for pool in record.pools
+        )
+    )
+
+
+@given(demands, snapshots(), plans)
+def test_a_mesh_that_could_start_the_work_is_never_passed_over_for_one_that_could_not(demand, snapshot, planned):
+    answer = route(demand, snapshot, planned)
+    ready = {view.record.mesh for view in snapshot.meshes if could_start(demand, view, snapshot)}
+    if ready:
+        assert isinstance(answer, Routed)
+        assert answer.mesh in ready
+    assert ready == {verdict.mesh for verdict in answer.verdicts if verdict.reason is None}
+
+
+@given(demands, snapshots(), plans, st.randoms(use_true_random=False))
+def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, chance):
+    shuffled = list(snapshot.meshes)
+    chance.shuffle(shuffled)
+    other = Snapshot(at_ms=0, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
+    assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
+
+
+@given(demands, snapshots(), plans)
+def test_every_mesh_has_its_say_and_refusals_are_told(demand, snapshot, planned):
+    answer = route(demand, snapshot, planned)
+    assert [verdict.mesh for verdict in answer.verdicts] == sorted(view.record.mesh for view in snapshot.meshes)
+    assert all(verdict.detail for verdict in answer.verdicts)
+    assert isinstance(answer, Refused) == (not any(verdict.accepts for verdict in answer.verdicts))
+    assert answer.detail

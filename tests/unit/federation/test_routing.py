@@ -1,0 +1,224 @@
+"""Routing on small snapshots: each refusal with its reason, and each comparison with the one that comes after it."""
+
+from dataclasses import replace
+
+import pytest
+
+from federation.routing import Demand, Refused, Routed, route
+from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+LAB = TenantPath("acme/lab")
+STANDARD = FlavorName("standard")
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+def a_tree(cpu: int = 8) -> TenantTree:
+    root = Tenant(path=TenantPath("acme"), parent=None)
+    lab = Tenant(path=LAB, parent=root.path, quotas={(STANDARD, "cpu"): Quota(nominal=cpu * 10_000)})
+    return TenantTree([root, lab])
+
+
+def a_mesh(
+    name: str, *, cpu: int = 4, used: int = 0, alive: bool = True, waiting: int = 0, labels: dict[str, str] | None = None, **record: object
+) -> MeshView:
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
+    told = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
+    return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting)
+
+
+def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> Snapshot:
+    usage = {(path, STANDARD, "cpu"): cpu_used * 10_000 for path in (LAB, TenantPath("acme"))}
+    return Snapshot(at_ms=0, tree=a_tree(cpu), usage=usage, meshes=meshes)
+
+
+def a_demand(**asked: object) -> Demand:
+    return Demand(**{"tenant": LAB, "slot": ONE_CPU, **asked})
+
+
+@pytest.mark.parametrize(
+    ("demand", "mesh", "reason"),
+    [
+        pytest.param(a_demand(labels={"zone": "west"}), a_mesh("east"), Reason.LABEL_MISMATCH, id="the mesh lacks a label"),
+        pytest.param(
+            a_demand(labels={"spot": "!"}),
+            a_mesh("east", labels={"spot": "yes"}),
+            Reason.LABEL_MISMATCH,
+            id="the mesh carries a label that the work shuns",
+        ),
+        pytest.param(a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for others"),
+        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
+        pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
+        pytest.param(a_demand(), a_mesh("east", draining=True), Reason.MESH_DRAINING, id="the mesh drains"),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
+        ),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the pool has none of a resource"
+        ),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 9})),
+            a_mesh("east", cpu=16),
+            Reason.QUOTA_TOO_SMALL,
+            id="the work is larger than the quota",
+        ),
+        pytest.param(
+            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was taken out of the tree"
+        ),
+        pytest.param(
+            a_demand(labels={"zone": "west"}),
+            a_mesh("east", tenants=(), alive=False, draining=True),
+            Reason.LABEL_MISMATCH,
+            id="of several reasons the first in the order counts",
+        ),
+    ],
+)
+def test_a_mesh_refuses_with_the_reason_that(demand, mesh, reason):
+    answer = route(demand, a_snapshot(mesh))
+    assert isinstance(answer, Refused)
+    assert answer.reason is reason
+    assert [(verdict.mesh, verdict.reason, verdict.accepts) for verdict in answer.verdicts] == [("east", reason, False)]
+    assert answer.detail == f"east: {answer.verdicts[0].detail}"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "used", "reason", "words"),
+    [
+        pytest.param(a_mesh("east", used=4), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a full pool"),
+        pytest.param(a_mesh("east"), 8, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota in use"),
+        pytest.param(a_mesh("east"), 9, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota that was cut"),
+        pytest.param(a_mesh("east", used=6), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a pool that shrank below its use"),
+    ],
+)
+def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
+    answer = route(a_demand(), a_snapshot(mesh, cpu_used=used))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FIT, reason)
+    assert words in answer.detail
+
+
+@pytest.mark.parametrize(
+    "tenants", [("*",), ("acme",), ("acme/lab",), ("other", "acme")], ids=["open to all", "to the parent", "to itself", "among others"]
+)
+def test_a_mesh_takes_the_tenant_when_it_is(tenants):
+    assert isinstance(route(a_demand(), a_snapshot(a_mesh("east", tenants=tenants))), Routed)
+
+
+def test_a_tenant_whose_name_only_begins_alike_is_another_one():
+    answer = route(a_demand(tenant=TenantPath("acme/lab")), a_snapshot(a_mesh("east", tenants=("acme/la",))))
+    assert isinstance(answer, Refused)
+
+
+def test_a_mesh_that_could_start_the_work_comes_before_the_one_where_the_inputs_are():
+    snapshot = a_snapshot(a_mesh("east", used=4), a_mesh("west"))
+    answer = route(a_demand(near={MeshId("east"): 9}), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
+
+
+def test_of_meshes_that_could_start_it_the_one_with_the_most_inputs_is_taken():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("north", waiting=3), a_mesh("west", cpu=8))
+    answer = route(a_demand(near={MeshId("east"): 1, MeshId("north"): 2}), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("north", Reason.LOCALITY)
+
+
+def test_without_inputs_the_mesh_with_the_least_work_for_its_size_is_taken():
+    snapshot = a_snapshot(a_mesh("east", cpu=4, waiting=1), a_mesh("west", cpu=16, waiting=3))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
+
+
+def test_what_was_planned_since_the_snapshot_counts_as_work():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west"))
+    answer = route(a_demand(), snapshot, {MeshId("east"): ONE_CPU})
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+
+
+def test_ten_equal_pieces_planned_one_after_the_other_spread_by_size():
+    snapshot = a_snapshot(a_mesh("east", cpu=2), a_mesh("west", cpu=8))
+    planned: dict[MeshId, ResourceSet] = {}
+    for _ in range(10):
+        answer = route(a_demand(), snapshot, planned)
+        assert isinstance(answer, Routed)
+        planned[answer.mesh] = planned.get(answer.mesh, ResourceSet()) + ONE_CPU
+    assert planned == {"east": ResourceSet.of({"cpu": 2}), "west": ResourceSet.of({"cpu": 8})}
+
+
+def test_of_equally_loaded_meshes_the_one_with_more_room_is_taken():
+    snapshot = a_snapshot(a_mesh("east", used=3), a_mesh("west", used=1))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+    assert [verdict.room for verdict in answer.verdicts] == [1, 3]
+
+
+def test_a_tie_goes_to_the_first_by_id_whatever_the_order_of_the_snapshot():
+    snapshot = a_snapshot(a_mesh("west"), a_mesh("east"))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "east"
+    assert [verdict.mesh for verdict in answer.verdicts] == ["east", "west"]
+
+
+def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", used=4))
+    answer = route(a_demand(mesh=MeshId("west")), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.ONLY_FIT)
+
+
+def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", draining=True))
+    answer = route(a_demand(mesh=MeshId("west")), snapshot)
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and takes nothing new")
+    assert len(answer.verdicts) == 2
+
+
+def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
+    answer = route(a_demand(mesh=MeshId("moon")), a_snapshot(a_mesh("east")))
+    assert isinstance(answer, Refused)
+    assert answer.reason is Reason.MESH_UNREACHABLE
+    assert "moon" in answer.detail
+
+
+def test_different_refusals_are_told_side_by_side():
+    snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", draining=True))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Refused)
+    assert answer.reason is Reason.NO_MESH_FITS
+    assert answer.detail == "east: its heartbeat is overdue; west: it is draining and takes nothing new"
+
+
+def test_without_any_mesh_nothing_fits():
+    answer = route(a_demand(), a_snapshot())
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.verdicts) == (Reason.NO_MESH_FITS, ())
+
+
+def test_of_several_pools_the_one_that_could_start_the_work_is_named():
+    view = a_mesh("east", used=4)
+    spare = PoolRecord(pool=PoolName("spare"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 2}))
+    answer = route(a_demand(), a_snapshot(replace(view, record=replace(view.record, pools=(*view.record.pools, spare)))))
+    assert isinstance(answer, Routed)
+    assert (answer.pool, answer.flavor) == ("spare", "standard")
+
+
+def test_a_pool_without_quota_does_not_hide_another_one_with_it():
+    view = a_mesh("east")
+    other = PoolRecord(pool=PoolName("a-first"), flavor=FlavorName("a100"), capacity=ResourceSet.of({"cpu": 64}))
+    answer = route(a_demand(), a_snapshot(replace(view, record=replace(view.record, pools=(other, *view.record.pools)))))
+    assert isinstance(answer, Routed)
+    assert answer.pool == "general"
+
+
+def test_work_that_asks_for_nothing_fits_any_pool_even_a_full_one():
+    answer = route(a_demand(slot=ResourceSet()), a_snapshot(a_mesh("east", used=4), a_mesh("west", waiting=1), cpu_used=8))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.verdicts[0].reason) == ("east", None)
