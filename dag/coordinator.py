@@ -17,7 +17,7 @@ from dag.events import CancelRequested, MeshGone, NodesPlaced
 from dag.machine import RunInput, RunMachine
 from dag.planning import place
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunRecord, RunStore, SendStage
-from dag.spec import parse
+from dag.spec import load
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
@@ -87,15 +87,16 @@ class Coordinator:
         if swept.meshes:
             log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
         snapshot = self._ledger.snapshot()
-        known = {view.record.mesh for view in snapshot.meshes}
+        alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         for run in self._runs.active():
             kept = self._get(run)
-            if kept is None:
+            if kept is None or kept.record.state in RUN_ENDS:
+                self._settle(run)
                 continue
             gone = {
                 stage.mesh
                 for stage in kept.record.stages.values()
-                if stage.state in (StageState.PLANNED, StageState.QUEUED) and stage.mesh not in known
+                if stage.state in (StageState.PLANNED, StageState.QUEUED) and stage.mesh not in alive
             }
             if gone or kept.unplaced():
                 self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
@@ -104,7 +105,8 @@ class Coordinator:
 
     def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
         kept = self._get(run)
-        if kept is None:
+        if kept is None or kept.record.state in RUN_ENDS:
+            self._settle(run)
             return
         seen = _order(kept.record.last_entry)
         fresh = [entry for entry in entries if _order(entry.entry) > seen]
@@ -178,12 +180,13 @@ class Coordinator:
         kept = self._kept.get(run)
         if kept is not None and kept.record.state in RUN_ENDS:
             del self._kept[run]
-            self._on_end(kept.record)
+            if self._runs.settle(run):
+                self._on_end(kept.record)
 
 
 def machine_of(record: RunRecord) -> RunMachine:
     """The machine of a stored run."""
-    spec = parse(record.spec)
+    spec = load(record.spec)
     return RunMachine(record, tasks_of(spec), runtime_env=spec.code.runtime_env, on_error=spec.on_error)
 
 

@@ -40,6 +40,6 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshGone:
-    """The mesh has no session any more; what was queued there has to go elsewhere, what it held is lost."""
+    """The mesh is not heard of; what it has not begun goes elsewhere."""
 
     mesh: MeshId

@@ -99,6 +99,7 @@ class RunMachine:
         self._failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
         self._step = _Step()
         self._now_ms = 0
+        self._has_gaps = False
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
 
@@ -119,6 +120,7 @@ class RunMachine:
                 break
             self._take(event)
         if self.record.state not in RUN_ENDS:
+            self._close_gaps()
             self._send_what_can_start()
             self._finish_if_done()
         step = self._step
@@ -218,13 +220,24 @@ class RunMachine:
                 self._touch(kept)
 
     def _send_what_can_start(self) -> None:
-        if self._stopping() or self.record.state is not RunState.RUNNING:
+        if self._winding_down() or self.record.state is not RunState.RUNNING:
             return
         for stage in tuple(self.record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._drop_what_has_ended(stage)
             if stage.state is StageState.PLANNED:
                 self._lose_values(need for need in self._external(stage) if self._is_out_of_reach(need, stage.mesh))
                 if self._may_go(stage):
                     self._send(stage)
+
+    def _drop_what_has_ended(self, stage: StageRecord) -> None:
+        """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
+        left = tuple(node for node in stage.nodes if self.record.nodes[node].state not in NODE_ENDS)
+        if not left:
+            self._move_stage(stage, StageState.ENDED)
+        elif len(left) < len(stage.nodes):
+            stage.nodes = left
+            self._touch_stage(stage)
 
     def _is_out_of_reach(self, need: NodeId, mesh: MeshId) -> bool:
         return self._succeeded(need) and self.value_at(need) not in (None, mesh)
@@ -365,8 +378,10 @@ class RunMachine:
             return
         held = [kept.node for kept in self.record.nodes.values() if self._is_held_by(kept, stage)]
         for node in left:
-            if self._is_left(stage, node.node):  # A failure or a recall above it may have dealt with it.
+            if self._is_left(stage, node.node):  # A recall above it may have dealt with it.
                 self._lose(node, reason, f"mesh {stage.mesh} lost the stage")
+            if self._drop_if_stopping([other for other in left if self._is_left(stage, other.node)]):
+                return  # This one was lost too often, and the run stops at it.
         self._lose_values(held)
 
     def _drop_if_stopping(self, nodes: list[NodeRecord]) -> bool:
@@ -379,12 +394,13 @@ class RunMachine:
         return False
 
     def _lose_mesh(self, mesh: MeshId) -> None:
+        """What the mesh has not begun goes elsewhere. What it runs is lost only when its session is swept: it may yet come back."""
         for stage in tuple(self.record.stages.values()):
-            if stage.mesh != mesh or stage.state in STAGE_ENDS:
+            if stage.mesh != mesh:
                 continue
             if stage.state is StageState.PLANNED:
                 self._dissolve(stage)
-            else:
+            elif stage.state is StageState.QUEUED:
                 self._step.decisions.append(CancelStage(stage=stage.stage))
                 self._lose_stage(stage, Reason.MESH_UNREACHABLE)
 
@@ -397,7 +413,7 @@ class RunMachine:
     def _lose_values(self, nodes: Iterable[NodeId]) -> None:
         """These finished values are gone; compute again those that somebody still has to read, and what that takes."""
         pending = list(nodes)
-        while pending:
+        while pending and not self._winding_down():
             kept = self.record.nodes[pending.pop()]
             if not self._succeeded(kept.node) or kept.stored is not None or not self._is_needed(kept.node):
                 continue
@@ -427,6 +443,7 @@ class RunMachine:
         node.attempt += 1
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
         node.exported = False
+        self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
         self._touch(node)
         self._note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage)
@@ -460,14 +477,28 @@ class RunMachine:
         if node.state is NodeState.ASSIGNED:
             self._move(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
         node.stage, node.mesh = None, None
+        self._has_gaps = True
         self._touch(node)
 
+    def _close_gaps(self) -> None:
+        """Where nodes were taken out of stages, all that was not sent is placed anew, together with them.
+
+        Stages that are split in one go form no circle; the rest of an old split and a new one might: a node of the first waits
+        for one of the second, and another the other way round.
+        """
+        if not self._has_gaps:
+            return
+        for stage in tuple(self.record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._dissolve(stage)
+        self._has_gaps = False
+
     def _dissolve(self, stage: StageRecord) -> None:
-        self._move_stage(stage, StageState.ENDED, Reason.MESH_UNREACHABLE)
-        for node in stage.nodes:
-            kept = self.record.nodes[node]
-            if kept.stage == stage.stage and kept.state not in NODE_ENDS:
-                self._recall(kept)
+        nodes, stage.nodes = stage.nodes, ()
+        self._move_stage(stage, StageState.ENDED)
+        for node in nodes:
+            if self.record.nodes[node].state not in NODE_ENDS:
+                self._recall(self.record.nodes[node])
 
     # -- stopping and ending -------------------------------------------------------------------------------------------
 
@@ -518,6 +549,10 @@ class RunMachine:
 
     def _failed(self) -> tuple[NodeId, ...]:
         return tuple(node for node, kept in self.record.nodes.items() if kept.state is NodeState.FAILED)
+
+    def _winding_down(self) -> bool:
+        """Nothing new is begun: the run is being cancelled, or stops at a failure."""
+        return self.record.state is RunState.CANCELLING or self._stopping()
 
     def _stopping(self) -> bool:
         return self._on_error == "fail_fast" and bool(self._failures)

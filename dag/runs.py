@@ -185,7 +185,10 @@ class RunStore(Protocol):
         """Runs of the tenant and of all below it, newest first."""
 
     def active(self) -> tuple[RunId, ...]:
-        """Runs that have not ended."""
+        """Runs with something left to do: those that have not ended, and those that nobody has settled."""
+
+    def settle(self, run: RunId) -> bool:
+        """The run has ended and its last decisions are carried out: nobody has to look at it any more. True the first time."""
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """Events with a greater sequence number, oldest first."""

@@ -81,6 +81,12 @@ class StageMachine:
         """Does a task of this stage read the node's value, or does it merely come after it?"""
         return any(node in self._tasks[reader].inputs for reader in self._readers.get(node, ()))
 
+    def readers(self, node: NodeId) -> tuple[NodeId, ...]:
+        """The tasks of this stage that read the node's value and are not over."""
+        return tuple(
+            reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self._tasks[reader].inputs
+        )
+
     def has_open_need(self, node: NodeId) -> bool:
         """Is a task of this stage, which this one needs, still out?"""
         return any(self._states.get(need) is TaskState.SUBMITTED for need in self._needs[node])

@@ -14,11 +14,12 @@ from mesh.resources import format_units
 _INTRO = """\
 # The federation file
 
-One YAML file describes a whole federation; `configs/quickstart.yaml` and `configs/two_clusters.yaml` are two that work. `schedulemesh validate FILE` reads one
-and tells everything that is wrong with it at once, each with line, column, path and what to write instead. This page is written by `make docs` from the models
-that read the file.
+One YAML file describes a whole federation; `configs/quickstart.yaml` and `configs/two_clusters.yaml` are two that work.
+`schedulemesh validate FILE` reads one and tells everything that is wrong with it at once, each with line, column, path and what to write
+instead. This page is written by `make docs` from the models that read the file.
 
-- A **time** is text with its unit: `500ms`, `10s`, `5m`, `2h`, `1d`. A **size** is a whole number of bytes, or text: `64KiB`, `200MiB`, `20GB`.
+- A **time** is text with its unit: `500ms`, `10s`, `5m`, `2h`, `1d`.
+- A **size** is a whole number of bytes, or text: `64KiB`, `200MiB`, `20GB`.
 - An **amount** is of a resource: `2` or `0.5` of `cpu`, `gpu` or a custom resource (no finer than 1/10 000), a size of `memory`.
 - A **name** is 1 to 64 of `a-z`, `0-9`, `.`, `_`, `-`, and begins with a letter or a digit.
 - Only plain YAML is read. `no`, `on` and `2026-11-20` are text; keys are text and stand once.

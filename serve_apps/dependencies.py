@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -9,11 +10,11 @@ from fastapi import Depends, Request
 
 from dag.runs import RunStore
 from dag.store.event_feed import EventFeed
+from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
 from mesh.clock import Clock
-from federation.api_keys import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Dependencies:
     keys: KeyRing
     body_limit_bytes: int
     clock: Clock
+    close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 
 
 def dependencies_of(request: Request) -> Dependencies:

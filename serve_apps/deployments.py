@@ -26,6 +26,7 @@ from federation.errors import StoreUnavailable
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from serve_apps.gateway import Dependencies, create_app
+from serve_apps.process import configure_logging
 from serve_apps.settings import RootSettings
 from serve_apps.stores import open_stores
 from serve_apps.telemetry import Telemetry
@@ -61,6 +62,7 @@ class CoordinatorLoop:
         self._thread.join(timeout=LOOK_MS / 1000 * 4)
 
     def _run(self) -> None:
+        configure_logging()
         try:
             self._coordinate()
         except BaseException as broken:
@@ -133,17 +135,20 @@ def delete_file(uri: str) -> None:
 
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
+    configure_logging()
     stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
     return create_app(
         Dependencies(
             runs=stores.runs,
             ledger=stores.ledger,
             queue=stores.queue,
             blobs=stores.blobs,
-            feed=RedisEventFeed(redis.asyncio.Redis.from_url(settings.redis_url), stores.keys),
+            feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,
             clock=SystemClock(),
+            close=feed_client.aclose,
         )
     )
 

@@ -52,9 +52,12 @@ async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s:
         await _close(events)
 
 
-async def wait_for_end(feed: EventFeed, run: RunId, after: int, wait_s: float) -> None:
-    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.follow`."""
-    events = feed.follow(run, after)
+async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> None:
+    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.follow`.
+
+    Events that have been are passed over one by one: cheaper than reading the whole run for the number of the last one.
+    """
+    events = feed.follow(run)
 
     async def to_the_end() -> None:
         async for _ in events:

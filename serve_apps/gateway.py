@@ -7,6 +7,8 @@ moment. It never unpickles a byte of a tenant.
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -30,7 +32,7 @@ _DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow the
 
 def create_app(dependencies: Dependencies) -> FastAPI:
     """The application on these ports; nothing is opened or asked before the first request."""
-    app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION)
+    app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
     metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
@@ -44,6 +46,16 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes)
     app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
     return app
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    """Let go of connections and instruments when the application stops."""
+    yield
+    close = app.state.dependencies.close
+    if close is not None:
+        await close()
+    app.state.metrics.close()
 
 
 _operating = APIRouter(tags=["operating"])

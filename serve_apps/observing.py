@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 import uuid
 from typing import Any
 
@@ -49,7 +50,9 @@ class Observed:
         try:
             await self._app(scope, receive, noted)
         except Exception as broken:  # the last resort: a stranger gets an answer and no stack, the log gets the stack
-            log.exception("a request broke", request_id=request_id, path=scope["path"])
+            # The stack as text: a logger's own rendering may print local variables, and keys are among them.
+            story = "".join(traceback.format_exception(broken))
+            log.error("a request broke", request_id=request_id, path=scope["path"], story=story)  # noqa: TRY400  see above
             if status:
                 raise  # The answer has begun; only breaking the connection can say that it is not whole.
             await _internal(broken, request_id)(scope, receive, noted)

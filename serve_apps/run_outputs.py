@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from dag.runs import NodeRecord, RunRecord
@@ -79,12 +80,12 @@ def part_of(value: object, output: Output) -> object:
     Raises:
         ValueNotThere: Nowhere.
     """
-    part: object = value
-    for step in output.path:
-        try:
-            part = part[step]  # type: ignore[index]  # whatever cannot be entered this way is told below
-        except (KeyError, IndexError, TypeError):
-            raise ValueNotThere(f"output {output.name}: the value of {output.node} has nothing at {list(output.path)}") from None
+    part: Any = value
+    try:
+        for step in output.path:
+            part = part[step]
+    except (KeyError, IndexError, TypeError):
+        raise ValueNotThere(f"output {output.name}: the value of {output.node} has nothing at {list(output.path)}") from None
     return part
 
 

@@ -47,6 +47,7 @@ WAIT_S_MAX = 60.0
 PAGE_MAX = 1_000
 
 RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait up to this many seconds for the end of the run.")]
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many.")]
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -70,7 +71,9 @@ async def submit_run(
     response: Response,
     ports: Ports,
     principal: Asking,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="Names the run when its spec has no id; safe to repeat.")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="Names the run when its spec has no id; safe to repeat.")
+    ] = None,
 ) -> SubmittedView:
     """Submit a graph. The same id and the same graph again: the same run, so a request may be repeated."""
     _expect_json(request)
@@ -106,13 +109,13 @@ def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
 
 
 @router.get("/{run_id}/summary", responses={404: {"model": ErrorBody}})
-def summarize_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunLine:
+async def summarize_run(run_id: RunPath, ports: Ports, principal: Asking, wait_s: WaitS = 0) -> RunLine:
     """A run in one line; cheap, whatever its size."""
-    return run_line(summary_within(ports, principal, run_id))
+    return run_line(await _summary_after(ports, principal, run_id, wait_s))
 
 
 @router.get("/{run_id}/nodes", responses={404: {"model": ErrorBody}})
-def list_nodes(
+def list_nodes(  # noqa: PLR0917  FastAPI calls it by name
     run_id: RunPath,
     ports: Ports,
     principal: Asking,
@@ -129,7 +132,7 @@ def list_nodes(
     response_model=EventsView,
     responses={200: {"content": {"text/event-stream": {}}}, 404: {"model": ErrorBody}},
 )
-async def follow_run(
+async def follow_run(  # noqa: PLR0917  FastAPI calls it by name
     run_id: RunPath,
     request: Request,
     ports: Ports,
@@ -159,14 +162,10 @@ async def fetch_result(
     request: Request,
     ports: Ports,
     principal: Asking,
-    wait_s: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait up to this many seconds for the end of the run.")] = 0,
+    wait_s: WaitS = 0,
 ) -> Response:
     """The outputs of a run that succeeded; 202 while it goes on, 409 when it ended without a result."""
-    summary = await run_in_threadpool(summary_within, ports, principal, run_id)
-    if summary.state not in RUN_ENDS and wait_s > 0:
-        seen = await run_in_threadpool(ports.runs.load, RunId(run_id))
-        await wait_for_end(ports.feed, RunId(run_id), seen.seq if seen is not None else 0, wait_s)
-        summary = await run_in_threadpool(summary_within, ports, principal, run_id)
+    summary = await _summary_after(ports, principal, run_id, wait_s)
     if summary.state not in RUN_ENDS:
         return _answer(run_line(summary), HTTPStatus.ACCEPTED)
     return await run_in_threadpool(_ended_answer, ports, principal, summary, request_id_of(request.scope))
@@ -202,6 +201,15 @@ async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal:
         problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
         raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
     return await run_in_threadpool(_cancel, ports, principal, run_id, asked.reason)
+
+
+async def _summary_after(ports: Dependencies, principal: Principal, run_id: str, wait_s: float) -> RunSummary:
+    """The run in one line, once it has ended or `wait_s` seconds have passed."""
+    summary = await run_in_threadpool(summary_within, ports, principal, run_id)
+    if summary.state in RUN_ENDS or wait_s == 0:
+        return summary
+    await wait_for_end(ports.feed, RunId(run_id), wait_s)
+    return await run_in_threadpool(summary_within, ports, principal, run_id)
 
 
 def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:

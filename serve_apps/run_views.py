@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
-from mesh.ids import NodeId
+from mesh.ids import MeshId, NodeId
 from mesh.messages import Failure
 from serve_apps.schemas import BlockedView, EventView, FailureView, MeshShare, NodesView, NodeView, RunLine, RunView, SkippedView, StageView
 
@@ -162,12 +162,12 @@ def _blocked(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
 def _mesh_shares(record: RunRecord) -> list[MeshShare]:
     counts = _counts_by(record.nodes.values(), {node.node: node.mesh for node in record.nodes.values()})
     stages = Counter(stage.mesh for stage in record.stages.values())
-    slots: Counter[str] = Counter()
+    slots: Counter[MeshId] = Counter()
     for stage in record.stages.values():
         slots[stage.mesh] += stage.slots if stage.state is StageState.RUNNING else 0
     return [
         MeshShare(mesh=mesh, stages=stages.get(mesh, 0), slots=slots[mesh], counts=counts.get(mesh, {}))
-        for mesh in sorted({*stages, *counts})
+        for mesh in sorted({*stages, *map(MeshId, counts)})
     ]
 
 

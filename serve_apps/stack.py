@@ -228,8 +228,12 @@ class Stack:
         del self._again_at[name]
 
     def _restart_redis(self) -> None:
-        assert self._redis is not None
-        self._redis = self._redis.restart()
+        self._redis = EmbeddedRedis.start(self._folder.path / "redis")
+        if self._redis.url != self._redis_url:  # Its port was taken in the meantime: everybody has to be told.
+            self._redis_url = self._redis.url
+            for mesh in self.children:
+                self._restart_child(mesh)
+            self._restart_root()
 
     def _restart_cluster(self, name: str) -> None:
         self.clusters.pop(name).stop()

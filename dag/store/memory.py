@@ -40,6 +40,7 @@ class _Rows:
     nodes: dict[str, bytes] = field(default_factory=dict)
     stages: dict[str, bytes] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)  #: The event of number n at n - 1.
+    settled: bool = False
 
     @property
     def state(self) -> RunState:
@@ -121,7 +122,16 @@ class MemoryRunStore:
     def active(self) -> tuple[RunId, ...]:
         """See `RunStore.active`; by id."""
         with self._changed:
-            return tuple(sorted(run for run, rows in self._runs.items() if rows.state not in RUN_ENDS))
+            return tuple(sorted(run for run, rows in self._runs.items() if not rows.settled))
+
+    def settle(self, run: RunId) -> bool:
+        """See `RunStore.settle`."""
+        with self._changed:
+            rows = self._runs.get(run)
+            if rows is None or rows.settled:
+                return False
+            rows.settled = True
+            return True
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """See `RunStore.events`."""

@@ -130,6 +130,11 @@ class RedisRunStore:
             names = cast(set[bytes], self._client.smembers(self._keys.active_runs))
         return tuple(sorted(RunId(name.decode()) for name in names))
 
+    def settle(self, run: RunId) -> bool:
+        """See `RunStore.settle`."""
+        with redis_answers("settle a run"):
+            return bool(self._client.srem(self._keys.active_runs, run))
+
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """See `RunStore.events`."""
         if limit <= 0:

@@ -1,36 +1,324 @@
-"""The Python client: submit a graph to a running federation, follow the run, get its result.
+"""The Python client: submit a graph to a running federation, follow its run, get its result.
 
-A request may be repeated without harm (every submission has an id, made here when the user gives none), so lost
-connections and a root that is just being replaced are met by asking again, for a bounded time. The tenant's own pickles
-are read here, in the user's process, and nowhere before; their hashes are checked first.
+    import dag
+    run = dag.submit(total.bind(parts))
+    print(run.result())
+
+A request may be repeated without harm, because every submission has an id, made here when the user gives none.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import asyncio
+import atexit
 import json
 import os
 import re
+import threading
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from types import ModuleType, TracebackType
+from typing import Any
 from urllib.parse import quote
 
-import cloudpickle
 import httpx
-import httpx_sse
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from typing_extensions import Self
 
-from dag.compiling import compile_graph
-from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
+from dag.compiling import Outputs, compile_graph
+from dag.errors import ApiError, ResultTimeout, RunCancelled
 from dag.runs import RunEvent
-from dag.states import RUN_ENDS, RunState
-from dag.tasks import Node
+from dag.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
+from dag.store.client_access import Access, find_access
+from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
+from dag.store.result_decoding import decode_output, failure_of
 from mesh.clock import Clock, SystemClock
-from mesh.errors import RuntimeDoorError
 from mesh.ids import RunId
-from mesh.values import Encoding
 from mesh.wire import decode
+
+#: How long one request for the end of a run is left open.
+LONG_POLL_S = 20.0
+#: What of a node's id goes into the id of a run.
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is."""
+
+    state: RunState
+    counts: dict[NodeState, int]
+
+    @property
+    def nodes(self) -> int:
+        """All nodes."""
+        return sum(self.counts.values())
+
+    @property
+    def ended(self) -> int:
+        """Nodes that need nothing more."""
+        return sum(count for state, count in self.counts.items() if state in NODE_ENDS)
+
+
+class Client:
+    """A federation, asked over HTTP as the holder of one API key. Safe to use from many threads.
+
+    Args:
+        http: Another `httpx.Client` than the built-in one, for tests.
+        patience_s: How long a root that was reached before may be away.
+    """
+
+    def __init__(
+        self, access: Access, *, http: httpx.Client | None = None, clock: Clock | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.access = access
+        self.clock = clock or SystemClock()
+        self._calls = HttpCalls(access, http=http, patience_s=patience_s)
+
+    def submit(
+        self,
+        outputs: Outputs,
+        *,
+        id: str | None = None,  # noqa: A002  the word that a user reads everywhere else
+        tenant: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        on_error: str = "fail_fast",
+        by_value: Sequence[ModuleType] = (),
+    ) -> Run:
+        """Submit the graph that these nodes are the outputs of.
+
+        Args:
+            id: Of the run. The same id with the same graph is the same run. None: a new one, named after the first output.
+            tenant: Whose quota pays; None: the tenant that the stack names as its default, or the key's own.
+            params: Values of the graph's parameters.
+            on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
+            by_value: Modules whose functions are sent along, because no mesh can import them.
+        Raises:
+            SpecError: The graph is wrong; found before anything is sent.
+            RunConflict: The id exists, with another graph.
+            ApiError: The root refused the graph, or does not answer.
+        """
+        tenant = tenant or self.access.tenant
+        spec = compile_graph(outputs, id=id, tenant=tenant, params=dict(params or {}), on_error=on_error, by_value=tuple(by_value))
+        return self.submit_spec(spec)
+
+    def submit_spec(self, spec: Mapping[str, Any]) -> Run:
+        """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""
+        named = dict(spec)
+        if not named.get("id"):
+            named["id"] = _new_id(named)
+        if not named.get("tenant") and self.access.tenant:
+            named["tenant"] = self.access.tenant
+        answer = self._calls.post("/v1/runs", json.dumps(named, ensure_ascii=False, allow_nan=False).encode()).json()
+        return Run(RunId(answer["id"]), self)
+
+    def run(self, id: str) -> Run:  # noqa: A002  the same
+        """The run.
+
+        Raises:
+            UnknownRun: There is none within the key's reach.
+            ApiError: The root does not answer.
+        """
+        run = Run(RunId(id), self)
+        self.ask(f"{run.path}/summary")
+        return run
+
+    def ask(self, path: str, params: Params | None = None) -> Any:
+        """The JSON that the root answers to a GET. Raises as `run`."""
+        return self._calls.get(path, params).json()
+
+    def tell(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that the root answers to a POST. Raises as `run`."""
+        return self._calls.post(path, json.dumps(body).encode()).json()
+
+    def fetch(self, path: str) -> bytes:
+        """The bytes at an address of the root, whole. Raises as `run`."""
+        return self._calls.get(path).content
+
+    def events(self, run: RunId, after: int) -> Iterator[RunEvent]:
+        """Events of the run with a greater number, until the stream ends or is cut off. Raises as `run`."""
+        for told in self._calls.events(f"{_path_of(run)}/events", {"after": after}):
+            if told.data:  # The stream's own words to its reader (`retry:`) come as events without any.
+                yield decode(RunEvent, told.data)
+
+    def result_answer(self, run: RunId) -> tuple[int, Any]:
+        """Status and JSON of the answer to `result`: 200, 202, or 409 with the failures. Raises as `run`."""
+        answer = self._calls.get(f"{_path_of(run)}/result", also_good=(httpx.codes.CONFLICT,))
+        return answer.status_code, answer.json()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._calls.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.access.address!r})"
+
+
+class Run:
+    """A run by its id: a handle, in this process or in any other (it pickles as its id and the root's address)."""
+
+    def __init__(self, id: RunId, client: Client) -> None:  # noqa: A002  the word that a user reads everywhere else
+        self.id = id
+        self._client = client
+
+    @property
+    def path(self) -> str:
+        """Where the root keeps it."""
+        return _path_of(self.id)
+
+    @property
+    def status(self) -> RunState:
+        """Where the run stands. Raises UnknownRun, ApiError."""
+        return RunState(self._client.ask(f"{self.path}/summary")["state"])
+
+    def progress(self) -> Progress:
+        """How many nodes are in which state. Raises UnknownRun, ApiError."""
+        line = self._client.ask(f"{self.path}/summary")
+        return Progress(state=RunState(line["state"]), counts={NodeState(state): count for state, count in line["counts"].items()})
+
+    def wait(self, timeout: float | None = None) -> RunState:
+        """Wait for the end of the run; how it ended.
+
+        Args:
+            timeout: Seconds; None: for as long as it takes.
+        Raises:
+            ResultTimeout: It has not ended; it goes on.
+            UnknownRun, ApiError: As `Client.run`.
+        """
+        deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
+        while True:
+            left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
+            line = self._client.ask(f"{self.path}/summary", {"wait_s": min(LONG_POLL_S, left_s)})
+            state = RunState(line["state"])
+            if state in RUN_ENDS:
+                return state
+            if left_s == 0:
+                raise ResultTimeout(f"run {self.id} is {state.value} after {timeout:g} s; it goes on")
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value of the output; of a run with several outputs, a dict of them.
+
+        Args:
+            timeout: Seconds; None: for as long as it takes.
+        Raises:
+            RunFailed: It failed; `__cause__` is the user's own exception, the message has its traceback.
+            RunCancelled: It was cancelled.
+            ResultTimeout: It has not ended; it goes on.
+            RuntimeDoorError: A value did not arrive as it was written.
+            UnknownRun, ApiError: As `Client.run`.
+        """
+        self.wait(timeout)
+        status, answer = self._client.result_answer(self.id)
+        if status == httpx.codes.OK:
+            values = {name: decode_output(output, self._client.fetch) for name, output in answer["outputs"].items()}
+            return next(iter(values.values())) if len(values) == 1 else values
+        if answer.get("state") == RunState.FAILED.value:
+            raise failure_of(self.id, answer)
+        if answer.get("state") == RunState.CANCELLED.value:
+            raise RunCancelled(f"run {self.id} was cancelled: {answer.get('detail') or 'no reason was given'}")
+        raise ApiError(status, f"the root gave no result of run {self.id}: {answer}")
+
+    def events(self, after: int = 0) -> Iterator[RunEvent]:
+        """What happens to the run, from the event after number `after` to the last one, across lost connections.
+
+        Raises:
+            UnknownRun, ApiError: As `Client.run`.
+        """
+        while True:
+            before = after
+            for event in self._client.events(self.id, after):
+                after = event.seq
+                yield event
+                if event.kind == "run" and event.after in _END_WORDS:
+                    return
+            if after == before and self.status in RUN_ENDS:
+                return  # It had ended before `after`.
+
+    def cancel(self, reason: str = "") -> None:
+        """Ask the run to stop; its running tasks are stopped too. Harmless when it has ended. Raises UnknownRun, ApiError."""
+        self._client.tell(f"{self.path}/cancel", {"reason": reason})
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """`await run` is `run.result()`, without holding up the event loop."""
+        return asyncio.to_thread(self.result).__await__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_run_at, (self._client.access.address, self.id))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and (self.id, self._client.access.address) == (other.id, other._client.access.address)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+
+def connect(address: str | None = None, api_key: str | None = None) -> Client:
+    """A client of the federation at `address`; without arguments, of the one that the environment or a state folder names.
+
+    Raises:
+        ApiError: No address or no key was found; the message tells every way to give them.
+    """
+    return Client(find_access(address, api_key, environment=os.environ, folder=Path.cwd()))
+
+
+def submit(
+    outputs: Outputs,
+    *,
+    id: str | None = None,  # noqa: A002  the same
+    tenant: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    on_error: str = "fail_fast",
+    client: Client | None = None,
+) -> Run:
+    """Submit a graph to the federation that is found as by `connect`. Arguments and errors: see `Client.submit`."""
+    return (client or _shared()).submit(outputs, id=id, tenant=tenant, params=params, on_error=on_error)
+
+
+def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same
+    """A run by its id. Errors: see `connect` and `Client.run`."""
+    return (client or _shared()).run(id)
+
+
+_END_WORDS = frozenset(state.value for state in RUN_ENDS)
+_clients: dict[tuple[int, Access], Client] = {}
+_making = threading.Lock()
+
+
+def _shared(address: str | None = None) -> Client:
+    """One client per process and root, so that connections are used again."""
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd())
+    with _making:
+        return _clients.setdefault((os.getpid(), access), Client(access))
+
+
+@atexit.register
+def _close_shared() -> None:
+    for client in _clients.values():
+        client.close()
+
+
+def _run_at(address: str, id: RunId) -> Run:  # noqa: A002  the same
+    return Run(id, _shared(address))
+
+
+def _path_of(run: RunId) -> str:
+    return f"/v1/runs/{quote(run, safe='')}"
+
+
+def _new_id(spec: Mapping[str, Any]) -> str:
+    """An id that nobody has, named after the first output."""
+    outputs = spec.get("outputs")
+    first = next(iter(outputs.values()), None) if isinstance(outputs, Mapping) else None
+    node = str(first.get("$ref", "")) if isinstance(first, Mapping) else ""
+    name = _NOT_IN_IDS.sub("-", node).strip("-")[:40]
+    return f"{name or 'run'}-{uuid.uuid4().hex[:16]}"

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import cloudpickle
 import fsspec
+import ray
 
 from mesh.errors import RuntimeDoorError
 from mesh.ids import NodeId, RunId
@@ -163,7 +164,7 @@ def _as_json(value: Any) -> bytes | None:
 
 def _pickle_into(sink: _Sink, value: Any, node: NodeId) -> None:
     try:
-        cloudpickle.CloudPickler(sink, protocol=5).dump(value)
+        _Pickler(sink, protocol=5).dump(value)
     except ValueUnwritable:
         raise
     except Exception as refused:
@@ -194,6 +195,15 @@ def _read_file(stored: StoredValue, uri: str) -> bytearray:
     return data
 
 
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Refuses references into a Ray cluster: elsewhere they mean nothing, and reading them would fail far from the cause."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)):
+            raise TypeError(f"it holds a {type(obj).__name__}, which means nothing outside of this Ray cluster")
+        return super().reducer_override(obj)
+
+
 class _Sink:
     """Takes bytes, hashes them, and moves from memory to a file when they outgrow the inline limit."""
 
@@ -210,7 +220,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         """One piece, of any type with a buffer (the pickler hands large buffers over as they are)."""
-        view = memoryview(data).cast("B") if not isinstance(data, bytes) else data
+        # `raw` flattens arrays of any order; the other buffers are flat already.
+        view = data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data)
         self._digest.update(view)
         self._size += len(view)
         if self._file is None and self._size <= self._limit:

@@ -108,6 +108,14 @@ def test_what_can_never_fit_is_named_so(ledger, west):
     assert (refused.reason, refused.wanted, refused.available) == (Reason.QUOTA_TOO_SMALL, 90_000, 80_000)
 
 
+def test_what_the_borrowing_limit_never_allows_is_named_so(store):
+    store.ledger.configure(tree(lab_borrows=2))
+    session = store.ledger.join(record())
+    assert acquire(store.ledger, session, slot=ResourceSet.of({"gpu": 7})).reason is Reason.QUOTA_TOO_SMALL
+    acquire(store.ledger, session, "two", want=6)
+    assert acquire(store.ledger, session, slot=ResourceSet.of({"gpu": 6})).reason is Reason.QUOTA_EXHAUSTED
+
+
 def test_a_resource_without_quota_can_never_be_held(ledger, west):
     refused = acquire(ledger, west, slot=ResourceSet.of({"gpu": 1, "cpu": 1}))
     assert (refused.reason, refused.resource, refused.available) == (Reason.QUOTA_TOO_SMALL, "cpu", 0)
@@ -128,7 +136,7 @@ def test_the_tightest_resource_of_the_slot_decides(store):
     ("nominal", "unit", "slots"),
     [
         pytest.param(AMOUNT_MAX, 1, AMOUNT_MAX, id="the largest amount is granted to the last unit"),
-        pytest.param(AMOUNT_MAX, 3, AMOUNT_MAX // 3, id="a division that floating point rounds up is not granted too much"),
+        pytest.param(AMOUNT_MAX, 3, AMOUNT_MAX // 3, id="a quotient of sixteen digits is exact"),
         pytest.param(3 * (AMOUNT_MAX // 3) - 1, AMOUNT_MAX // 3, 2, id="one unit less than three slots makes two"),
         pytest.param(123_456_789_012_345_678 % AMOUNT_MAX, 1, 123_456_789_012_345_678 % AMOUNT_MAX, id="sixteen digits survive"),
     ],

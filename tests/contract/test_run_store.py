@@ -295,12 +295,15 @@ def test_a_tenant_lists_its_own_runs_and_those_below_newest_first(runs):
     assert runs.list(LAB)[0] == runs.summary(RunId("r6"))
 
 
-def test_a_run_is_active_until_it_has_ended(runs):
+def test_a_run_is_active_until_it_has_ended_and_was_settled(runs):
     for run in ("b", "a"):
         runs.create(a_record(run), {})
     assert runs.active() == ("a", "b")
     record = loaded(runs, RunId("a"))
     runs.commit(record, end(record, at_ms=5))
+    assert runs.active() == ("a", "b")
+    assert runs.settle(RunId("a"))
+    assert not runs.settle(RunId("a"))
     assert runs.active() == ("b",)
 
 
@@ -358,6 +361,7 @@ def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> Non
     store.queue.submit(EAST, a_stage(run))
     store.queue.deliver(stage.stage, node.node, stored("a"))
     runs.commit(record, replace(end(record, at_ms=ended_ms), nodes=(node, failing), stages=(stage,)))
+    runs.settle(record.run)
 
 
 def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage
 from federation.leases import Lease, Session
@@ -40,17 +40,18 @@ PARENTS = {"a": None, "a/b": "a", "a/b/c": "a/b", "a/d": "a", "e": None}
 STAGES = [StageId(f"s{number}") for number in range(4)]
 VALUE = StoredValue(sha256="00", size_bytes=1, encoding=Encoding.JSON)
 
-small = st.integers(0, 12)
+small = st.integers(0, 12)  # Units of a quota; a few leases fill it.
 stages = st.sampled_from(STAGES)
 meshes = st.sampled_from(MESHES)
-slots = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5)).map(ResourceSet)
+tenants = st.sampled_from(list(map(TenantPath, PARENTS)))
+slots = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 3), min_size=1).map(ResourceSet)
 
 
 @st.composite
 def trees(draw) -> TenantTree:
     """The five tenants, some left out, with any limits."""
     left_out = draw(st.sets(st.sampled_from(["a/b/c", "a/d", "e"]), max_size=1))
-    tenants = []
+    found = []
     for path, parent in PARENTS.items():
         limits = st.none() if parent is None else st.none() | small
         quotas = st.fixed_dictionaries(
@@ -60,8 +61,8 @@ def trees(draw) -> TenantTree:
             }
         )
         if path not in left_out:
-            tenants.append(Tenant(path=TenantPath(path), parent=parent and TenantPath(parent), quotas=draw(quotas)))
-    return TenantTree(tenants)
+            found.append(Tenant(path=TenantPath(path), parent=parent and TenantPath(parent), quotas=draw(quotas)))
+    return TenantTree(found)
 
 
 def record(mesh: MeshId) -> MeshRecord:
@@ -124,11 +125,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert token > max(self.tokens[side])
             self.tokens[side].append(token)
 
-    def a_session(self, data) -> tuple[Session, Session]:
-        """The latest three times out of four; else any, most of which have ended."""
-        if data.draw(st.integers(0, 3)):
-            return self.sessions[-1 - data.draw(st.integers(0, min(1, len(self.sessions) - 1)))]
-        return data.draw(st.sampled_from(self.sessions))
+    def latest(self, mesh) -> tuple[Session, Session]:
+        """The mesh's last session; it may have been swept."""
+        return next(pair for pair in reversed(self.sessions) if pair[0].mesh == mesh)
+
+    def any_session(self, data) -> tuple[Session, Session]:
+        """The latest of a mesh, or one of all there ever were."""
+        return data.draw(st.sampled_from([*map(self.latest, MESHES), data.draw(st.sampled_from(self.sessions))]))
 
     @initialize(tree=trees())
     def begin(self, tree):
@@ -136,65 +139,52 @@ class LedgerMachine(RuleBasedStateMachine):
         for mesh in MESHES:
             self.sessions.append(self.both("join", record(mesh)))
 
-    @rule(tree=trees())
-    def configure(self, tree):
-        self.cut = self.cut or bool(self.memory.snapshot().leases)
-        self.both("configure", tree)
+    # Hypothesis takes every rule about as often, so what happens often in life has more rules here.
 
-    @rule(mesh=meshes)
-    def join(self, mesh):
-        self.sessions.append(self.both("join", record(mesh)))
+    @rule(mesh=meshes, lease=stages, tenant=tenants, slot=slots, want=st.integers(1, 3))
+    def acquire(self, mesh, lease, tenant, slot, want):
+        """As a mesh in good order does."""
+        self.both("acquire", self.latest(mesh), LeaseId(lease), tenant, FLAVORS[0], slot, want)
+
+    @rule(mesh=meshes, lease=st.text("xyz", min_size=2, max_size=2), tenant=tenants, slot=slots)
+    def acquire_much(self, mesh, lease, tenant, slot):
+        """Under a name of its own, so that leases pile up."""
+        self.both("acquire", self.latest(mesh), LeaseId(lease), tenant, FLAVORS[0], slot, 9)
+
+    @rule(data=st.data(), lease=stages, tenant=st.sampled_from([*PARENTS, "x"]), flavor=st.sampled_from(FLAVORS), slot=slots)
+    def acquire_oddly(self, data, lease, tenant, flavor, slot):
+        """From a session that may have ended, for a tenant that may not exist, of a flavor without quota, none at all."""
+        self.both("acquire", self.any_session(data), LeaseId(lease), TenantPath(tenant), flavor, slot, data.draw(st.integers(0, 3)))
 
     @rule(data=st.data())
-    def heartbeat(self, data):
-        pair = self.a_session(data)
-        self.both("heartbeat", pair, record(pair[0].mesh))
-
-    @rule(data=st.data())
-    def leave(self, data):
-        self.both("leave", self.a_session(data))
-
-    @rule(data=st.data(), lease=stages, tenant=st.sampled_from([*PARENTS, "x"]), flavor=st.sampled_from([*FLAVORS, FLAVORS[0]]), slot=slots)
-    def acquire(self, data, lease, tenant, flavor, slot):
-        want = data.draw(st.integers(0, 8))
-        self.both("acquire", self.a_session(data), LeaseId(lease), TenantPath(tenant), flavor, slot, want)
-
-    @rule(data=st.data(), lease=stages)
-    def release(self, data, lease):
-        self.both("release", self.a_session(data), LeaseId(lease))
-
-    @rule(steps=st.integers(1, 2))
-    def time_passes(self, steps):
-        self.clock.advance(steps * STEP_MS)
-        move_time(self.client, KEYS, steps * STEP_MS)
-
-    @rule()
-    def sweep(self):
-        self.both("sweep")
+    def release(self, data):
+        """A lease that is held, or was."""
+        held = [(self.latest(view.mesh), LeaseId(view.lease)) for view in self.memory.snapshot().leases]
+        self.both("release", *data.draw(st.sampled_from([*held, (self.any_session(data), LeaseId("s0"))])))
 
     @rule(mesh=meshes, stage=stages, priority=st.integers(-1, 1))
     def submit(self, mesh, stage, priority):
         spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=ResourceSet(), width=1, priority=priority)
         self.both("submit", mesh, spec)
 
-    @rule(data=st.data(), stage=stages)
-    def run_stage(self, data, stage):
-        """Submit, lease and claim, so that claims are not rare."""
-        pair = self.a_session(data)
-        self.submit(pair[0].mesh, stage, 0)
-        self.both("acquire", pair, LeaseId(stage), TenantPath("a"), FLAVORS[0], ResourceSet(), 1)
-        self.claim(data, stage, pair)
+    @rule(mesh=meshes, stage=stages, slot=st.just(ResourceSet()) | slots)
+    def run_stage(self, mesh, stage, slot):
+        """Submit, lease and claim in one, so that claims are not rare."""
+        self.submit(mesh, stage, 0)
+        self.both("acquire", self.latest(mesh), LeaseId(stage), TenantPath("a"), FLAVORS[0], slot, 1)
+        self.note_claim(self.both("claim", self.latest(mesh), stage))
 
-    @rule(data=st.data(), stage=stages, pair=st.none())
-    def claim(self, data, stage, pair):
-        replies = self.both("claim", pair or self.a_session(data), stage)
+    @rule(data=st.data(), stage=stages)
+    def claim(self, data, stage):
+        self.note_claim(self.both("claim", self.any_session(data), stage))
+
+    def note_claim(self, replies) -> None:
         if isinstance(replies[0], ClaimedStage):
             self.claims.append((replies[0].claim, replies[1].claim))
 
+    @precondition(lambda self: self.claims)
     @rule(data=st.data(), batch=st.integers(1, 3), end=st.sampled_from(["", "", StageEnded, StageLost]))
     def report(self, data, batch, end):
-        if not self.claims:
-            return
         pair = data.draw(st.sampled_from(self.claims))
         stage, mesh = pair[0].stage, pair[0].mesh
         said = [NodeStarted(stage=stage, node=NodeId("n"), attempt=1, started_ms=batch)] * (batch - 1)
@@ -204,22 +194,45 @@ class LedgerMachine(RuleBasedStateMachine):
             said.append(StageLost(stage=stage, mesh=mesh, incarnation=1, reason=Reason.WORKER_LOST))
         self.both("report", pair, batch, (tuple(said), tuple(said)))
 
-    @rule(stage=stages, node=st.sampled_from(["x", "y"]), value=st.sampled_from([VALUE, None]))
-    def deliver(self, stage, node, value):
-        self.both("deliver", stage, NodeId(node), value)
+    @rule(data=st.data(), stage=stages, verb=st.sampled_from(["deliver", "deliver", "cancel", "explain", "explain", "forget"]))
+    def say_about_a_stage(self, data, stage, verb):
+        if verb == "deliver":
+            node, value = data.draw(st.sampled_from("xy")), data.draw(st.sampled_from([VALUE, None]))
+            self.both("deliver", stage, NodeId(node), value)
+        elif verb == "cancel":
+            self.both("cancel", stage)
+        elif verb == "explain":
+            reason = data.draw(st.sampled_from([Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED]))
+            self.both("explain", self.any_session(data), stage, reason, "why")
+        else:
+            told = (MESHES[0],)
+            self.both("forget", run_of(stage), (told, told))
 
-    @rule(stage=stages)
-    def cancel(self, stage):
-        self.both("cancel", stage)
+    @rule(steps=st.integers(1, 4), beats=st.sets(meshes, max_size=1))
+    def time_passes(self, steps, beats):
+        """For one mesh or for both without a heartbeat; sometimes beyond the grace."""
+        for _ in range(steps):
+            self.clock.advance(STEP_MS)
+            move_time(self.client, KEYS, STEP_MS)
+            for mesh in beats:
+                self.both("heartbeat", self.latest(mesh), record(mesh))
+        self.both("sweep")
 
-    @rule(data=st.data(), stage=stages, reason=st.sampled_from([Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED]))
-    def explain(self, data, stage, reason):
-        self.both("explain", self.a_session(data), stage, reason, "why")
-
-    @rule(stage=stages)
-    def forget(self, stage):
-        told = (MESHES[0],)
-        self.both("forget", run_of(stage), (told, told))
+    @rule(data=st.data(), verb=st.sampled_from(["heartbeat", "join", "leave"]), tree=trees(), again=st.integers(0, 3))
+    def turn_over(self, data, verb, tree, again):
+        """What ends sessions, and changes the tree."""
+        if again == 0:
+            self.cut = self.cut or bool(self.memory.snapshot().leases)
+            self.both("configure", tree)
+            return
+        pair = self.any_session(data)
+        mesh = pair[0].mesh
+        if verb == "heartbeat":
+            self.both("heartbeat", pair, record(mesh))
+            return
+        if verb == "leave":
+            self.both("leave", pair)
+        self.sessions.append(self.both("join", record(mesh)))
 
     @invariant()
     def both_know_the_same(self):

@@ -1,7 +1,7 @@
 -- needs: keys, sections
 -- Write one step of a run, whole, if nobody else has written since the caller loaded it.
 --
--- A run is in ACTIVE until the step that ends it, and in ENDED from then on; never in both.
+-- A run that ends goes into ENDED; it stays in ACTIVE until somebody has carried out its last decisions and settles it.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
@@ -32,7 +32,6 @@ for place = first, last do
   redis.call('XADD', EVENTS .. run, string.format('%.0f-0', tonumber(seq) + 1 + place - first), 'event', ARGV[place])
 end
 if ended_ms ~= '' then
-  redis.call('SREM', ACTIVE, run)
   redis.call('ZADD', ENDED, ended_ms, run)
 end
 return 'COMMITTED'

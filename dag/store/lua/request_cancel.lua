@@ -11,7 +11,7 @@ local run, reason = ARGV[1], ARGV[2]
 if redis.call('EXISTS', RUN .. run) == 0 then
   return 'UNKNOWN'
 end
-if redis.call('SISMEMBER', ACTIVE, run) == 0 then
+if redis.call('ZSCORE', ENDED, run) then
   return 'ENDED'
 end
 redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'cancel', 'body', reason)

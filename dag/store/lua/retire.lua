@@ -28,4 +28,5 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
 end
 redis.call('UNLINK', RUN .. run, NODES .. run, STAGES .. run, EVENTS .. run, BLOBS .. run, STAGES_OF .. run)
 redis.call('ZREM', ENDED, run)
+redis.call('SREM', ACTIVE, run)
 return 1

@@ -41,8 +41,7 @@ for _, resource in ipairs(resources) do
   local units = tonumber(slot[resource])
   local available, potential = room_of(way, flavor, resource)
   available = math.max(0, available)
-  -- `available / units` may round up to a whole number that does not fit; the remainder is exact.
-  local fits = (available - math.fmod(available, units)) / units
+  local fits = math.floor(available / units) -- Exact: below 2^53 no quotient is rounded up to the next whole number.
   slots = math.min(slots, fits)
   if fits == 0 and not short then
     short = { 'REFUSED', 'QUOTA_EXHAUSTED', resource, text(units), text(available) }

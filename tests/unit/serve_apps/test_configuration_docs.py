@@ -23,7 +23,7 @@ def test_the_page_is_what_the_models_say():
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
 
 
-@pytest.mark.parametrize("section", sections(), ids=lambda section: section.__name__)
+@pytest.mark.parametrize("section", list(sections()), ids=lambda section: section.__name__)
 def test_every_key_stands_on_the_page_with_its_meaning(section: type[Section]):
     text = PAGE.read_text(encoding="utf-8")
     for name, field in section.model_fields.items():

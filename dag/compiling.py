@@ -1,0 +1,289 @@
+"""Nodes to a spec, on the client's side; a spec to plans, on the root's side."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Any
+
+from dag.errors import CycleError, NotSerializable, SpecError
+from dag.forms import escaped, filled
+from dag.graph import circle_in_words, topological_order
+from dag.options import NodeOptions
+from dag.pickling import by_value as pickled_by_value
+from dag.spec import DagSpec, NodeSpec
+from dag.strict_json import pointer
+from dag.tasks import Node, name_of, signature_of
+from dag.writing import FormWriter, exact_bytes, nodes_in
+from mesh.ids import MeshId, NodeId
+from mesh.resources import ResourceSet
+from mesh.stages import ArgumentForm, blobs_of
+
+Outputs = Node | Mapping[str, Node] | Sequence[Node]
+
+#: What a single output is called.
+RESULT = "result"
+_PARAM_BYTES_MAX = 256 * 1024
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:\[\]-]+")
+_BASE_CHARS_MAX = 180  #: Of 200, so that a number fits behind.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """A node as the run machine and routing see it."""
+
+    node: NodeId
+    function: str  #: `call:module:qualname` or `blob:<sha256>`.
+    args: tuple[ArgumentForm, ...] = ()
+    kwargs: Mapping[str, ArgumentForm] = field(default_factory=dict)
+    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments hold, each once, in order of first use.
+    after: tuple[NodeId, ...] = ()  #: Order only; none of `inputs` is among them.
+    resources: ResourceSet = field(default_factory=ResourceSet)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    mesh: MeshId | None = None
+    retries: int = 0
+    priority: int = 0
+    ray_options: Mapping[str, Any] = field(default_factory=dict)
+    is_output: bool = False
+
+
+# -- client ------------------------------------------------------------------------------------------------------------
+
+
+def compile_graph(
+    outputs: Outputs,
+    *,
+    id: str | None = None,  # noqa: A002  the wire's own word
+    tenant: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    on_error: str = "fail_fast",
+    by_value: Iterable[ModuleType] = (),
+) -> dict[str, Any]:
+    """The `dag/1` spec of everything that the outputs need; JSON, with the blobs as base64.
+
+    A node is called by its `name`, or after its function, with `-2`, `-3` where that is taken; what a node needs comes
+    before it, arguments left to right. The same graph gets the same ids in every process.
+
+    Args:
+        outputs: One node (called `result`), several (called by their places, from `0`), or several by name.
+        params: Plain JSON data, for specs that take parameters.
+        by_value: Modules that workers cannot import; their functions are pickled whole.
+    Raises:
+        NotSerializable: Functions or arguments cannot be sent; every one of them, with node and argument.
+        SpecError: No outputs, too many pickled bytes, more than one runtime environment.
+        CycleError: A list among the arguments was changed after `.bind`, so that a node needs itself.
+        TypeError: Something among the outputs is no node.
+    """
+    named = _named(outputs)
+    nodes = _in_order(named.values())
+    ids = _ids(nodes)
+    writer = FormWriter(ids)
+    with pickled_by_value(by_value):
+        written = {ids[node]: _written(node, ids, writer) for node in nodes}
+    _check_params(params or {}, writer.problems)
+    if writer.problems:
+        raise NotSerializable(tuple(writer.problems))
+    spec: dict[str, Any] = {
+        "spec": "dag/1",
+        "id": id,
+        "tenant": tenant,
+        "params": dict(params or {}),
+        "on_error": on_error,
+        "code": _code(nodes, ids),
+        "nodes": written,
+        "outputs": {name: {"$ref": ids[node]} for name, node in named.items()},
+        "blobs": {sha256: base64.b64encode(data).decode() for sha256, data in writer.blobs.items()},
+    }
+    return {key: value for key, value in spec.items() if value not in (None, {})}
+
+
+def _named(outputs: Outputs) -> dict[str, Node]:
+    if isinstance(outputs, Node):
+        return {RESULT: outputs}
+    if not isinstance(outputs, (Mapping, Sequence)) or isinstance(outputs, str):
+        raise TypeError(f"{outputs!r} is no node; a graph is given by a node (made by .bind), a list or a dict of them")
+    named = dict(outputs) if isinstance(outputs, Mapping) else {str(place): node for place, node in enumerate(outputs)}
+    if not named:
+        raise SpecError((("/outputs", "there are none; name at least one node"),))
+    for name, node in named.items():
+        if not isinstance(node, Node):
+            raise TypeError(f"the output {name!r} is {node!r}, not a node; nodes are made by .bind")
+    return named
+
+
+def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
+    """Everything that the outputs need, each node once, after what it needs."""
+    opened: dict[Node, None] = {}  #: Nodes between an output and the present one.
+    done: dict[Node, None] = {}
+    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
+    while pending:
+        node, is_left = pending.pop()
+        if is_left:
+            del opened[node]
+            done[node] = None
+        elif node in opened:
+            way = list(opened)
+            circle = [node, *reversed(way[way.index(node) + 1 :])]  # Each node on the way needs the next: values go the other way.
+            raise CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
+        elif node not in done:
+            opened[node] = None
+            pending.append((node, True))
+            pending.extend((need, False) for need in reversed(list(_needs(node))) if need not in done)
+    return tuple(done)
+
+
+def _needs(node: Node) -> Iterator[Node]:
+    return nodes_in([*node.args, *node.kwargs.values(), *node.settings.after])
+
+
+def _ids(nodes: Iterable[Node]) -> dict[Node, NodeId]:
+    ids: dict[Node, NodeId] = {}
+    taken: dict[str, int] = {}  #: Names to the last number given.
+    for node in nodes:
+        plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")
+        base = name = plain[:_BASE_CHARS_MAX].rstrip("-") or "node"
+        while name in taken:
+            taken[base] += 1
+            name = f"{base}-{taken[base]}"
+        taken.setdefault(name, 1)
+        ids[node] = NodeId(name)
+    return ids
+
+
+def _written(node: Node, ids: Mapping[Node, NodeId], writer: FormWriter) -> dict[str, Any]:
+    place, name = pointer("/nodes", ids[node]), ids[node]
+    args = [
+        writer.argument(value, f"{place}/args/{index}", f"argument {words} of {name}")
+        for index, (words, value) in enumerate(zip(_words_of_args(node), node.args, strict=True))
+    ]
+    kwargs = {
+        key: writer.argument(value, pointer(f"{place}/kwargs", key), f"argument {key} of {name}") for key, value in node.kwargs.items()
+    }
+    told: dict[str, Any] = {
+        "function": writer.function(node.function, f"{place}/function"),
+        "args": args,
+        "kwargs": kwargs,
+        "after": list(dict.fromkeys(ids[need] for need in node.settings.after)),
+        "options": node.settings.on_the_wire(),
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _words_of_args(node: Node) -> list[str]:
+    """What the function calls its positional arguments; their numbers where that is not known."""
+    signature = signature_of(node.function)
+    words: list[str] = []
+    for parameter in signature.parameters.values() if signature is not None else ():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            words.extend(f"{parameter.name}[{index}]" for index in range(len(node.args) - len(words)))
+        elif parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            words.append(parameter.name)
+    words.extend(str(index) for index in range(len(words), len(node.args)))
+    return words[: len(node.args)]
+
+
+def _check_params(params: Mapping[str, Any], problems: list[tuple[str, str]]) -> None:
+    for name, value in params.items():
+        if exact_bytes(value, _PARAM_BYTES_MAX) is None:
+            problems.append(
+                (pointer("/params", name), f"is no plain JSON data of at most {_PARAM_BYTES_MAX // 1024} KiB: {type(value).__name__}")
+            )
+
+
+def _code(nodes: Iterable[Node], ids: Mapping[Node, NodeId]) -> dict[str, Any]:
+    """The runtime environment that the nodes agree on; a runner has one."""
+    found: dict[str, Any] = {}
+    first: Node | None = None
+    for node in nodes:
+        wanted = dict(node.settings.runtime_env)
+        if wanted and first is None:
+            found, first = wanted, node
+        elif wanted and first is not None and wanted != found:
+            told = f"{ids[first]} and {ids[node]} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
+            raise SpecError((("/code/runtime_env", told),))
+    return {"runtime_env": found} if found else {}
+
+
+# -- root --------------------------------------------------------------------------------------------------------------
+
+
+def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
+    """Every node's plan, in topological order: parameters filled in, defaults under options, amounts in units.
+
+    Raises:
+        CycleError: The spec was not checked.
+    """
+    params = {name: escaped(value) for name, value in spec.params.items()}
+    outputs = {output.node for output in spec.outputs.values()}
+    settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Options to what they come to: most nodes of a graph share them.
+    plans: dict[NodeId, NodePlan] = {}
+    for node in topological_order(spec.graph()):
+        told = spec.nodes[node]
+        key = told.options.model_dump_json()
+        if key not in settled:
+            options = told.options.over(spec.defaults)
+            settled[key] = (options, options.needs())
+        options, resources = settled[key]
+        inputs, after = spec.needs_of(node)
+        plans[node] = NodePlan(
+            node=node,
+            function=_function(told),
+            args=tuple(filled(form, params) for form in told.args) if params else tuple(told.args),
+            kwargs={name: filled(form, params) for name, form in told.kwargs.items()},
+            inputs=inputs,
+            after=after,
+            resources=resources,
+            labels=options.labels or {},
+            mesh=MeshId(options.mesh) if options.mesh is not None else None,
+            retries=options.retries or 0,
+            priority=options.priority or 0,
+            ray_options=options.for_ray(),
+            is_output=node in outputs,
+        )
+    return plans
+
+
+def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bool) -> tuple[tuple[str, str], ...]:
+    """What the tenant may not run: (place, problem) of each.
+
+    A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name, so
+    `shop.*:*` allows the functions of these modules, and not what other modules they import. Without the right to send code,
+    a tenant may not send it as an argument either, nor as a runtime environment, which can replace an allowed module.
+    """
+    problems: list[tuple[str, str]] = []
+    for name, node in spec.nodes.items():
+        place = pointer("/nodes", name)
+        if node.call is not None and not any(_allows(pattern, node.call) for pattern in patterns):
+            allowed = f"it allows {', '.join(patterns)}" if patterns else "it is empty"
+            problems.append((f"{place}/call", f"{node.call} is not on the tenant's list of functions; {allowed}"))
+        if not pickled_code:
+            if node.function is not None:
+                problems.append((f"{place}/function", "the tenant may not send pickled code; `pickled_code: true` would allow it"))
+            if any(True for form in (*node.args, *node.kwargs.values()) for _ in blobs_of(form)):
+                problems.append(
+                    (place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it")
+                )
+    if spec.code.runtime_env and not pickled_code:
+        problems.append(
+            ("/code/runtime_env", "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it")
+        )
+    return tuple(problems)
+
+
+def _function(told: NodeSpec) -> str:
+    return f"call:{told.call}" if told.function is None else f"blob:{told.function.sha256}"
+
+
+def _allows(pattern: str, call: str) -> bool:
+    module_pattern, colon, name_pattern = pattern.partition(":")
+    if not colon:
+        return fnmatchcase(call, pattern)
+    module, _, qualname = call.partition(":")
+    names, name_patterns = qualname.split("."), name_pattern.split(".")
+    same_depth = len(names) == len(name_patterns)
+    return fnmatchcase(module, module_pattern) and same_depth and all(map(fnmatchcase, names, name_patterns))

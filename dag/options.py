@@ -1,0 +1,107 @@
+"""What can be said about a task beside its function and arguments. One model for Python calls and JSON specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from mesh.errors import AmountError
+from mesh.resources import ResourceSet, to_units
+
+#: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
+_TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})
+_NAME_MAX = 200
+
+
+def _cpus(amount: float | None) -> float | None:
+    return None if amount is None else _checked("cpu", amount)
+
+
+def _gpus(amount: float | None) -> float | None:
+    if amount is not None and amount > 1 and amount != int(amount):
+        raise ValueError(f"must be whole above 1 (got {amount:g}): a task cannot use parts of several GPUs")
+    return None if amount is None else _checked("gpu", amount)
+
+
+def _memory(amount: Any) -> int | str | None:
+    if amount is None or (isinstance(amount, (int, str)) and not isinstance(amount, bool)):
+        return None if amount is None else _checked("memory", amount)
+    raise ValueError(f"must be a whole number of bytes, or like 512MiB, 4GiB (got {amount!r})")
+
+
+def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
+    for name, amount in (amounts or {}).items():
+        if name.lower() in _TAKEN:
+            raise ValueError(f"{name} is no custom resource; use num_cpus, num_gpus or memory")
+        if not name or len(name) > _NAME_MAX:
+            raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")
+        _checked(name, amount)
+    return amounts
+
+
+def _checked(name: str, amount: Any) -> Any:
+    try:
+        to_units(name, amount)
+    except AmountError as wrong:
+        raise ValueError(str(wrong)) from None
+    return amount
+
+
+class NodeOptions(BaseModel):
+    """Options of a node; null, or left out: the default. A node's option replaces the one in the spec's `defaults`, whole."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    num_cpus: Annotated[float | None, AfterValidator(_cpus)] = Field(default=None, description="CPUs that the task holds; 1 by default.")
+    num_gpus: Annotated[float | None, AfterValidator(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
+    memory: Annotated[Any, AfterValidator(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
+    resources: Annotated[dict[str, float] | None, AfterValidator(_custom)] = Field(default=None, description="Custom resources by name.")
+    labels: dict[str, str] | None = Field(
+        default=None, description="Labels that the mesh must carry; `!x` as a value: must not be `x`; `!`: must not be there."
+    )
+    mesh: str | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
+    retries: int | None = Field(default=None, ge=0, le=100, description="How often it is run again after its own error; 0 by default.")
+    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="Higher goes first; 0 by default.")
+    max_retries: int | None = Field(default=None, ge=-1, le=1_000, description="Ray's own: after the death of a worker; -1: always.")
+    label_selector: dict[str, str] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given."""
+        return self.model_dump(exclude_none=True)
+
+    def over(self, defaults: NodeOptions) -> NodeOptions:
+        """These options, and for those not given the ones of `defaults`."""
+        return NodeOptions.model_construct(**{**defaults.given(), **self.given()})
+
+    def needs(self) -> ResourceSet:
+        """What the task holds while it runs."""
+        amounts = {"cpu": 1.0 if self.num_cpus is None else self.num_cpus, "gpu": self.num_gpus or 0, "memory": self.memory or 0}
+        return ResourceSet.of({**amounts, **(self.resources or {})})
+
+    def for_ray(self) -> dict[str, Any]:
+        """What Ray gets unchanged."""
+        return self.model_dump(include={"max_retries", "label_selector"}, exclude_none=True)
+
+
+def words_of(error: Mapping[str, Any]) -> str:
+    """A pydantic error in this project's words."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "missing":
+        return "is missing"
+    return str(error["msg"]).replace("Input should", "must", 1)
+
+
+def checked(options: Mapping[str, Any]) -> NodeOptions:
+    """Options given in Python.
+
+    Raises:
+        ValueError: A value is not of its kind; the message tells all of them.
+    """
+    try:
+        return NodeOptions.model_validate(dict(options))
+    except ValidationError as wrong:
+        told = [f"{'.'.join(map(str, error['loc']))} {words_of(error)}" for error in wrong.errors(include_url=False)]
+        raise ValueError("; ".join(told)) from None

@@ -1,0 +1,223 @@
+"""A graph on the wire: `dag/1`, JSON, the same for Python clients and for plain HTTP.
+
+    {"spec": "dag/1", "id": "nightly-7", "tenant": "ads", "params": {"day": "2026-11-20"}, "defaults": {"retries": 2},
+     "nodes": {"split": {"call": "ads.etl:split", "args": [{"$param": "day"}]},
+               "score": {"call": "ads.ml:score", "args": [{"$ref": "split"}], "options": {"num_gpus": 1}, "after": []}},
+     "outputs": {"scores": {"$ref": "score"}}}
+
+A function is named (`call`: `module:qualname`) or sent (`function`: `{"$blob": sha256}`, the pickled bytes standing in
+`blobs` as base64). The forms of arguments are told in `mesh.stages`, and `{"$param": name}` takes a value of `params`.
+Nothing here unpickles anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from dag.errors import CycleError, SpecError
+from dag.forms import SHA256
+from dag.graph import Graph
+from dag.options import NodeOptions, words_of
+from dag.spec_checks import Problem, SpecChecks, similar_to
+from dag.strict_json import pointer, read
+from mesh.arguments import refs_of
+from mesh.ids import NodeId
+
+#: More problems than this are counted, not told.
+PROBLEMS_MAX = 200
+
+#: Keys of nodes that the format has room for, and that nothing runs yet.
+_NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
+_FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def _call(text: str) -> str:
+    module, colon, qualname = text.partition(":")
+    if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
+        raise ValueError(f"{text[:200]!r} is no function; write module:qualname, like ads.etl:split")
+    if any(part.startswith("__") for part in qualname.split(".")):
+        raise ValueError(f"{text[:200]!r} leads inside Python; name a function of a module")
+    return text
+
+
+def _sha256(text: str) -> str:
+    if not SHA256.fullmatch(text):
+        raise ValueError("must be a SHA-256: 64 hexadecimal digits, lower case")
+    return text
+
+
+def _bytes(text: Any) -> Any:
+    return base64.b64decode(text) if isinstance(text, str) else text  # Whether it is base64 is told by `SpecChecks`.
+
+
+class _Part(BaseModel):
+    """Unknown keys are errors, values are of the very type that is asked for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+_NO_OPTIONS = NodeOptions()
+
+
+class PickledFunction(_Part):
+    """A function that was sent."""
+
+    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="Of its pickled bytes.")
+
+
+class NodeSpec(_Part):
+    """A node: a function, what it is called with, what it waits for."""
+
+    call: Annotated[str, AfterValidator(_call)] | None = Field(default=None, description="`module:qualname`. Either this or `function`.")
+    function: PickledFunction | None = Field(default=None, description="A pickled function. Either this or `call`.")
+    args: list[Any] = Field(default=[], description="Forms of the positional arguments.")
+    kwargs: dict[str, Any] = Field(default={}, description="Forms of the arguments by name.")
+    after: list[str] = Field(default=[], description="Nodes that must have succeeded before; their values are not passed.")
+    options: NodeOptions = Field(default_factory=lambda: _NO_OPTIONS)  # One for all: as a plain default it would be copied for each.
+
+    @model_validator(mode="after")
+    def _one_function(self) -> NodeSpec:
+        if (self.call is None) == (self.function is None):
+            raise ValueError("needs either `call` or `function`, one of the two")
+        return self
+
+
+class OutputSpec(_Part):
+    """A value that the user wants: a node's, or a part of it."""
+
+    node: str = Field(alias="$ref")
+    path: list[Any] = Field(default=[], description="Keys and indices that lead to the part.")
+
+
+class CodeSpec(_Part):
+    """What the functions of the whole run need."""
+
+    runtime_env: dict[str, Any] = Field(default={}, description="Ray's runtime environment.")
+
+
+class DagSpec(_Part):
+    """A graph; `parse` is the way to one that has been checked."""
+
+    spec: Literal["dag/1"]
+    id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
+    tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
+    params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
+    defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Options of nodes that do not say otherwise.")
+    on_error: Literal["fail_fast", "continue"] = Field(
+        default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
+    )
+    code: CodeSpec = CodeSpec()
+    blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
+        default={}, repr=False, description="Pickled bytes by SHA-256, as base64."
+    )
+    nodes: dict[str, NodeSpec]
+    outputs: dict[str, OutputSpec]
+
+    def needs_of(self, node: str) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
+        """The nodes whose values the arguments of `node` hold, and those that it only waits for; each once, in reading order."""
+        told = self.nodes[node]
+        inputs = dict.fromkeys(need for form in (*told.args, *told.kwargs.values()) for need in refs_of(form))
+        return tuple(inputs), tuple(NodeId(need) for need in dict.fromkeys(told.after) if need not in inputs)
+
+    def graph(self) -> Graph:
+        """The nodes and what each needs."""
+        return Graph({NodeId(node): tuple(need for needs in self.needs_of(node) for need in needs) for node in self.nodes})
+
+    def blob_bytes(self) -> dict[str, bytes]:
+        """The pickled bytes by their SHA-256; checked by `parse`."""
+        return dict(self.blobs)
+
+
+def parse(body: bytes) -> DagSpec:
+    """Read and check a graph that a stranger sent.
+
+    Raises:
+        SpecError: With all problems that were found, each with its place.
+        CycleError: A circle is among them.
+    """
+    raw = read(body)
+    if not isinstance(raw, dict):
+        raise SpecError((("", "must be an object: a graph of the form dag/1"),))
+    checks = SpecChecks(raw)
+    checks.run()
+    spec, problems = _shaped(raw)
+    problems = tuple(dict.fromkeys((*problems, *checks.problems)))
+    if spec is None or problems:
+        left_out = len(problems) - PROBLEMS_MAX
+        told = (*problems[:PROBLEMS_MAX], ("", f"and {left_out} more problems")) if left_out > 0 else problems
+        raise (CycleError if checks.has_circle else SpecError)(told)
+    return spec
+
+
+def kept_form(spec: DagSpec) -> bytes:
+    """The graph as JSON without the bytes of its blobs, which a store keeps beside it; `load` reads it."""
+    return spec.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"blobs"}).encode()
+
+
+def load(kept: bytes) -> DagSpec:
+    """A graph that was checked when it was accepted, with or without its blobs: read without the checks.
+
+    Raises:
+        SpecError: It does not even have the shape of one.
+    """
+    try:
+        return DagSpec.model_validate_json(kept)
+    except ValidationError as wrong:
+        raise SpecError(tuple(_told(error) for error in wrong.errors(include_url=False))) from None
+
+
+def digest(spec: DagSpec) -> str:
+    """SHA-256 of what the graph says: the id is left out, and so are the orders of keys and options that equal their default."""
+    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "blobs"})
+    return _sha256_of_json(told)
+
+
+def _shaped(raw: dict[str, Any]) -> tuple[DagSpec | None, tuple[Problem, ...]]:
+    try:
+        return DagSpec.model_validate(raw), ()
+    except ValidationError as wrong:
+        return None, tuple(_told(error) for error in wrong.errors(include_url=False))
+
+
+def _told(error: ErrorDetails) -> Problem:
+    place = _place(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return place, _unknown(error["loc"])
+    return place, words_of(error)
+
+
+def _place(steps: Iterable[str | int]) -> str:
+    place = ""
+    for step in steps:
+        place = pointer(place, step)
+    return place
+
+
+_AT_NODE = 3  #: Steps to a key of a node: `nodes`, its id, the key.
+
+
+def _unknown(steps: tuple[str | int, ...]) -> str:
+    """What to say about a key that no model has."""
+    name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
+    if above in ("options", "defaults") and len(steps) in (2, 4):
+        return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
+    if steps[0] == "nodes" and len(steps) == _AT_NODE:
+        return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
+    if len(steps) == 1:
+        return f"unknown key{similar_to(name, DagSpec.model_fields)}"
+    if steps[0] == "outputs":
+        return 'unknown key; an output is {"$ref": node}, with a "path" or without'
+    return "unknown key"
+
+
+def _sha256_of_json(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,64 @@
+"""Where a client finds the root, and the key that lets it in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dag.errors import ApiError
+
+ADDRESS_VARIABLE = "SCHEDULEMESH_ADDRESS"
+KEY_VARIABLE = "SCHEDULEMESH_API_KEY"
+STATE_FOLDER = ".schedulemesh"
+CLIENT_FILE = "client.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where to ask, and as whom."""
+
+    address: str  #: `http://host:port`, without a slash at its end.
+    api_key: str = field(repr=False)
+    tenant: str | None = None  #: Whose runs are submitted when nobody says.
+
+
+def find_access(address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path) -> Access:
+    """Address and key: as given; else from the environment; else from the file of a stack that runs in the folder or above.
+
+    The key in the file is for the address in the file; it is never sent to another.
+
+    Raises:
+        ApiError: There is no address or no key (status 0); the message tells every way to give them.
+    """
+    published = _published(folder)
+    chosen = (address or environment.get(ADDRESS_VARIABLE) or published.get("address", "")).rstrip("/")
+    is_published = bool(chosen) and chosen == published.get("address", "").rstrip("/")
+    key = api_key or environment.get(KEY_VARIABLE) or (published.get("api_key", "") if is_published else "")
+    if not chosen:
+        raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder)}")
+    if not key:
+        raise ApiError(0, f"there is no API key for {chosen}: give api_key=…, or set {KEY_VARIABLE}; `schedulemesh keys` makes one")
+    if not chosen.startswith(("http://", "https://")):
+        raise ApiError(0, f"{chosen!r} is no address; write it like http://127.0.0.1:8000")
+    return Access(address=chosen, api_key=key, tenant=published.get("tenant") or None if is_published else None)
+
+
+_WAYS = (
+    "start one with `schedulemesh up CONFIG` in this folder or one above ({folder} has no "
+    f"{STATE_FOLDER}/{CLIENT_FILE}), or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=…"
+)
+
+
+def _published(folder: Path) -> dict[str, str]:
+    """What the nearest running stack has published; empty when there is none, or its file cannot be read."""
+    for above in (folder, *folder.parents):
+        file = above / STATE_FOLDER / CLIENT_FILE
+        try:
+            facts = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(facts, dict):
+            return {name: value for name, value in facts.items() if isinstance(value, str)}
+    return {}

@@ -1,0 +1,157 @@
+"""Calls to the root over HTTP: one connection pool, bounded waits, and the same call again while nobody answers.
+
+Every call of this client is safe to repeat, so a connection that was lost half way is no reason to give up. A root that
+was never reached is given less time than one that was: most likely it is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import httpx
+import httpx_sse
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from dag.errors import ApiError, DagError, RunConflict, UnknownRun
+from dag.store.client_access import Access
+
+T = TypeVar("T")
+Params = Mapping[str, str | int | float | None]
+
+#: Longer than the root's keep-alive comments are apart, so silence means that the connection is dead.
+READ_S_MAX = 30.0
+#: How long a root that was reached before may be away.
+PATIENCE_S = 30.0
+#: How long one that was never reached is tried.
+FIRST_PATIENCE_S = 2.0
+
+#: Answers of a proxy whose root is being replaced.
+_AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+
+
+class _Away(Exception):
+    """Nobody answers now; worth another try."""
+
+
+class HttpCalls:
+    """Calls to one root, as one key.
+
+    Args:
+        http: Another `httpx.Client` than the built-in one, for tests; its base address and headers are used as they are.
+    """
+
+    def __init__(self, access: Access, *, http: httpx.Client | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.address = access.address
+        self._patience_s = patience_s
+        self._was_reached = False
+        self._http = http or httpx.Client(
+            base_url=access.address,
+            headers={"Authorization": f"Bearer {access.api_key}"},
+            timeout=httpx.Timeout(READ_S_MAX, connect=5.0),
+        )
+
+    def get(self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = ()) -> httpx.Response:
+        """The answer.
+
+        Args:
+            also_good: Statuses that are an answer here, although they are no success.
+        Raises:
+            UnknownRun: There is no such run.
+            ApiError: The root refused, or does not answer (status 0).
+        """
+        return self._call("GET", path, also_good, params=_given(params))
+
+    def post(self, path: str, body: bytes) -> httpx.Response:
+        """The answer. Raises as `get`, and RunConflict."""
+        return self._call("POST", path, (), content=body, headers={"Content-Type": "application/json"})
+
+    def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
+        """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
+
+        Raises:
+            UnknownRun, ApiError: As `get`; the stream did not begin.
+        """
+        opened, source = self._patiently(lambda: self._open_stream(path, params))
+        with opened, contextlib.suppress(httpx.TransportError):
+            yield from source.iter_sse()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _call(self, method: str, path: str, also_good: tuple[int, ...], **arguments: Any) -> httpx.Response:
+        def once() -> httpx.Response:
+            with _lost_is_away():
+                answer = self._http.request(method, path, **arguments)
+            return answer if answer.status_code in also_good else self._checked(answer)
+
+        return self._patiently(once)
+
+    def _open_stream(self, path: str, params: Params) -> tuple[ExitStack, httpx_sse.EventSource]:
+        with ExitStack() as opened, _lost_is_away():
+            source = opened.enter_context(httpx_sse.connect_sse(self._http, "GET", path, params=_given(params)))
+            if source.response.status_code != HTTPStatus.OK:
+                source.response.read()
+            self._checked(source.response)
+            return opened.pop_all(), source
+
+    def _checked(self, answer: httpx.Response) -> httpx.Response:
+        """The answer, unless it is a refusal of the root, or does not come from a root at all."""
+        if answer.is_success:
+            self._was_reached = True
+            return answer
+        error = _error_in(answer)
+        if error is None or answer.status_code in _AWAY:
+            raise _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
+        self._was_reached = True
+        raise _refusal(answer, error)
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        again = Retrying(
+            retry=retry_if_exception_type(_Away), wait=wait_random_exponential(multiplier=0.05, max=2.0), stop=self._is_enough, reraise=True
+        )
+        try:
+            return again(act)
+        except _Away as gone:
+            raise ApiError(0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation") from None
+
+    def _is_enough(self, tried: RetryCallState) -> bool:
+        patience_s = self._patience_s if self._was_reached else min(FIRST_PATIENCE_S, self._patience_s)
+        return (tried.seconds_since_start or 0.0) >= patience_s
+
+
+@contextmanager
+def _lost_is_away() -> Iterator[None]:
+    try:
+        yield
+    except httpx.TransportError as lost:
+        raise _Away(str(lost) or type(lost).__name__) from lost
+
+
+def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
+    """The error in the body, if a root wrote it."""
+    try:
+        error = answer.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return error if isinstance(error, dict) and "message" in error else None
+
+
+def _refusal(answer: httpx.Response, error: Mapping[str, Any]) -> DagError:
+    message = str(error["message"])
+    problems = tuple((str(problem["place"]), str(problem["problem"])) for problem in error.get("problems") or ())
+    if error.get("code") == "unknown_run":
+        return UnknownRun(message)
+    if error.get("code") == "run_conflict":
+        return RunConflict(message)
+    told = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
+    return ApiError(answer.status_code, "\n".join(told), problems)
+
+
+def _given(params: Params | None) -> dict[str, str | int | float]:
+    """Those that have a value."""
+    return {name: value for name, value in (params or {}).items() if value is not None}

@@ -1,0 +1,114 @@
+"""Results as the root tells them, back to values: hashes checked, the tenant's pickles read in the tenant's own process."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from dag.errors import RunFailed
+from mesh.errors import RuntimeDoorError
+from mesh.values import Encoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedNode:
+    """A root cause of a failed run."""
+
+    node: str
+    attempt: int
+    mesh: str | None
+    reason: str
+    type_name: str
+    message: str
+    traceback: str
+
+
+def decode_output(output: Mapping[str, Any], fetch: Callable[[str], bytes]) -> Any:
+    """The value of one output.
+
+    Args:
+        output: As in the answer to `result`.
+        fetch: Gives the bytes at an address of the root.
+    Raises:
+        RuntimeDoorError: The bytes are not those that were written, or not what they are said to be.
+    """
+    if output["inline"] and output["encoding"] == Encoding.JSON.value:
+        return output["value"]
+    data = base64.b64decode(output["data"]) if output["inline"] else fetch(output["href"])
+    return _part(_decode(data, output["sha256"], Encoding(output["encoding"])), output["path"])
+
+
+def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
+    """What `result()` raises for a failed run; the user's own exception is its cause, where its bytes came along."""
+    failures = [(_failed_node(failure), failure) for failure in answer["failures"]]
+    skipped = tuple(skip["node"] for skip in answer["skipped"])
+    error = RunFailed(_story(run, [node for node, _ in failures], skipped), tuple(node for node, _ in failures), skipped)
+    causes = (_exception(failure) for _, failure in failures)
+    error.__cause__ = next((cause for cause in causes if cause is not None), None)
+    return error
+
+
+def _decode(data: bytes, sha256: str, encoding: Encoding) -> Any:
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise RuntimeDoorError(f"the value {sha256} did not arrive as it was written")
+    if encoding is Encoding.PICKLE:
+        return cloudpickle.loads(data)
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise RuntimeDoorError(f"the value {sha256} is said to be JSON, and is not") from None
+
+
+def _part(value: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _failed_node(failure: Mapping[str, Any]) -> FailedNode:
+    return FailedNode(
+        node=failure["node"],
+        attempt=failure["attempt"],
+        mesh=failure["mesh"],
+        reason=failure["reason"],
+        type_name=failure["type"],
+        message=failure["message"],
+        traceback=failure["traceback"],
+    )
+
+
+def _exception(failure: Mapping[str, Any]) -> BaseException | None:
+    """The exception itself; None when it did not come along, or cannot be rebuilt here: the story has its words anyway."""
+    if failure.get("pickled") is None:
+        return None
+    data = base64.b64decode(failure["pickled"])
+    if hashlib.sha256(data).hexdigest() != failure["pickled_sha256"]:
+        return None
+    try:
+        cause = cloudpickle.loads(data)
+    except Exception:  # noqa: BLE001  whatever the tenant's class does when it is rebuilt, the failure has to be told
+        return None
+    return cause if isinstance(cause, BaseException) else None
+
+
+def _story(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -> str:
+    told = [f"run {run} failed"]
+    for failure in failures:
+        where = f" on mesh {failure.mesh}" if failure.mesh else ""
+        told.append(f"{failure.node} (attempt {failure.attempt}{where}): {failure.type_name}: {failure.message}")
+        if failure.traceback:
+            told.append(failure.traceback.rstrip())
+    if skipped:
+        more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+        told.append(f"not run because of this: {', '.join(skipped[:_NAMED])}{more}")
+    return "\n".join(told)
+
+
+#: How many skipped nodes a story names.
+_NAMED = 10

@@ -1,0 +1,109 @@
+"""JSON as strangers send it, read strictly: one meaning per text, or every reason why not.
+
+Python's reader takes more than JSON: `NaN`, a key twice (the last one wins), `1e999` as infinity, halves of surrogate
+pairs that can be written nowhere. All of that is refused here, so nothing behind this file has to think of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from dag.errors import SpecError
+
+#: Containers inside each other, the document itself counted; a spec uses five of them before its arguments begin.
+DEPTH_MAX = 64
+
+#: Objects in which keys repeat, by their `id`, and those keys. The object is kept, so that no other gets its `id`.
+Duplicates = dict[int, tuple[dict[str, Any], Sequence[str]]]
+
+
+def read(body: bytes) -> Any:
+    """The value that the text stands for.
+
+    Raises:
+        SpecError: With every problem and its place (a JSON pointer); broken text has one problem only, placed at the whole.
+    """
+    duplicates: Duplicates = {}
+    value = _loaded(body, duplicates)
+    problems = _problems(value, duplicates, may_hold_halves=b"\\u" in body)
+    if problems:
+        raise SpecError(tuple(problems))
+    return value
+
+
+def pointer(place: str, key: str | int) -> str:
+    """The JSON pointer of a part (RFC 6901)."""
+    step = str(key)
+    return f"{place}/{step.replace('~', '~0').replace('/', '~1') if '~' in step or '/' in step else step}"
+
+
+def is_writable(text: str) -> bool:
+    """Whether the text can be written as UTF-8: no half of a surrogate pair in it."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _loaded(body: bytes, duplicates: Duplicates) -> Any:
+    def built(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            duplicates[id(found)] = (found, sorted(name for name, count in counts.items() if count > 1))
+        return found
+
+    try:
+        return json.loads(body.decode(), object_pairs_hook=built, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as broken:
+        raise SpecError((("", f"not UTF-8: byte {broken.start} begins no character"),)) from None
+    except json.JSONDecodeError as broken:
+        raise SpecError((("", f"not JSON: {broken.msg} (line {broken.lineno}, column {broken.colno})"),)) from None
+    except RecursionError:
+        raise SpecError((("", f"nested deeper than {DEPTH_MAX} levels"),)) from None
+    except ValueError as broken:  # A constant that JSON does not have, or a number of more digits than Python reads.
+        raise SpecError((("", f"not JSON: {broken}"),)) from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number; send null or text")
+
+
+def _problems(value: Any, duplicates: Duplicates, *, may_hold_halves: bool) -> list[tuple[str, str]]:
+    """What is wrong with a value that could be read. Iterative: the value may be nested as deep as the reader could go.
+
+    Args:
+        may_hold_halves: Halves of surrogate pairs can only be written as escapes; a text without any is not searched for them.
+    """
+    problems: list[tuple[str, str]] = []
+    pending: list[tuple[Any, str, int]] = [(value, "", 1)]
+    while pending:
+        part, place, depth = pending.pop()
+        if not isinstance(part, (dict, list)):
+            problems.extend((place, problem) for problem in _problems_of_scalar(part))
+        elif depth > DEPTH_MAX:
+            problems.append((place, f"nested deeper than {DEPTH_MAX} levels"))
+        else:
+            if isinstance(part, dict):
+                problems.extend((pointer(place, name), "this key is there twice") for name in duplicates.get(id(part), (part, ()))[1])
+                if may_hold_halves and not all(map(is_writable, part)):
+                    problems.append((place, "a key holds half of a surrogate pair, which no file or store can keep"))
+            for key, below in part.items() if isinstance(part, dict) else enumerate(part):
+                if isinstance(below, (dict, list, float)) or (may_hold_halves and isinstance(below, str)):
+                    pending.append((below, pointer(place, key), depth + 1))
+    return sorted(problems)
+
+
+def _problems_of_scalar(scalar: Any) -> list[str]:
+    if isinstance(scalar, float) and not math.isfinite(scalar):
+        return ["this number is larger than a float can be"]
+    if isinstance(scalar, str) and not is_writable(scalar):
+        return ["this text holds half of a surrogate pair, which no file or store can keep"]
+    return []

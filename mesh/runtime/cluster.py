@@ -1,0 +1,247 @@
+"""Ray clusters of one's own, as child processes, several side by side.
+
+Each node is a `ray start --block` in a session of its own. The session is how its processes are found again: raylet, agents
+and workers stay in it, whatever they call themselves. `ray stop` is never used: it ends every cluster of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from mesh.errors import RuntimeDoorError
+from mesh.runtime.ports import promise_ports
+from mesh.runtime.process import die_with_parent
+
+START_S_MAX = 90.0
+#: How long processes may take to end by themselves before they are killed.
+STOP_S_MAX = 8.0
+LOG_LINES_SHOWN = 20
+_POLL_S = 0.03
+_PORTS_A_NODE = 6
+#: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
+FOLDER_BYTES_MAX = 37
+#: What `ray start` prints when a node is up.
+_UP = "Ray runtime started"
+
+#: What makes a cluster small and quick to start. A variable that the caller's environment sets is left as it is.
+_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    # Workers as quick to be served as everybody else: about 1.3-2 times the task rate on a busy machine.
+    "RAY_worker_niceness": "0",
+    # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
+    "NO_COLOR": "1",
+}
+#: Would lead `ray start` to another cluster, or slow the start of each worker.
+_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One raylet."""
+
+    cpu: float
+    gpu: float = 0
+    memory_bytes: int | None = None  #: None: what Ray finds.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Ray's node labels.
+    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom ones.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A cluster; the first node is its head."""
+
+    nodes: tuple[NodeSpec, ...]
+    object_store_bytes: int  #: Of each node; Ray wants 75 MiB at least.
+
+
+class OwnCluster:
+    """A running cluster. Its processes end with the thread that started it, on Linux."""
+
+    def __init__(self, address: str, folder: Path, processes: tuple[subprocess.Popen[bytes], ...]) -> None:
+        self.address = address  #: `127.0.0.1:port`, for `ray.init`.
+        self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
+        self._processes = processes
+
+    @classmethod
+    def start(cls, spec: ClusterSpec, *, temp_dir_parent: str | Path | None = None, python_path: tuple[str, ...] = ()) -> OwnCluster:
+        """Start all nodes at once and wait until they are up.
+
+        Args:
+            spec: The nodes.
+            temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
+            python_path: Folders that workers import from.
+
+        Raises:
+            RuntimeDoorError: A node did not come up; the message shows the end of its log. Nothing is left behind.
+            ValueError: No nodes, or the folder's path is too long.
+        """
+        if not spec.nodes:
+            raise ValueError("a cluster needs a node at least")
+        folder = Path(tempfile.mkdtemp(prefix="sm-", dir=temp_dir_parent))
+        if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
+            folder.rmdir()
+            raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")
+        address = ""
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
+            address = f"127.0.0.1:{ports[-1]}"
+            commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
+            environment = _environment(python_path)
+            for index, command in enumerate(commands):
+                processes.append(_spawn(command, environment, _log_file(folder, index)))
+            _await_up(processes, folder)
+        except BaseException:
+            cls(address, folder, tuple(processes)).kill()
+            raise
+        return cls(address, folder, tuple(processes))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the nodes' first processes; each is the id of a session."""
+        return tuple(process.pid for process in self._processes)
+
+    def alive(self) -> bool:
+        """Are all nodes up? `ray start --block` ends within a second or so when a part of its node dies."""
+        return bool(self._processes) and all(process.poll() is None for process in self._processes)
+
+    def stop(self) -> None:
+        """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
+        sessions = self._sessions()
+        for process in reversed(self._processes):
+            _signal(process.pid, signal.SIGTERM, if_running=process)
+        deadline = time.monotonic() + STOP_S_MAX
+        while (self._left(sessions) or not self._reaped()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self._finish(sessions)
+
+    def kill(self) -> None:
+        """SIGKILL to everything at once; waits, and removes the folder. Harmless to repeat."""
+        self._finish(self._sessions())
+
+    def _finish(self, sessions: frozenset[int]) -> None:
+        # A process can start another between the look and the kill, so look until nothing is there.
+        deadline = time.monotonic() + STOP_S_MAX
+        while (left := self._left(sessions)) or not self._reaped():
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
+            time.sleep(_POLL_S)
+        self._processes = ()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _sessions(self) -> frozenset[int]:
+        return frozenset(self.pids)
+
+    def _reaped(self) -> bool:
+        return all(process.poll() is not None for process in self._processes)
+
+    def _left(self, sessions: frozenset[int]) -> set[int]:
+        """Processes of the cluster that still run: by session, and by the folder's name for one that has left its session."""
+        if not sessions:
+            return set()
+        return {process.pid for process in psutil.process_iter() if _belongs(process, sessions, str(self.folder))}
+
+
+def _belongs(process: psutil.Process, sessions: frozenset[int], folder: str) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return os.getsid(process.pid) in sessions or any(folder in part for part in process.cmdline())
+    except (psutil.Error, ProcessLookupError, PermissionError):
+        return False  # Gone in the meantime, or somebody else's.
+
+
+def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[bytes] | None = None) -> None:
+    if if_running is not None and if_running.poll() is not None:
+        return  # Ended and reaped: the number may be another process by now.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as sink:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - it makes one system call and nothing else
+        )
+
+
+def _command(spec: ClusterSpec, index: int, ports: list[int], address: str, folder: Path) -> list[str]:
+    node = spec.nodes[index]
+    manager, objects, grpc, metrics, http, environments = ports[index * _PORTS_A_NODE : (index + 1) * _PORTS_A_NODE]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
+    if index == 0:
+        command += ["--head", f"--port={ports[-1]}", f"--dashboard-port={ports[-2]}", f"--ray-client-server-port={ports[-3]}"]
+        command += ["--include-dashboard=false", "--no-monitor", f"--temp-dir={folder}"]
+    else:
+        command += [f"--address={address}"]
+    command += [f"--node-manager-port={manager}", f"--object-manager-port={objects}", f"--runtime-env-agent-port={environments}"]
+    command += [f"--dashboard-agent-grpc-port={grpc}", f"--dashboard-agent-listen-port={http}", f"--metrics-export-port={metrics}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
+    command += [f"--num-cpus={node.cpu:g}", f"--num-gpus={node.gpu:g}", f"--object-store-memory={spec.object_store_bytes}"]
+    if node.memory_bytes is not None:
+        command.append(f"--memory={node.memory_bytes}")
+    if node.labels:
+        command.append("--labels=" + ",".join(f"{key}={value}" for key, value in node.labels.items()))
+    if node.resources:
+        command.append(f"--resources={json.dumps(dict(node.resources))}")
+    return command
+
+
+def _environment(python_path: tuple[str, ...]) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
+    folders = [str(Path(folder).resolve()) for folder in python_path]
+    if "PYTHONPATH" in inherited:
+        folders.append(inherited["PYTHONPATH"])
+    return {**_ENVIRONMENT, **inherited, **({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})}
+
+
+def _log_file(folder: Path, index: int) -> Path:
+    return folder / f"node-{index}.log"
+
+
+def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    deadline = time.monotonic() + START_S_MAX
+    coming = dict(enumerate(processes))
+    while coming:
+        for index, process in tuple(coming.items()):
+            log = _log_file(folder, index)
+            if process.poll() is not None:
+                raise RuntimeDoorError(f"a Ray node ended (exit code {process.returncode}) before it was up. {_told(log)}")
+            if _UP in log.read_text(errors="replace"):
+                del coming[index]
+        if coming and time.monotonic() > deadline:
+            raise RuntimeDoorError(f"a Ray node was not up within {START_S_MAX:.0f} s. {_told(_log_file(folder, min(coming)))}")
+        time.sleep(_POLL_S)
+
+
+def _told(log: Path) -> str:
+    end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+    return (
+        "Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk under "
+        f"{log.parent.parent} are not full, and that no firewall blocks 127.0.0.1. The end of its log:\n{end}"
+    )

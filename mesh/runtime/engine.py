@@ -1,0 +1,441 @@
+"""Stages on Ray: decides with `StageMachine`, submits, listens, tells.
+
+One thread does everything, fed by a queue: orders from outside, and what Ray calls back when a task's report is there. So
+no lock is needed, and a report is handled the moment it comes, whatever the number of tasks. Neither values nor the
+tenant's code are read here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
+
+from mesh.ids import NodeId, RunId, StageId
+from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.reasons import Reason
+from mesh.runtime.execution import EncodedValue, TaskCall, TaskReport, bring_in
+from mesh.runtime.exporting import ValueUnreadable, read_verified
+from mesh.runtime.functions import FunctionShelf
+from mesh.runtime.outbox import Outbox
+from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, read
+from mesh.runtime.watch import ReportWatch
+from mesh.stage_machine import StageMachine, TaskState
+from mesh.stages import StageSpec, TaskSpec, blobs_of
+from mesh.values import Encoding, StoredValue
+
+log = structlog.get_logger(__name__)
+
+#: Pickled arguments up to this size travel with each call; larger ones are put into the object store once a stage.
+BLOB_INLINE_BYTES_MAX = 64 * 1024
+#: How often a task that should be gone is killed again: a kill that meets a task on its way to a worker is lost.
+FORCE_EVERY_S = 1.0
+
+Delivered = tuple[StoredValue, bytes | None] | None
+_Task = tuple[Any, Any]  #: References to the value and to the report.
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Whose value is being brought in, as a key beside stages."""
+
+    run: RunId
+
+
+_Key = tuple[StageId | _Run, NodeId]
+
+
+@dataclass(slots=True)
+class _Stage:
+    """A stage that is not over."""
+
+    spec: StageSpec
+    machine: StageMachine
+    group: PlacementGroup | None
+    blobs: dict[str, bytes]
+    tasks: dict[NodeId, _Task] = field(default_factory=dict)  #: Submitted by this stage, returned ones too.
+    put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
+    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks that have told that they run.
+    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that came before the report of what may have caused them.
+    cancelled: bool = False
+
+
+class StageEngine:
+    """All stages of one tenant on one mesh, and the values they leave behind.
+
+    Args:
+        runner: Handle of the actor that this engine lives in.
+        outbox: Takes what there is to tell.
+    """
+
+    def __init__(self, runner: Any, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._shelf = FunctionShelf(runner)
+        self._storage_url = ""
+        self._inline_limit_bytes = 0
+        self._stages: dict[StageId, _Stage] = {}
+        self._values: dict[RunId, dict[NodeId, Any]] = {}  #: References to what succeeded here or was brought in.
+        self._lost: dict[RunId, set[NodeId]] = {}  #: Were held, and are gone.
+        self._imports: dict[tuple[RunId, NodeId], _Task] = {}  #: On their way in.
+        self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
+        self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._told, key, outcome)))
+        threading.Thread(target=self._work, name="engine", daemon=True).start()
+
+    # -- orders; each returns at once ----------------------------------------------------------------------------------
+
+    def bind(self, storage_url: str, inline_limit_bytes: int) -> None:
+        """Say where values go that leave the mesh, and up to which size they go through the control store."""
+        self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
+
+    def start(
+        self,
+        spec: StageSpec,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        group: PlacementGroup | None,
+        held: frozenset[NodeId],
+    ) -> None:
+        """Run the stage; harmless when it runs already."""
+        self._events.put(partial(self._start, spec, blobs, inputs, group, held))
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """A value from outside; None: it will not come."""
+        self._events.put(partial(self._deliver, stage, node, value))
+
+    def cancel(self, stage: StageId, grace_s: float) -> None:
+        """Stop the stage: ask its tasks, and kill their workers after the grace."""
+        self._events.put(partial(self._cancel, stage, grace_s))
+
+    def forget(self, run: RunId) -> None:
+        """Drop the values of a run."""
+        self._events.put(partial(self._forget, run))
+
+    def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        """A worker tells that a task runs."""
+        self._events.put(partial(self._announce, stage, node, attempt, started_ms))
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            event = self._next()
+            try:
+                if event is not None:
+                    event()
+                for key, outcome in self._watch.sweep():
+                    self._take(key, outcome)
+                self._force()
+            except Exception:  # One stage's misfortune must not stop the others.
+                log.exception("the engine could not carry out an event")
+
+    def _next(self) -> Callable[[], None] | None:
+        pauses_s = [max(0.0, due - time.monotonic()) for due in self._force_at.values()]
+        if (sweep_s := self._watch.pause_s()) is not None:
+            pauses_s.append(sweep_s)
+        try:
+            return self._events.get(timeout=min(pauses_s, default=None))
+        except queue.Empty:
+            return None
+
+    def _told(self, key: _Key, outcome: TaskReport | BaseException) -> None:
+        self._watch.done(key)
+        self._take(key, outcome)
+
+    def _take(self, key: _Key, outcome: TaskReport | BaseException) -> None:
+        owner, node = key
+        if isinstance(owner, _Run):
+            self._imported(owner.run, node, outcome)
+        else:
+            self._came_back(owner, node, outcome)
+
+    def _start(
+        self,
+        spec: StageSpec,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        group: PlacementGroup | None,
+        held: frozenset[NodeId],
+    ) -> None:
+        if spec.stage in self._stages:
+            return
+        stage = _Stage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
+        self._stages[spec.stage] = stage
+        values = self._values.get(spec.run, {})
+        lost = self._lost.get(spec.run, set())
+        outside = stage.machine.externals
+        self._submit(stage, stage.machine.begin(sorted(outside & values.keys())))
+        for node in sorted(outside - values.keys()):
+            if node in inputs:
+                self._deliver(spec.stage, node, inputs[node])
+            elif node in held or node in lost:
+                self._outbox.put(InputLost(stage=spec.stage, node=node))
+        self._end_if_over(stage)
+
+    def _deliver(self, stage_id: StageId, node: NodeId, value: Delivered) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or not stage.machine.awaits(node):
+            return
+        if value is None:
+            stage.machine.miss(node)
+            self._end_if_over(stage)
+        elif not stage.machine.is_read(node) or node in self._values.get(stage.spec.run, {}):
+            self._submit(stage, stage.machine.arrive(node))
+        else:
+            self._import(stage, node, *value)
+
+    def _cancel(self, stage_id: StageId, grace_s: float) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.cancelled:
+            return
+        stage.cancelled = True
+        for node in stage.machine.stop():
+            ray.cancel(stage.tasks[node][1], force=False, recursive=True)
+        self._force_at[stage_id] = time.monotonic() + grace_s
+        self._end_if_over(stage)
+
+    def _force(self) -> None:
+        """Kill what was asked to stop and did not: code inside a C call does not hear the question."""
+        now = time.monotonic()
+        for stage_id, due in tuple(self._force_at.items()):
+            if due <= now:
+                self._force_at[stage_id] = now + FORCE_EVERY_S
+                stage = self._stages[stage_id]
+                for node in stage.machine.running():
+                    ray.cancel(stage.tasks[node][1], force=True, recursive=True)
+
+    def _forget(self, run: RunId) -> None:
+        self._values.pop(run, None)
+        self._lost.pop(run, None)
+        for key in [key for key in self._imports if key[0] == run]:
+            del self._imports[key]
+
+    def _announce(self, stage_id: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and stage.machine.state(node) is TaskState.SUBMITTED:
+            stage.started_ms[node] = started_ms
+            self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
+
+    # -- values from outside -------------------------------------------------------------------------------------------
+
+    def _import(self, stage: _Stage, node: NodeId, stored: StoredValue, data: bytes | None) -> None:
+        run = stage.spec.run
+        if data is not None or stored.uri is None:
+            try:
+                encoded = EncodedValue(bytes(read_verified(stored, data)), stored.encoding)
+            except ValueUnreadable as broken:
+                self._lose_input(stage, node, broken.reason, str(broken))
+                return
+            self._hold(run, node, ray.put(encoded))
+        elif (run, node) not in self._imports:
+            value, report = self._bring_in.remote(stored)
+            self._imports[run, node] = value, report
+            self._watch.add((_Run(run), node), report)
+
+    def _imported(self, run: RunId, node: NodeId, outcome: TaskReport | BaseException) -> None:
+        task = self._imports.pop((run, node), None)
+        if task is None:
+            return
+        if isinstance(outcome, TaskReport):
+            self._hold(run, node, task[0])
+            return
+        told = read(outcome, node)
+        cause = getattr(outcome, "cause", None)
+        fault = getattr(cause, "fault", None)
+        reason = fault.reason if fault is not None else Reason.VALUE_LOST
+        message = fault.message if fault is not None else getattr(told, "message", str(outcome))
+        for stage in tuple(self._stages.values()):
+            if stage.spec.run == run and stage.machine.awaits(node):
+                self._lose_input(stage, node, reason, message)
+
+    def _hold(self, run: RunId, node: NodeId, value: Any) -> None:
+        """Keep a value, and submit what waits for it in any stage of its run."""
+        self._values.setdefault(run, {})[node] = value
+        self._lost.get(run, set()).discard(node)
+        for stage in tuple(self._stages.values()):
+            if stage.spec.run == run and stage.machine.awaits(node):
+                self._submit(stage, stage.machine.arrive(node))
+
+    def _lose_input(self, stage: _Stage, node: NodeId, reason: Reason, message: str) -> None:
+        """A value that was delivered cannot be read: whoever reads it fails, and may be sent again with a better one."""
+        self._outbox.put(InputLost(stage=stage.spec.stage, node=node))
+        for reader in stage.machine.readers(node):
+            self._fail(stage, reader, OwnFailure(reason, "mesh.runtime.exporting.ValueUnreadable", f"input {node}: {message}"))
+        self._end_if_over(stage)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _submit(self, stage: _Stage, tasks: tuple[TaskSpec, ...]) -> None:
+        for task in tasks:
+            if stage.machine.state(task.node) is not TaskState.SUBMITTED:
+                continue  # One before it in this batch was refused, and took it along.
+            try:
+                self._submit_one(stage, task)
+            except _Missing as missing:
+                self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
+            except (ValueError, TypeError, RayError) as refused:
+                message = f"Ray does not take the task: {refused}"
+                self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
+        self._end_if_over(stage)
+
+    def _submit_one(self, stage: _Stage, task: TaskSpec) -> None:
+        code = self._code(stage, task)
+        inline, names, references = self._blobs(stage, task)
+        held = self._values.get(stage.spec.run, {})
+        inputs = [stage.tasks[node][0] if node in stage.tasks else held[node] for node in task.inputs]
+        # Those that only come before are waited for by their reports; the worker ignores them.
+        before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
+        call = TaskCall(
+            run=stage.spec.run,
+            stage=stage.spec.stage,
+            node=task.node,
+            attempt=task.attempt,
+            args=task.args,
+            kwargs=task.kwargs,
+            values=(*task.inputs, *names),
+            blobs=inline,
+            storage_url=self._storage_url if task.export else None,
+            inline_limit_bytes=self._inline_limit_bytes,
+        )
+        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
+        stage.tasks[task.node] = (submitted[0], submitted[1])
+        self._watch.add((stage.spec.stage, task.node), submitted[1])
+
+    def _code(self, stage: _Stage, task: TaskSpec) -> bytes | None:
+        if not task.function.startswith("blob:") or self._shelf.holds(task.function):
+            return None
+        code = stage.blobs.get(task.function.removeprefix("blob:"))
+        if code is None:
+            raise _Missing(Reason.CODE_UNAVAILABLE, f"the code of {task.node} did not come with the stage")
+        return code
+
+    def _blobs(self, stage: _Stage, task: TaskSpec) -> tuple[dict[str, bytes], list[str], list[Any]]:
+        """The task's pickled arguments: small ones by value, large ones by name and reference."""
+        inline: dict[str, bytes] = {}
+        large: dict[str, Any] = {}
+        for form in (*task.args, *task.kwargs.values()):
+            for sha256 in blobs_of(form):
+                data = stage.blobs.get(sha256)
+                if data is None:
+                    raise _Missing(Reason.VALUE_LOST, f"a pickled argument of {task.node} did not come with the stage")
+                if len(data) <= BLOB_INLINE_BYTES_MAX:
+                    inline[sha256] = data
+                elif sha256 not in large:
+                    if sha256 not in stage.put_blobs:
+                        stage.put_blobs[sha256] = ray.put(data)
+                    large[sha256] = stage.put_blobs[sha256]
+        return inline, list(large), list(large.values())
+
+    def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.machine.state(node) is not TaskState.SUBMITTED:
+            return
+        if isinstance(outcome, TaskReport):
+            self._succeed(stage, node, outcome)
+        else:
+            self._take_error(stage, node, outcome)
+        self._end_if_over(stage)
+
+    def _succeed(self, stage: _Stage, node: NodeId, report: TaskReport) -> None:
+        stage.machine.succeed(node)
+        blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
+        message = NodeSucceeded(
+            stage=stage.spec.stage,
+            node=node,
+            attempt=stage.machine.task(node).attempt,
+            started_ms=report.started_ms,
+            finished_ms=report.finished_ms,
+            worker=report.worker,
+            stored=report.stored,
+        )
+        self._outbox.put(message, blobs)
+        self._hold(stage.spec.run, node, stage.tasks[node][0])
+        for reader, error in tuple(stage.early.items()):
+            if not stage.machine.has_open_need(reader):
+                del stage.early[reader]
+                self._came_back(stage.spec.stage, reader, error)
+
+    def _take_error(self, stage: _Stage, node: NodeId, error: BaseException) -> None:
+        told = read(error, node)
+        if stage.cancelled:
+            self._stop(stage, node)
+        elif isinstance(told, Stopped):
+            self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
+        elif isinstance(told, Inherited) and told.from_task:
+            stage.machine.leave(node)  # The task that failed reports itself.
+        elif stage.machine.has_open_need(node):
+            stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
+        elif isinstance(told, OwnFailure):
+            self._fail(stage, node, told)
+        else:
+            self._lose_values(stage, node, error)
+            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", told.message))
+
+    def _stop(self, stage: _Stage, node: NodeId) -> None:
+        if node in stage.started_ms:
+            failure = OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled while it ran")
+            self._fail(stage, node, failure)
+        else:
+            stage.machine.leave(node)
+
+    def _fail(self, stage: _Stage, node: NodeId, told: OwnFailure) -> None:
+        if stage.machine.fail(node) is None:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        fault = told.fault
+        pickled, blobs = None, None
+        if fault is not None and fault.pickled is not None:
+            sha256 = hashlib.sha256(fault.pickled).hexdigest()
+            pickled = StoredValue(sha256=sha256, size_bytes=len(fault.pickled), encoding=Encoding.PICKLE)
+            blobs = {sha256: fault.pickled}
+        message = NodeFailed(
+            stage=stage.spec.stage,
+            node=node,
+            attempt=stage.machine.task(node).attempt,
+            started_ms=fault.report.started_ms if fault is not None else stage.started_ms.get(node, now_ms),
+            finished_ms=fault.report.finished_ms if fault is not None else now_ms,
+            failure=Failure(
+                reason=told.reason,
+                type_name=told.type_name,
+                message=told.message,
+                traceback=fault.traceback if fault is not None else "",
+                pickled=pickled,
+            ),
+        )
+        self._outbox.put(message, blobs)
+
+    def _lose_values(self, stage: _Stage, node: NodeId, error: BaseException) -> None:
+        """Find which of the task's inputs Ray has lost, and say so, so that they are computed again."""
+        cause = getattr(error, "cause", None) or error
+        lost_id = getattr(cause, "object_ref_hex", None)
+        held = self._values.get(stage.spec.run, {})
+        inputs = [need for need in stage.machine.task(node).inputs if need in held]
+        for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
+            del held[need]
+            self._lost.setdefault(stage.spec.run, set()).add(need)
+            self._outbox.put(InputLost(stage=stage.spec.stage, node=need))
+
+    def _end_if_over(self, stage: _Stage) -> None:
+        if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
+            self._force_at.pop(stage.spec.stage, None)
+            self._outbox.put(StageEnded(stage=stage.spec.stage))
+
+
+class _Missing(Exception):
+    """Something that the stage names did not come with it."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

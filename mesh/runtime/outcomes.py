@@ -1,0 +1,98 @@
+"""What Ray says when a task does not return, in this project's words.
+
+Ray gives an error to every task behind the one that failed. What a task met by itself has to be told from what it
+inherited: only the first is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfDiskError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+    TaskCancelledError,
+    TaskPlacementGroupRemoved,
+    TaskUnschedulableError,
+)
+
+from mesh.ids import NodeId
+from mesh.reasons import Reason
+from mesh.runtime.execution import TaskFailed, TaskFault
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFailure:
+    """The task itself went wrong."""
+
+    reason: Reason
+    type_name: str
+    message: str
+    fault: TaskFault | None = None  #: What the worker could tell; None when there is no worker to tell.
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """Something that the task reads went wrong. `from_task` says that a task of the runner failed, and reports it itself."""
+
+    from_task: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The task was cancelled."""
+
+
+Outcome = OwnFailure | Inherited | Stopped
+
+#: Who is to blame when no worker could tell; the first match holds. All others: a lost worker.
+_REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
+    (ObjectLostError, Reason.VALUE_LOST),
+    (RuntimeEnvSetupError, Reason.CODE_UNAVAILABLE),
+    (OutOfMemoryError, Reason.WORKER_LOST),
+    (OutOfDiskError, Reason.WORKER_LOST),
+    (NodeDiedError, Reason.WORKER_LOST),
+    (TaskPlacementGroupRemoved, Reason.WORKER_LOST),
+    (TaskUnschedulableError, Reason.WORKER_LOST),
+)
+
+
+def read(error: BaseException, node: NodeId) -> Outcome:
+    """The meaning of what Ray raised for the report of `node`'s task."""
+    cause = getattr(error, "cause", None) if isinstance(error, RayTaskError) else None
+    if isinstance(cause, TaskFailed):
+        fault = cause.fault
+        if fault.node != node:
+            return Inherited(from_task=True, message=str(cause))
+        return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
+    if isinstance(error, TaskCancelledError):
+        return Stopped()
+    if isinstance(cause, RayError) and not isinstance(cause, RuntimeEnvSetupError):
+        # An error that is no one's exception came with an argument: the worker passes it on inside a task error.
+        return Inherited(from_task=False, message=_words(cause))
+    if cause is not None:
+        return OwnFailure(_reason_outside_the_call(error), _type_name(cause), _words(cause))
+    if isinstance(error, ObjectLostError):
+        return Inherited(from_task=False, message=_words(error))
+    reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.WORKER_LOST)
+    return OwnFailure(reason, _type_name(error), _words(error))
+
+
+def _reason_outside_the_call(error: BaseException) -> Reason:
+    """The function returned or never began, and Ray's own part of the worker failed."""
+    return Reason.CODE_UNAVAILABLE if "failed to import" in str(error) else Reason.RESULT_UNSERIALIZABLE
+
+
+def _type_name(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,126 @@
+"""Placement groups: room in Ray for what a lease pays for, kept for the next stage of the same shape.
+
+Creating a group takes milliseconds when there is room, and up to a second when Ray has to look again. So a group that is
+given back is kept for a while, and a stage of the same shape gets it as it stands. Kept groups hold room: they go, oldest
+first, when a new one needs it, and after `IDLE_S` in any case.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from mesh.idle_groups import IdleGroups
+from mesh.resources import NOTHING, ResourceSet
+
+#: How long a group is kept for the next stage.
+IDLE_S = 60.0
+#: How long `take` waits for Ray before it makes room, and after that. A group that is still not ready is handed out all the
+#: same: what is submitted to it waits in Ray, and starts when it is.
+READY_S, READY_S_MAX = 0.5, 5.0
+#: Ray refuses a bundle of nothing; this is the least CPU that it counts with some margin (its own grain is 1/10 000).
+LEAST_CPU = 0.001
+_RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
+_OWN_NAMES = {name: own for own, name in _RAY_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """What makes two groups interchangeable."""
+
+    slot: ResourceSet
+    slots: int
+
+
+class PlacementPool:
+    """The placement groups of one mesh. Safe to use from several threads.
+
+    Args:
+        node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+    """
+
+    def __init__(self, node_labels: Mapping[str, str]) -> None:
+        self._node_labels = dict(node_labels)
+        self._idle: IdleGroups[GroupShape, PlacementGroup] = IdleGroups()
+        self._taken: dict[str, tuple[GroupShape, PlacementGroup]] = {}  #: By the id of the group.
+        self._guard = threading.Lock()
+
+    def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
+        """A group of `slots` bundles of `slot`: a kept one, else a new one. See `READY_S` for how long this takes."""
+        shape = GroupShape(slot, slots)
+        with self._guard:
+            group = self._idle.take(shape)
+            if group is None:
+                self._make_room(slot.times(slots))
+                group = self._create(shape)
+            self._taken[group.id.hex()] = shape, group
+        if not group.wait(READY_S):
+            self._drop_idle()
+            group.wait(READY_S_MAX)
+        return group
+
+    def give_back(self, group: PlacementGroup, *, reuse: bool = True) -> None:
+        """The stage is over. With `reuse=False` (what ran there may have left something behind) the group is removed."""
+        with self._guard:
+            taken = self._taken.pop(group.id.hex(), None)
+            if taken is None:
+                return
+            if not reuse:
+                remove_placement_group(group)
+                return
+            self._idle.put(taken[0], group, time.monotonic())
+        timer = threading.Timer(IDLE_S, self._expire)
+        timer.daemon = True
+        timer.start()
+
+    def close(self) -> None:
+        """Remove all groups, taken ones too. The pool can be used again."""
+        with self._guard:
+            for _, group in self._taken.values():
+                remove_placement_group(group)
+            self._taken.clear()
+        self._drop_idle()
+
+    def _create(self, shape: GroupShape) -> PlacementGroup:
+        selectors = [self._node_labels] * shape.slots if self._node_labels else None
+        group: PlacementGroup = placement_group([bundle_of(shape.slot)] * shape.slots, bundle_label_selector=selectors)
+        return group
+
+    def _make_room(self, wanted: ResourceSet) -> None:
+        """Remove kept groups that stand in the way, as far as this pool can see."""
+        if not self._idle:
+            return
+        used = [shape.slot.times(shape.slots) for shape, _ in self._taken.values()]
+        for group in self._idle.in_the_way(wanted, used=used, total=self._total(), amount_of=lambda shape: shape.slot.times(shape.slots)):
+            remove_placement_group(group)
+
+    def _total(self) -> ResourceSet:
+        """What the nodes of the mesh have in all, by this project's names of resources."""
+        total = NOTHING
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+        for node in nodes:
+            if node["Alive"] and all(node["Labels"].get(key) == value for key, value in self._node_labels.items()):
+                total += ResourceSet.of({_OWN_NAMES.get(name, name): round(amount, 4) for name, amount in node["Resources"].items()})
+        return total
+
+    def _expire(self) -> None:
+        with self._guard:
+            for group in self._idle.older_than(time.monotonic() - IDLE_S):
+                remove_placement_group(group)
+
+    def _drop_idle(self) -> None:
+        with self._guard:
+            for group in self._idle.clear():
+                remove_placement_group(group)
+
+
+def bundle_of(slot: ResourceSet) -> dict[str, float]:
+    """The slot as Ray's bundle. A task of a group takes nothing from a resource that its bundle lacks, so zeros are left out."""
+    bundle = {_RAY_NAMES.get(name, name): float(amount) for name, amount in slot.for_people().items()}
+    return bundle or {"CPU": LEAST_CPU}

@@ -1,0 +1,65 @@
+"""`validate` and `version`: nothing runs, nobody is asked."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dag.errors import SpecError
+from dag.spec import parse
+from federation.errors import ConfigError
+from serve_apps.cli.session import JsonOption
+from serve_apps.config_file import read_config
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(validate)
+    app.command()(version)
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(help="A federation file (.yaml) or a dag/1 spec (.json).", metavar="FILE")],
+    as_json: JsonOption = False,
+) -> None:
+    """Check a file, and tell everything that is wrong with it."""
+    problems, told = _check_spec(file) if file.suffix == ".json" else _check_config(file)
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "ok": not problems, "problems": problems}, indent=2))
+    else:
+        out = Console(highlight=False, stderr=bool(problems))
+        for problem in problems:
+            out.print(problem, markup=False, soft_wrap=True)
+        out.print(f"{file}: {len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else told, markup=False, soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+def version(as_json: JsonOption = False) -> None:
+    """Print the version."""
+    found = version_of("schedulemesh")
+    typer.echo(json.dumps({"version": found}) if as_json else found)
+
+
+def _check_config(file: Path) -> tuple[list[str], str]:
+    try:
+        config = read_config(file)
+    except ConfigError as wrong:
+        return str(wrong).splitlines(), ""
+    warnings = "".join(f"warning: {warning}\n" for warning in config.warnings)
+    return [], f"{warnings}{file}: ok, {len(config.clusters)} clusters, {len(config.meshes)} meshes, {len(config.flavors)} flavors"
+
+
+def _check_spec(file: Path) -> tuple[list[str], str]:
+    try:
+        spec = parse(file.read_bytes())
+    except OSError as refused:
+        return [f"{file}: cannot be read: {refused.strerror}"], ""
+    except SpecError as wrong:
+        return [f"{file}: {place}: {problem}" if place else f"{file}: {problem}" for place, problem in wrong.problems], ""
+    return [], f"{file}: ok, {len(spec.nodes)} nodes, {len(spec.outputs)} outputs"

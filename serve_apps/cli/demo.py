@@ -1,0 +1,129 @@
+"""What `schedulemesh demo` shows: two runs of two tenants, live, then what came out, what ran where and why, who held what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dag.states import RUN_ENDS, RunState
+from dag.store.remote import Client, Run, connect
+from mesh.clock import SystemClock
+from serve_apps.cli.graph_file import load_graph
+from serve_apps.cli.render import duration, run_panel, tenants_table
+from serve_apps.schemas import RunLine, RunView, StageView, TenantsView
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: The main run, and a small one of another tenant that asks for the same quota at the same time.
+MAIN, RIVAL = ("acme/research/vision", "digits/workflow.py:graph"), ("acme/research/nlp", "hello/hello.py:graph")
+LOOK_S = 0.4
+
+
+@dataclass(slots=True)
+class Held:
+    """The most that each tenant was seen to use of each (flavor, resource), in words and in units."""
+
+    most: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
+
+    def see(self, view: TenantsView) -> None:
+        """Take one look."""
+        for tenant in view.tenants:
+            for quota in tenant.quotas:
+                key = (tenant.tenant, quota.flavor, quota.resource)
+                if quota.used.units > self.most.get(key, (0, ""))[0]:
+                    self.most[key] = (quota.used.units, quota.used.text)
+
+
+def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
+    """Submit both graphs, follow them to their ends, and tell the story.
+
+    Args:
+        out: The folder for the report's picture.
+    Raises:
+        RunFailed: The main run failed.
+    """
+    with connect(address, api_key) as client:
+        runs = [_submit(client, *MAIN), _submit(client, *RIVAL)]
+        held = Held()
+        views = _watch(client, runs, held, console)
+        report = runs[0].result()
+        _tell_report(report, console, out)
+        _tell_stages(views, console)
+        _tell_tenants(views, held, console)
+
+
+def _submit(client: Client, tenant: str, target: str) -> Run:
+    graph = load_graph(str(EXAMPLES / target))
+    return client.submit(graph.outputs, tenant=tenant, by_value=(graph.module,))
+
+
+def _watch(client: Client, runs: list[Run], held: Held, console: Console) -> list[RunView]:
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            views = [RunView.model_validate(client.ask(run.path)) for run in runs]
+            tenants = TenantsView.model_validate(client.ask("/v1/tenants"))
+            held.see(tenants)
+            now_ms = SystemClock().wall_ms()
+            parts = [part for view in views for part in (run_panel(view, now_ms), Text())]
+            ended = all(RunState(view.state) in RUN_ENDS for view in views)
+            live.update(Group(*parts) if ended else Group(*parts, tenants_table(tenants)), refresh=True)
+            if ended:
+                return views
+            open_run = next(run for run, view in zip(runs, views, strict=True) if RunState(view.state) not in RUN_ENDS)
+            RunLine.model_validate(client.ask(f"{open_run.path}/summary", {"wait_s": LOOK_S}))  # Rests here; wakes up at its end.
+
+
+def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    picture = out / "confusion-matrix.png"
+    picture.write_bytes(report["picture_png"])
+    sizes = ", ".join(f"{count} to {'learn from' if part == 'train' else part}" for part, count in report["sizes"].items())
+    table = Table(box=None, pad_edge=False, header_style="bold", title=f"result: {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})")
+    table.title_justify = "left"
+    table.add_column("model")
+    table.add_column("accuracy", justify="right")
+    for row in report["table"]:
+        table.add_row(row["model"], f"{row['accuracy']:.2%}", style="bold green" if row["model"] == report["best"] else "")
+    console.print(table)
+    console.print(f"picture: {picture}\n")
+
+
+def _tell_stages(views: list[RunView], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", title="where each stage ran, and why there")
+    table.title_justify = "left"
+    for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
+        table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
+    table.add_column("why there", overflow="fold")
+    for view in views:
+        for stage in view.stages:
+            table.add_row(*_stage_cells(view, stage))
+    console.print(table)
+    console.print()
+
+
+def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
+    name = f"{view.outputs[0]} {stage.id.rpartition('.')[2]}"
+    waited = duration(stage.started_ms - stage.sent_ms) if stage.started_ms else "-"
+    ran = duration(stage.ended_ms - stage.started_ms) if stage.started_ms else "-"
+    return (name, stage.mesh, stage.cluster[:8], str(sum(stage.counts.values())), str(stage.slots), waited, ran, stage.why_here)
+
+
+def _tell_tenants(views: list[RunView], held: Held, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", title="what each tenant held, and waited for")
+    table.title_justify = "left"
+    table.add_column("tenant")
+    table.add_column("held at most")
+    table.add_column("waited", justify="right")
+    waits: dict[str, int] = {}
+    for view in views:
+        waits[view.tenant] = waits.get(view.tenant, 0) + sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
+    tenants = sorted({*waits, *(tenant for tenant, _, _ in held.most)})
+    for tenant in tenants:
+        most = ", ".join(f"{text} {resource} of {flavor}" for (path, flavor, resource), (_, text) in held.most.items() if path == tenant)
+        table.add_row(tenant, most, duration(waits[tenant]) if tenant in waits else "")
+    console.print(table)

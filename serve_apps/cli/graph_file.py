@@ -1,0 +1,89 @@
+"""`FILE.py:graph` to the nodes that it names: the user's own module, loaded into the user's own process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from dag.compiling import Outputs
+from dag.tasks import Node
+from mesh.errors import MeshError
+
+
+class GraphFileError(MeshError):
+    """The file has no such graph, or breaks when it is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFile:
+    """A graph, and the module that its functions are in."""
+
+    outputs: Outputs
+    module: ModuleType
+
+
+def load_graph(target: str) -> GraphFile:
+    """The graph at `FILE.py:name`: a node, a dict or list of nodes, or a function without arguments that gives them.
+
+    Raises:
+        GraphFileError: One line that tells what is wrong and where.
+    """
+    file, _, name = target.rpartition(":")
+    path = Path(file)
+    if not file or not name:
+        raise GraphFileError(f"{target!r} names no graph; write FILE.py:NAME, like workflow.py:graph")
+    if not path.is_file():
+        raise GraphFileError(f"there is no file {path}")
+    module = _load(path)
+    found = getattr(module, name, None)
+    if found is None:
+        near = ", ".join(attribute for attribute, value in vars(module).items() if _is_graph(value)) or "none that is a node"
+        raise GraphFileError(f"{path} has no {name}; it has: {near}")
+    if callable(found) and not _is_graph(found) and not hasattr(found, "bind"):
+        found = _told(path, cast("Callable[[], Any]", found))
+    if not _is_graph(found):
+        remedy = "; bind it: NAME.bind(…)" if hasattr(found, "bind") else ""
+        raise GraphFileError(
+            f"{path}:{name} is a {type(found).__name__}, not a node, a dict or list of nodes, or a function that gives them{remedy}"
+        )
+    return GraphFile(outputs=cast("Outputs", found), module=module)
+
+
+def _load(path: Path) -> ModuleType:
+    """Import by the name that the module has from its package's folder, as any other process would."""
+    parts, folder = [path.stem], path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(parts)
+    known = sys.modules.get(name)
+    if known is not None and Path(str(getattr(known, "__file__", ""))).resolve() != path.resolve():
+        raise GraphFileError(f"{path}: a module called {name} is in use already; rename the file")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return cast("ModuleType", _told(path, lambda: importlib.import_module(name)))
+
+
+def _told(path: Path, act: Callable[[], Any]) -> Any:
+    """What `act` gives; an error of the user's code as one line, with the place in the user's file."""
+    try:
+        return act()
+    except MeshError:
+        raise
+    except Exception as broken:
+        frames = [frame for frame in traceback.extract_tb(broken.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
+        place = f"{path}:{frames[-1].lineno}" if frames else str(path)
+        raise GraphFileError(f"{place}: {type(broken).__name__}: {broken}") from broken
+
+
+def _is_graph(value: object) -> bool:
+    if isinstance(value, Node):
+        return True
+    listed = list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
+    return bool(listed) and all(isinstance(node, Node) for node in listed)

@@ -1,0 +1,278 @@
+"""Answers of the root as pictures for a terminal: views in, rich renderables out. Pure; every table fits 100 columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from serve_apps.schemas import (
+    MeshesView,
+    MeshShare,
+    NoResultView,
+    OutputView,
+    PoolView,
+    QuotaView,
+    ResultView,
+    RunsView,
+    RunView,
+    StageView,
+    TenantsView,
+    TenantView,
+)
+
+#: One colour per state, of runs, stages and nodes alike: the same word never has two.
+COLOURS: Mapping[str, str] = {
+    RunState.PENDING.value: "bright_black",
+    RunState.RUNNING.value: "cyan",
+    RunState.CANCELLING.value: "yellow",
+    RunState.SUCCEEDED.value: "green",
+    RunState.FAILED.value: "red",
+    RunState.CANCELLED.value: "magenta",
+    StageState.PLANNED.value: "bright_black",
+    StageState.QUEUED.value: "yellow",
+    StageState.ENDED.value: "green",
+    StageState.LOST.value: "red",
+    NodeState.WAITING.value: "bright_black",
+    NodeState.BLOCKED.value: "yellow",
+    NodeState.ASSIGNED.value: "blue",
+    NodeState.SKIPPED.value: "magenta",
+}
+
+#: The order in which counts are told: what is done first, what is open last.
+_TOLD = (
+    NodeState.SUCCEEDED,
+    NodeState.FAILED,
+    NodeState.SKIPPED,
+    NodeState.CANCELLED,
+    NodeState.RUNNING,
+    NodeState.ASSIGNED,
+    NodeState.BLOCKED,
+    NodeState.WAITING,
+)
+_ENDED_WORDS = frozenset(state.value for state in NODE_ENDS)
+_SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+_BAR_WIDTH = 16
+#: Characters of a value that are shown in a summary.
+_VALUE_SHOWN = 600
+
+
+def state_text(state: str) -> Text:
+    """The state in its colour."""
+    return Text(state, style=COLOURS[state])
+
+
+def runs_table(view: RunsView, now_ms: int) -> RenderableType:
+    """`schedulemesh runs`."""
+    if not view.runs:
+        return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", overflow="fold", max_width=34)
+    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
+    table.add_column("state", no_wrap=True)
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
+    table.add_column("took", justify="right", no_wrap=True)
+    table.add_column("why", overflow="ellipsis", no_wrap=True, max_width=24)
+    for line in view.runs:
+        took_ms = (line.ended_ms or now_ms) - line.created_ms
+        why = line.detail or line.reason or ""
+        table.add_row(
+            Text(line.id),
+            Text(line.tenant),
+            state_text(line.state),
+            f"{_ended(line.counts)}/{sum(line.counts.values())}",
+            duration(now_ms - line.created_ms),
+            duration(took_ms),
+            Text(why.partition("\n")[0]),
+        )
+    return table
+
+
+def run_panel(view: RunView, now_ms: int) -> RenderableType:
+    """`schedulemesh watch`: the run, a bar per stage, and why what waits waits."""
+    parts: list[RenderableType] = [_headline(view, now_ms)]
+    if view.stages:
+        parts.append(_stages_table(view.stages))
+    if len(view.meshes) > 1:
+        parts.append(_shares_line(view.meshes))
+    for blocked in view.blocked:
+        names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
+        parts.append(Text.assemble((f"blocked {blocked.reason}", "yellow"), f": {blocked.count} ({names}): {blocked.detail}"))
+    for failure in view.failures:
+        where = f" on {failure.mesh}" if failure.mesh else ""
+        parts.append(Text.assemble((f"failed {failure.node}", "red"), f"{where}: {failure.type}: {failure.message}"))
+    skipped = view.counts.get(NodeState.SKIPPED.value, 0)
+    if skipped:
+        parts.append(Text(f"not run because of a failure elsewhere: {skipped}", style="magenta"))
+    return Group(*parts)
+
+
+def result_summary(view: ResultView) -> RenderableType:
+    """What came out: JSON as it is, the rest by kind and size."""
+    return Group(*(_output_text(name, output) for name, output in view.outputs.items()))
+
+
+def failure_summary(view: NoResultView) -> RenderableType:
+    """Why nothing came out, with the tenant's own tracebacks."""
+    parts: list[RenderableType] = [Text(view.error.message, style=COLOURS[view.state])]
+    for failure in view.failures:
+        where = f" on {failure.mesh}" if failure.mesh else ""
+        parts.append(Text(f"\n{failure.node} (attempt {failure.attempt}{where}): {failure.reason}", style="bold"))
+        parts.append(Text(failure.traceback.rstrip() or f"{failure.type}: {failure.message}"))
+    if view.skipped:
+        parts.append(Text(f"\nnot run because of this: {len(view.skipped)}", style="magenta"))
+    return Group(*parts)
+
+
+def tenants_table(view: TenantsView) -> RenderableType:
+    """`schedulemesh tenants`: who has what of which flavor."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("tenant", overflow="fold", max_width=26)
+    table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
+    table.add_column("resource", overflow="ellipsis", no_wrap=True, max_width=10)
+    table.add_column("", no_wrap=True)
+    for column in ("nominal", "used", "borrowed", "available"):
+        table.add_column(column, justify="right", no_wrap=True)
+    paths = {tenant.tenant for tenant in view.tenants}
+    for tenant in view.tenants:
+        name = _indented(tenant, paths)
+        if not tenant.quotas:
+            table.add_row(name, "", "", "", "", "", "", "")
+        for row, quota in enumerate(tenant.quotas):
+            table.add_row(name if row == 0 else Text(), *_quota_cells(quota))
+    return table
+
+
+def meshes_table(view: MeshesView) -> RenderableType:
+    """`schedulemesh meshes`: what is there, and how full it is."""
+    if not view.meshes:
+        return Text("no mesh has joined that this key may use")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("mesh", overflow="fold", max_width=16)
+    table.add_column("state", no_wrap=True)
+    table.add_column("heartbeat", justify="right", no_wrap=True)
+    table.add_column("labels", overflow="fold", max_width=20)
+    table.add_column("pools (used/capacity)", overflow="fold", max_width=28)
+    table.add_column("queued", justify="right", no_wrap=True)
+    table.add_column("running", justify="right", no_wrap=True)
+    for mesh in view.meshes:
+        state = ("draining", "yellow") if mesh.draining else ("alive", "green") if mesh.alive else ("unreachable", "red")
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(mesh.labels.items()))
+        table.add_row(
+            Text(mesh.mesh),
+            Text(*state),
+            duration(mesh.heartbeat_age_ms),
+            Text(labels),
+            Text("\n".join(_pool_text(pool) for pool in mesh.pools)),
+            str(mesh.waiting),
+            str(mesh.running),
+        )
+    return table
+
+
+def error_line(message: str) -> RenderableType:
+    """An error as one clear statement."""
+    return Text.assemble(("error: ", "bold red"), message)
+
+
+def duration(span_ms: int) -> str:
+    """`120ms`, `3.4s`, `2m05s`, `3h07m`, `4d02h`."""
+    if span_ms < _SECOND_MS:
+        return f"{max(0, span_ms)}ms"
+    if span_ms < _MINUTE_MS:
+        return f"{span_ms // 100 / 10:.1f}s"
+    if span_ms < _HOUR_MS:
+        return f"{span_ms // _MINUTE_MS}m{span_ms % _MINUTE_MS // _SECOND_MS:02d}s"
+    if span_ms < _DAY_MS:
+        return f"{span_ms // _HOUR_MS}h{span_ms % _HOUR_MS // _MINUTE_MS:02d}m"
+    return f"{span_ms // _DAY_MS}d{span_ms % _DAY_MS // _HOUR_MS:02d}h"
+
+
+def clock_time(at_ms: int) -> str:
+    """`14:03:07Z`."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=timezone.utc).strftime("%H:%M:%SZ")
+
+
+def counts_text(counts: Mapping[str, int]) -> Text:
+    """`3 SUCCEEDED  1 RUNNING`, in the colours of the states."""
+    told = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _TOLD if counts.get(state.value)]
+    return Text("  ").join(told)
+
+
+def _headline(view: RunView, now_ms: int) -> RenderableType:
+    took = duration((view.ended_ms or now_ms) - view.created_ms)
+    told = Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  since {clock_time(view.created_ms)}  {took}  ")
+    lines = [told, Text.assemble(counts_text(view.counts))]
+    if view.detail:
+        lines.append(Text(view.detail.partition("\n")[0], overflow="ellipsis", no_wrap=True))
+    return Group(*lines)
+
+
+def _stages_table(stages: Sequence[StageView]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("state", no_wrap=True)
+    table.add_column("", width=_BAR_WIDTH, no_wrap=True)
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("slots", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", max_width=34)
+    for stage in stages:
+        total, done = sum(stage.counts.values()), _ended(stage.counts)
+        why = ": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here
+        table.add_row(
+            Text(stage.id.rpartition(".")[2]),
+            Text(stage.mesh),
+            state_text(stage.state),
+            ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH),
+            f"{done}/{total}",
+            str(stage.slots or ""),
+            Text(why),
+        )
+    return table
+
+
+def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
+    told = [Text.assemble((share.mesh, "bold"), f" {_ended(share.counts)}/{sum(share.counts.values())}") for share in shares]
+    return Text.assemble("meshes: ", Text("  ").join(told))
+
+
+def _output_text(name: str, output: OutputView) -> RenderableType:
+    if output.inline and output.encoding == "json":
+        told = json.dumps(output.value, indent=2, ensure_ascii=False)
+        more = f"\n… {len(told) - _VALUE_SHOWN} more characters" if len(told) > _VALUE_SHOWN else ""
+        return Text.assemble((f"{name}: ", "bold"), told[:_VALUE_SHOWN] + more)
+    size = f"{output.size_bytes:,} bytes of {'JSON' if output.encoding == 'json' else 'pickled Python'}"
+    return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes them to a file, `dag.get_run(…).result()` gives the value")
+
+
+def _indented(tenant: TenantView, paths: set[str]) -> Text:
+    """The tenant below its parent; by its whole path where the parent is not shown."""
+    if tenant.parent is None or tenant.parent not in paths:
+        return Text(tenant.tenant)
+    return Text("  " * tenant.tenant.count("/") + tenant.tenant.rpartition("/")[2])
+
+
+def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
+    own, used = quota.nominal.units, quota.used.units
+    bar = ProgressBar(total=max(1, own, used), completed=used, width=8, complete_style="yellow" if quota.borrowed.units else "green")
+    borrowed = Text(quota.borrowed.text if quota.borrowed.units else "", style="yellow")
+    available = Text(quota.available.text, style="red" if quota.available.units < 0 else "")
+    return (escape(quota.flavor), escape(quota.resource), bar, quota.nominal.text, quota.used.text, borrowed, available)
+
+
+def _pool_text(pool: PoolView) -> str:
+    amounts = (f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items())
+    return f"{pool.pool}: {', '.join(amounts)}"
+
+
+def _ended(counts: Mapping[str, int]) -> int:
+    return sum(count for state, count in counts.items() if state in _ENDED_WORDS)

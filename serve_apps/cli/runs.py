@@ -1,0 +1,249 @@
+"""`submit`, `runs`, `watch`, `result`, `cancel`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import httpx
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+
+from dag.states import RUN_ENDS, RunState
+from dag.store.remote import Run
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.ids import RunId
+from serve_apps.cli.graph_file import load_graph
+from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
+from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
+from serve_apps.schemas import NoResultView, ResultView, RunLine, RunsView, RunView
+
+#: How often a picture that moves is drawn anew, in seconds.
+LOOK_S = 0.5
+#: How long `runs --watch` rests between two looks.
+RUNS_LOOK_S = 2.0
+
+RunArgument = Annotated[str, typer.Argument(help="The id of the run.", metavar="RUN")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(submit)
+    app.command()(runs)
+    app.command()(watch)
+    app.command()(result)
+    app.command()(cancel)
+
+
+def submit(  # noqa: PLR0917  typer reads each as an option; nobody calls it by position
+    target: Annotated[str, typer.Argument(help="FILE.py:NAME (a node, nodes, or a function that gives them), or a dag/1 spec: FILE.json.")],
+    tenant: Annotated[str | None, typer.Option(help="Whose quota pays. Left out: the default of the stack or of the key.")] = None,
+    run_id: Annotated[str | None, typer.Option("--id", help="Id of the run; the same id with the same graph is the same run.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, the value as JSON or else as text; may be repeated.")] = None,
+    on_error: Annotated[str | None, typer.Option(help="fail_fast or continue.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the run to its end.")] = True,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a graph, and watch its run."""
+    params = _params(param or [])
+    session = open_session(address, as_json=as_json)
+    if target.endswith(".json"):
+        run = session.client.submit_spec(_spec(Path(target), tenant=tenant, run_id=run_id, params=params, on_error=on_error))
+    else:
+        graph = load_graph(target)
+        run = session.client.submit(
+            graph.outputs, id=run_id, tenant=tenant, params=params, on_error=on_error or "fail_fast", by_value=(graph.module,)
+        )
+    if not as_json:
+        session.console.print(f"submitted [bold]{run.id}[/bold]")
+    if wait:
+        _follow(session, run)
+    elif as_json:
+        session.tell_json(session.view(RunLine, f"{run.path}/summary"))
+
+
+def runs(
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and below.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
+    moving: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    session = open_session(address, as_json=as_json)
+
+    def look() -> RunsView:
+        return session.view(RunsView, "/v1/runs", {"tenant": tenant, "limit": limit})
+
+    if as_json:
+        session.tell_json(look())
+        return
+    if not moving:
+        session.console.print(runs_table(look(), _now_ms()))
+        return
+    with Live(console=session.console, auto_refresh=False) as live:
+        while True:
+            live.update(runs_table(look(), _now_ms()), refresh=True)
+            time.sleep(RUNS_LOOK_S)
+
+
+def watch(run_id: RunArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Follow a run to its end: its stages, where they are, what waits and why; then its result. With --json: its events, a line each."""
+    session = open_session(address, as_json=as_json)
+    run = session.client.run(run_id)
+    if as_json:
+        for event in run.events():
+            typer.echo(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
+        return
+    _follow(session, run)
+
+
+def result(
+    run_id: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="Write each output to a file in this folder: NAME.json or NAME.pickle.")] = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a run's outputs; nothing that is pickled is opened."""
+    session = open_session(address, as_json=as_json)
+    run = session.client.run(run_id)
+    if out is None:
+        _tell_result(session, run)
+        return
+    view = _result_of(session, run)
+    if not isinstance(view, ResultView):
+        _tell_result(session, run)
+        return
+    written = [_write(session, out, name, output.href, output.encoding) for name, output in view.outputs.items()]
+    if as_json:
+        session.tell_json(view)
+    else:
+        session.console.print("\n".join(f"wrote {path}" for path in written))
+
+
+def cancel(
+    run_id: RunArgument,
+    reason: Annotated[str, typer.Option(help="Shown wherever the run is shown.")] = "",
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a run to stop; its running tasks are stopped too."""
+    session = open_session(address, as_json=as_json)
+    run = Run(RunId(run_id), session.client)
+    run.cancel(reason)
+    line = session.view(RunLine, f"{run.path}/summary")
+    if as_json:
+        session.tell_json(line)
+    elif RunState(line.state) in RUN_ENDS:
+        session.console.print(f"{run_id} had ended already: {line.state}")
+    else:
+        session.console.print(f"{run_id} is being stopped")
+
+
+def _follow(session: Session, run: Run) -> None:
+    """Show the run until it ends, then what came out; a failed run is exit code 1.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; the run goes on, and the user is told so.
+    """
+    try:
+        if session.as_json:
+            run.wait()
+        else:
+            _draw_until_end(session, run)
+    except KeyboardInterrupt:
+        told = f"{run.id} goes on; `schedulemesh watch {run.id}` shows it, `schedulemesh cancel {run.id}` stops it"
+        typer.echo(told, err=session.as_json)
+        raise
+    _tell_result(session, run)
+
+
+def _draw_until_end(session: Session, run: Run) -> None:
+    with Live(console=session.console, auto_refresh=False, transient=False) as live:
+        while True:
+            view = session.view(RunView, run.path)
+            live.update(run_panel(view, _now_ms()), refresh=True)
+            if RunState(view.state) in RUN_ENDS:
+                return
+            session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Rests here, and wakes up when the run ends.
+
+
+def _tell_result(session: Session, run: Run) -> None:
+    """Print what came out.
+
+    Raises:
+        typer.Exit: 1 when nothing did.
+    """
+    view = _result_of(session, run)
+    if session.as_json:
+        session.tell_json(view)
+    else:
+        session.console.print(_picture(view))
+    if not isinstance(view, ResultView):
+        raise typer.Exit(1)
+
+
+def _result_of(session: Session, run: Run) -> ResultView | NoResultView | RunLine:
+    status, answer = session.client.result_answer(run.id)
+    if status == httpx.codes.OK:
+        return read_view(ResultView, answer)
+    return read_view(NoResultView, answer) if status == httpx.codes.CONFLICT else read_view(RunLine, answer)
+
+
+def _picture(view: ResultView | NoResultView | RunLine) -> RenderableType:
+    if isinstance(view, ResultView):
+        return result_summary(view)
+    if isinstance(view, NoResultView):
+        return failure_summary(view)
+    return f"{view.id} has not ended: {view.state}; `schedulemesh watch {view.id}` follows it"
+
+
+def _write(session: Session, folder: Path, name: str, href: str, encoding: Literal["json", "pickle"]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{quote(name, safe=' ')}.{encoding}"
+    path.write_bytes(session.client.fetch(href))
+    return path
+
+
+def _spec(path: Path, *, tenant: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None) -> dict[str, Any]:
+    """The spec in a file, with what was given on the command line in place of what stands there.
+
+    Raises:
+        MeshError: No file, no JSON, or no object in it.
+    """
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as refused:
+        raise MeshError(f"{path} cannot be read: {refused.strerror}") from None
+    except (ValueError, RecursionError) as broken:
+        raise MeshError(f"{path} is not JSON: {broken}") from None
+    if not isinstance(spec, dict):
+        raise MeshError(f"{path} holds no spec: it must be a JSON object with `spec`, `nodes` and `outputs`")
+    given = {"tenant": tenant, "id": run_id, "on_error": on_error}
+    spec.update({name: value for name, value in given.items() if value is not None})
+    if params:
+        spec["params"] = {**spec.get("params", {}), **params}
+    return spec
+
+
+def _params(given: list[str]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for pair in given:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--param")
+        try:
+            params[key] = json.loads(text)
+        except ValueError:
+            params[key] = text
+    return params
+
+
+def _now_ms() -> int:
+    return SystemClock().wall_ms()

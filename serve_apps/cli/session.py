@@ -1,0 +1,69 @@
+"""What every command that asks the root shares: the client, the console, and the choice between pictures and JSON."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+from rich.console import Console
+
+from dag.store.client_access import find_access
+from dag.store.http_calls import Params
+from dag.store.remote import Client
+from mesh.errors import RuntimeDoorError
+
+V = TypeVar("V", bound=BaseModel)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="The root, like http://127.0.0.1:8000; the key comes from SCHEDULEMESH_API_KEY. Left out: the stack of this folder.",
+    ),
+]
+
+
+class Session:
+    """One command's talk with the root, and with the person who gave it."""
+
+    def __init__(self, client: Client, console: Console, *, as_json: bool) -> None:
+        self.client = client
+        self.console = console
+        self.as_json = as_json
+
+    def view(self, kind: type[V], path: str, params: Params | None = None) -> V:
+        """What the root answers, checked.
+
+        Raises:
+            UnknownRun, ApiError: As `Client.run`.
+            RuntimeDoorError: The root is of another version, and its answer cannot be read.
+        """
+        return read_view(kind, self.client.ask(path, params))
+
+    def tell_json(self, view: BaseModel) -> None:
+        """Print the view for programs."""
+        typer.echo(view.model_dump_json(indent=2))
+
+
+def open_session(address: str | None, *, as_json: bool) -> Session:
+    """A session with the root at `address`, or the one that the environment or the folder names.
+
+    Raises:
+        ApiError: None is named.
+    """
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd())
+    return Session(Client(access), Console(highlight=False), as_json=as_json)
+
+
+def read_view(kind: type[V], answer: object) -> V:
+    """The answer as a view. Raises RuntimeDoorError."""
+    try:
+        return kind.model_validate(answer)
+    except ValidationError as strange:
+        raise RuntimeDoorError(
+            f"the root's answer is not a {kind.__name__} ({strange.error_count()} differences); is it of another version?"
+        ) from None

@@ -1,0 +1,190 @@
+"""A gateway on stores in memory, asked in this process: for tests of what is said over HTTP, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import httpx
+from fastapi import FastAPI
+
+from dag.runs import RunChange, RunEvent, RunRecord, StageRecord
+from dag.states import NodeState, RunState, StageState
+from dag.store.client_access import Access
+from dag.store.memory import MemoryEventFeed, MemoryRunStore
+from dag.store.remote import Client
+from federation.store.memory import MemoryStore
+from federation.store.memory_key_ring import MemoryKeyRing
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import Failure
+from mesh.reasons import Reason
+from mesh.values import Encoding, StoredValue
+from serve_apps.auth import issue
+from serve_apps.gateway import Dependencies, create_app
+
+NOW_MS = 1_700_000_000_000
+ADDRESS = "http://root.test"
+ACME, RESEARCH, SALES, RIVAL = (TenantPath(path) for path in ("acme", "acme/research", "acme/sales", "rival"))
+STANDARD = FlavorName("standard")
+EAST = MeshId("east")
+
+TENANTS = (
+    Tenant(path=ACME, parent=None, quotas={(STANDARD, "cpu"): Quota(nominal=40_000)}, functions=("examples.*:*",), pickled_code=True),
+    Tenant(path=RESEARCH, parent=ACME, quotas={(STANDARD, "cpu"): Quota(nominal=20_000)}, functions=("examples.*:*",), pickled_code=True),
+    Tenant(path=SALES, parent=ACME, functions=("examples.*:*",), pickled_code=False),
+    Tenant(path=RIVAL, parent=None, functions=("*:*",), pickled_code=True),
+)
+
+
+class InProcess(httpx.BaseTransport):
+    """Answers from an ASGI application, each request in an event loop of its own; answers come whole."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.BaseTransport`."""
+        return asyncio.run(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        asked = httpx.Request(request.method, request.url, headers=request.headers, content=body)
+        answer = await httpx.ASGITransport(self._app, raise_app_exceptions=False).handle_async_request(asked)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+
+
+@dataclass(slots=True)
+class World:
+    """Stores in memory, the gateway on them, and a key for each tenant (and `*`)."""
+
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
+    body_limit_bytes: int = 1 << 20
+    store: MemoryStore = field(init=False)
+    runs: MemoryRunStore = field(init=False)
+    keys: MemoryKeyRing = field(init=False)
+    app: FastAPI = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
+        self.store.configure(TenantTree(TENANTS))
+        self.runs = MemoryRunStore(self.store)
+        self.keys = MemoryKeyRing()
+        self.app = create_app(self.dependencies())
+
+    def dependencies(self) -> Dependencies:
+        """What the gateway is built on."""
+        return Dependencies(
+            runs=self.runs,
+            ledger=self.store,
+            queue=self.store,
+            blobs=self.store,
+            feed=MemoryEventFeed(self.runs),
+            keys=self.keys,
+            body_limit_bytes=self.body_limit_bytes,
+            clock=self.clock,
+        )
+
+    def http(self, tenant: str | None = RESEARCH) -> httpx.Client:
+        """An HTTP client with a new key of the tenant; without any, for None."""
+        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS)}"} if tenant is not None else {}
+        return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
+
+    def client(self, tenant: str = RESEARCH) -> Client:
+        """The Python client with a new key of the tenant."""
+        access = Access(address=ADDRESS, api_key="in the headers", tenant=tenant if tenant != "*" else None)
+        return Client(access, http=self.http(tenant), patience_s=0)
+
+    def move(self, run: str, state: RunState, *, nodes: Mapping[str, Mapping[str, Any]] | None = None, **fields: Any) -> RunRecord:
+        """Write what a coordinator would: fields of the run and of some nodes, with an event for each."""
+        record = self.record(run)
+        events = [self._event(record, "run", record.state.value, state.value)]
+        record.state = state
+        for name, value in fields.items():
+            setattr(record, name, value)
+        for node, changed in (nodes or {}).items():
+            kept = record.nodes[NodeId(node)]
+            before = kept.state
+            record.nodes[NodeId(node)] = kept = replace(kept, **changed)
+            events.insert(-1, self._event(record, "node", before.value, kept.state.value, node))
+        record.seq += len(events)
+        numbered = tuple(replace(event, seq=record.seq - len(events) + place) for place, event in enumerate(events, start=1))
+        change = RunChange(
+            nodes=tuple(record.nodes[NodeId(node)] for node in nodes or {}), stages=tuple(record.stages.values()), events=numbered
+        )
+        if not self.runs.commit(record, change):
+            raise AssertionError(f"somebody else wrote run {run}")
+        return record
+
+    def record(self, run: str) -> RunRecord:
+        """The run as it is stored."""
+        return cast(RunRecord, self.runs.load(RunId(run)))
+
+    def start(self, run: str, *nodes: str, mesh: MeshId = EAST) -> None:
+        """A stage of these nodes runs on the mesh."""
+        stage = StageRecord(
+            stage=StageId(f"{run}.1"),
+            mesh=mesh,
+            level=0,
+            nodes=tuple(map(NodeId, nodes)),
+            state=StageState.RUNNING,
+            cluster="c1",
+            slots=2,
+            why_here="ONLY_FIT east/general",
+            sent_ms=NOW_MS,
+            started_ms=NOW_MS,
+        )
+        placed = {"state": NodeState.RUNNING, "stage": stage.stage, "mesh": mesh, "started_ms": NOW_MS}
+        self.move(run, RunState.RUNNING, nodes=dict.fromkeys(nodes, placed), stages={stage.stage: stage})
+
+    def succeed(self, run: str, values: Mapping[str, object]) -> None:
+        """The run ends with these values: JSON where they are JSON, pickled where they are not."""
+        done = {node: {"state": NodeState.SUCCEEDED, "stored": self.keep(run, value)} for node, value in values.items()}
+        self.move(run, RunState.SUCCEEDED, nodes=done, ended_ms=NOW_MS + 1_000)
+
+    def fail(self, run: str, node: str, error: Exception, skipped: tuple[str, ...] = ()) -> None:
+        """The run ends with the node's failure."""
+        pickled = self.keep(run, error, Encoding.PICKLE)
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        failure = Failure(
+            reason=Reason.USER_ERROR,
+            type_name=kind,
+            message=str(error),
+            traceback=f"Traceback: in {node}\n{kind}: {error}",
+            pickled=pickled,
+        )
+        nodes: dict[str, dict[str, Any]] = {
+            node: {"state": NodeState.FAILED, "failure": failure, "mesh": EAST, "reason": Reason.USER_ERROR}
+        }
+        nodes |= {name: {"state": NodeState.SKIPPED, "roots": (NodeId(node),), "reason": Reason.UPSTREAM_FAILED} for name in skipped}
+        detail = f"{node}: {kind}: {error}"
+        self.move(run, RunState.FAILED, nodes=nodes, ended_ms=NOW_MS + 1_000, reason=Reason.USER_ERROR, detail=detail)
+
+    def keep(self, run: str, value: object, encoding: Encoding | None = None) -> StoredValue:
+        """Put the value's bytes where a mesh would put small ones."""
+        try:
+            data = json.dumps(value).encode() if encoding is not Encoding.PICKLE else pickle.dumps(value)
+            told = encoding or Encoding.JSON
+        except TypeError:
+            data, told = pickle.dumps(value), Encoding.PICKLE
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.store.put(RunId(run), sha256, data)
+        return StoredValue(sha256=sha256, size_bytes=len(data), encoding=told)
+
+    def _event(self, record: RunRecord, kind: str, before: str, after: str, node: str | None = None) -> RunEvent:
+        named = NodeId(node) if node is not None else None
+        return RunEvent(seq=0, at_ms=self.clock.wall_ms(), run=record.run, kind=kind, node=named, before=before, after=after)
+
+
+def spec_of(*nodes: str, **fields: Any) -> dict[str, Any]:
+    """A `dag/1` spec of a chain of nodes; the last one is its output."""
+    chain: dict[str, Any] = {}
+    for number, node in enumerate(nodes):
+        chain[node] = {"call": "examples.hello.hello:greet", "args": [{"$ref": nodes[number - 1]}] if number else ["world"]}
+    return {"spec": "dag/1", "nodes": chain, "outputs": {nodes[-1]: {"$ref": nodes[-1]}}, **fields}

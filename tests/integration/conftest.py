@@ -1,0 +1,122 @@
+"""One small Ray cluster for all tests that need one, and a runner on it whose news are read like a story."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import ray
+
+from mesh.ids import NodeId, RunId, StageId, TenantPath
+from mesh.messages import STAGE_MESSAGE, StageEnded, StageMessage
+from mesh.resources import ResourceSet
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.runner import StageRunner
+from mesh.stages import StageSpec, TaskSpec
+from mesh.wire import decode, encode
+
+REPOSITORY = Path(__file__).parents[2]
+NEWS_S_MAX = 60.0
+ONE_CPU = ResourceSet.of({"cpu": 1})
+SMALL_CLUSTER = ClusterSpec(nodes=(NodeSpec(cpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[OwnCluster]:
+    cluster = OwnCluster.start(SMALL_CLUSTER, python_path=(str(REPOSITORY),))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
+    """This process as a driver of the cluster."""
+    ray.init(address=ray_cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    yield ray_cluster
+    ray.shutdown()
+
+
+@dataclass
+class Story:
+    """What a runner told, stage by stage."""
+
+    actor: Any
+    storage: Path
+    tenant: TenantPath = TenantPath("acme/tests")
+    messages: dict[StageId, list[StageMessage]] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    code: dict[str, bytes] = field(default_factory=dict)
+    stages: int = 0
+
+    def function(self, function: Callable[..., Any]) -> str:
+        """The key of a pickled function."""
+        return f"blob:{self.argument(function)['$blob']}"
+
+    def argument(self, value: Any) -> dict[str, str]:
+        """The form of a pickled argument."""
+        data = cloudpickle.dumps(value, protocol=5)
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.code[sha256] = data
+        return {"$blob": sha256}
+
+    def start(self, *tasks: TaskSpec, run: str, group: Any = None, inputs: Any = None, held: tuple[str, ...] = ()) -> StageId:
+        self.stages += 1
+        stage = StageId(f"{run}.{self.stages}")
+        spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
+        blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
+        ray.get(self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held))
+        return stage
+
+    def until(self, stage: StageId, wanted: Callable[[StageMessage], bool]) -> StageMessage:
+        """The first message of the stage that is wanted; fails when it does not come."""
+        deadline = time.monotonic() + NEWS_S_MAX
+        while time.monotonic() < deadline:
+            found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
+            if found is not None:
+                return found
+            for told, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
+                self.messages.setdefault(told, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
+                self.blobs.update(blobs)
+        raise AssertionError(f"it did not come; of {stage} was told: {self.messages.get(stage)}")
+
+    def end(self, stage: StageId) -> dict[NodeId, StageMessage]:
+        """All of the stage: the last message of each node, once the stage has ended."""
+        self.until(stage, lambda message: isinstance(message, StageEnded))
+        told = self.messages[stage]
+        assert isinstance(told[-1], StageEnded), "something came after the end"
+        return {message.node: message for message in told[:-1]}
+
+
+@pytest.fixture(scope="session")
+def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    storage = tmp_path_factory.mktemp("storage")
+    actor = StageRunner.remote()
+    story = Story(actor, storage)
+    ray.get(actor.bind.remote(story.tenant, storage.as_uri(), 64 * 1024))
+    return story
+
+
+@pytest.fixture
+def story(bound_runner: Story, request: pytest.FixtureRequest) -> Iterator[Story]:
+    yield bound_runner
+    bound_runner.messages.clear()
+    bound_runner.blobs.clear()
+
+
+def task_spec(node: str, function: str, *args: Any, inputs: tuple[str, ...] = (), after: tuple[str, ...] = (), **options: Any) -> TaskSpec:
+    """A task of one CPU, first attempt."""
+    values: dict[str, Any] = {"attempt": 1, "resources": ONE_CPU, **options}
+    return TaskSpec(
+        node=NodeId(node), function=function, args=args, inputs=tuple(map(NodeId, inputs)), after=tuple(map(NodeId, after)), **values
+    )
+
+
+@pytest.fixture
+def task() -> Callable[..., TaskSpec]:
+    return task_spec

@@ -1,0 +1,142 @@
+"""Own Ray clusters: they come up, several at once, and nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from mesh.errors import RuntimeDoorError
+from mesh.runtime.cluster import FOLDER_BYTES_MAX, ClusterSpec, NodeSpec, OwnCluster
+
+pytestmark = pytest.mark.ray
+
+END_S_MAX = 30.0
+ONE_NODE = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1, labels={"zone": "x"}), NodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20)
+
+
+def processes_of(session_ids):
+    """All processes of these sessions."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in session_ids:
+                found.append(process)
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def still_run(processes):
+    """Those that have not ended; a zombie has, and waits for whoever adopted it."""
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def programs(processes):
+    return " ".join(" ".join(process.cmdline()) for process in processes)
+
+
+@pytest.fixture
+def starters():
+    """Threads that outlive the test's clusters: the kernel ends a cluster with the thread that started it."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def short_folder():
+    """pytest's own folders have names too long for Ray's sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
+    (node,) = [node for node in ray.nodes() if node["Alive"]]
+    assert (node["Resources"]["CPU"], node["Resources"]["lamp"]) == (2.0, 1.0)
+    assert node["Labels"]["zone"] == "east"
+
+
+def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters):
+    stopped, killed = starters.map(OwnCluster.start, [TWO_NODES, ONE_NODE])
+    try:
+        assert stopped.address != killed.address
+        assert stopped.alive()
+        assert killed.alive()
+        of_stopped, of_killed = processes_of(stopped.pids), processes_of(killed.pids)
+        assert programs(of_stopped).count("/raylet/raylet ") == 2
+        assert "gcs_server" in programs(of_killed)
+
+        killed.kill()
+        assert still_run(of_killed) == []
+        assert stopped.alive(), "the end of one cluster took the other along"
+    finally:
+        killed.kill()
+        stopped.stop()
+    assert still_run(of_stopped) == []
+    assert not stopped.alive()
+    assert not stopped.folder.exists()
+    assert not killed.folder.exists()
+
+
+def test_a_cluster_dies_with_the_process_that_started_it():
+    script = textwrap.dedent("""
+        import sys, time
+        from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+        cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
+        print(*cluster.pids, cluster.folder, flush=True)
+        sys.stdin.read()
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        session, folder = parent.stdout.readline().split()
+        processes = processes_of({int(session)})
+        assert "gcs_server" in programs(processes)
+        parent.kill()
+        parent.wait()
+        assert psutil.wait_procs(processes, timeout=END_S_MAX)[1] == []
+    assert processes_of({int(session)}) == []
+    shutil.rmtree(folder)
+
+
+def test_the_death_of_a_raylet_shows(starters):
+    cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
+    try:
+        raylet = next(process for process in processes_of(cluster.pids) if process.name() == "raylet")
+        os.kill(raylet.pid, signal.SIGKILL)
+        psutil.Process(cluster.pids[0]).wait(timeout=END_S_MAX)
+        assert not cluster.alive()
+    finally:
+        cluster.stop()
+
+
+def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
+    with pytest.raises(RuntimeDoorError, match=r"before it was up(.|\n)*object.store") as told:
+        OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
+    assert "Check that" in str(told.value)
+    assert list(short_folder.iterdir()) == []
+
+
+def test_a_folder_too_deep_for_sockets_is_refused_in_words(tmp_path):
+    deep = tmp_path / ("d" * FOLDER_BYTES_MAX)
+    deep.mkdir()
+    with pytest.raises(ValueError, match="too long"):
+        OwnCluster.start(ONE_NODE, temp_dir_parent=deep)
+    assert list(deep.iterdir()) == []
+
+
+def test_a_cluster_without_nodes_is_refused():
+    with pytest.raises(ValueError, match="a node at least"):
+        OwnCluster.start(ClusterSpec(nodes=(), object_store_bytes=1))

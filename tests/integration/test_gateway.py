@@ -1,0 +1,238 @@
+"""The gateway as a real server on a real Redis: streams that move, waits that wake up, clients that go away."""
+
+import hashlib
+import json
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import httpx
+import pytest
+import redis
+import redis.asyncio
+import uvicorn
+
+import dag
+from dag.errors import RunFailed
+from dag.runs import RunChange, RunEvent
+from dag.states import NodeState, RunState
+from dag.store.client_access import Access
+from dag.store.event_feed import RedisEventFeed
+from dag.store.redis_runs import RedisRunStore
+from dag.store.remote import Client, Run
+from federation.store.keys import Keys
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from federation.store.testing import running_redis
+from federation.tenants import TenantTree
+from mesh.clock import SystemClock
+from mesh.ids import NodeId, RunId
+from mesh.messages import Failure
+from mesh.reasons import Reason
+from mesh.values import Encoding, StoredValue
+from serve_apps.auth import issue
+from serve_apps.gateway import Dependencies, create_app
+from serve_apps.testing import RESEARCH, TENANTS, spec_of
+
+#: No test waits as long as this when all is well.
+PATIENCE_S = 20.0
+
+
+@dag.task
+def load(count):
+    return count
+
+
+@dataclass(slots=True)
+class Root:
+    """A gateway that serves, and the stores behind it."""
+
+    address: str
+    runs: RedisRunStore
+    blobs: RedisBlobs
+    key: str
+    redis: "redis.Redis"
+    open: ExitStack
+
+    def client(self) -> Client:
+        """A client of research; closed with the root."""
+        return self.open.enter_context(Client(Access(address=self.address, api_key=self.key, tenant=RESEARCH)))
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.address, headers={"Authorization": f"Bearer {self.key}"}, timeout=PATIENCE_S)
+
+    def move(self, run: str, state: RunState, **nodes: dict[str, object]) -> None:
+        """Write what a coordinator would."""
+        record = self.runs.load(RunId(run))
+        before, record.state = record.state, state
+        record.ended_ms = 1 if state is RunState.SUCCEEDED else 0
+        for node, changed in nodes.items():
+            record.nodes[NodeId(node)] = replace(record.nodes[NodeId(node)], **changed)
+        record.seq += 1
+        event = RunEvent(seq=record.seq, at_ms=1, run=record.run, kind="run", before=before.value, after=state.value)
+        assert self.runs.commit(record, RunChange(nodes=tuple(record.nodes.values()), events=(event,)))
+
+    def keep(self, run: str, data: bytes, encoding: Encoding) -> StoredValue:
+        stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=encoding)
+        self.blobs.put(RunId(run), stored.sha256, data)
+        return stored
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Root]:
+    """A server on a free port, in a thread of this process."""
+    with running_redis() as client:
+        keys = Keys("gateway")
+        socket = client.connection_pool.connection_kwargs["path"]
+        ledger = RedisLedger(client, keys, ttl_ms=10_000, grace_ms=3_000)
+        ledger.configure(TenantTree(TENANTS))
+        ring, runs, blobs = RedisKeyRing(client, keys), RedisRunStore(client, keys), RedisBlobs(client, keys)
+        waiting = redis.asyncio.Redis(unix_socket_path=socket)
+        app = create_app(
+            Dependencies(
+                runs=runs,
+                ledger=ledger,
+                queue=RedisStageQueue(client, keys),
+                blobs=blobs,
+                feed=RedisEventFeed(waiting, keys),
+                close=waiting.aclose,
+                keys=ring,
+                body_limit_bytes=100_000,
+                clock=SystemClock(),
+            )
+        )
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            threading.Event().wait(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with ExitStack() as opened:
+            key = issue(ring, RESEARCH, 1)
+            yield Root(address=f"http://127.0.0.1:{port}", runs=runs, blobs=blobs, key=key, redis=client, open=opened)
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def in_background(act) -> tuple[threading.Thread, list[object]]:
+    """The act in a thread, and where its outcome will be."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(act())
+        except Exception as error:  # noqa: BLE001  the outcome, looked at by the test
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def test_a_client_that_waits_is_woken_by_the_end_of_the_run(root):
+    run = root.client().submit(load.bind(1))
+    waiting, outcome = in_background(lambda: run.result(timeout=PATIENCE_S))
+    stored = root.keep(run.id, b'{"score": 1}', Encoding.JSON)
+    root.move(run.id, RunState.RUNNING, load={"state": NodeState.RUNNING})
+    begun = time.monotonic()
+    root.move(run.id, RunState.SUCCEEDED, load={"state": NodeState.SUCCEEDED, "stored": stored})
+    waiting.join(PATIENCE_S)
+    assert outcome == [{"score": 1}]
+    assert time.monotonic() - begun < PATIENCE_S / 2
+
+
+def test_events_arrive_while_the_run_goes_on(root):
+    run = root.client().submit(load.bind(1))
+    events = run.events()
+    root.move(run.id, RunState.RUNNING)
+    assert next(events).after == "RUNNING"
+    root.move(run.id, RunState.SUCCEEDED)
+    assert [event.after for event in events] == ["SUCCEEDED"]
+
+
+def test_a_reader_that_goes_away_leaves_no_connection_to_redis_behind(root):
+    run = root.client().submit(load.bind(1))
+    root.move(run.id, RunState.RUNNING)
+    http = root.open.enter_context(root.http())
+    for _ in range(5):
+        with http.stream("GET", f"/v1/runs/{run.id}/events") as stream:
+            lines = stream.iter_lines()
+            while not next(lines).startswith("id:"):
+                pass
+    assert http.get("/healthz").status_code == 200
+    root.move(run.id, RunState.SUCCEEDED)
+    assert http.get(f"/v1/runs/{run.id}/events").text.count("id: ") == 2
+    blocked = [client for client in root.redis.client_list() if client["cmd"].lower() == "xread"]
+    assert len(blocked) <= 1
+
+
+def test_ten_submissions_of_one_id_at_once_are_one_run(root):
+    def submit() -> int:
+        with root.http() as http:
+            return http.post("/v1/runs", json=spec_of("a", id="at-once")).status_code
+
+    running = [in_background(submit) for _ in range(10)]
+    for thread, _ in running:
+        thread.join(PATIENCE_S)
+    assert sorted(outcome[0] for _, outcome in running) == [200] * 9 + [201]
+
+
+def test_a_body_without_a_length_is_cut_off_at_the_limit(root):
+    def parts() -> Iterator[bytes]:
+        yield b'{"spec": "dag/1", "params": {"x": "'
+        for _ in range(50):
+            yield b"x" * 10_000
+
+    with root.http() as http:
+        answer = http.post("/v1/runs", content=parts(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_a_large_value_that_was_changed_never_arrives_whole(root, tmp_path):
+    file = tmp_path / "value"
+    file.write_bytes(b"x" * 3_000_000)
+    run = root.client().submit(load.bind(1))
+    stored = StoredValue(sha256="0" * 64, size_bytes=3_000_000, encoding=Encoding.PICKLE, uri=file.as_uri())
+    root.move(run.id, RunState.RUNNING)
+    root.move(run.id, RunState.SUCCEEDED, load={"state": NodeState.SUCCEEDED, "stored": stored})
+    with root.http() as http, pytest.raises(httpx.RemoteProtocolError):
+        http.get(f"/v1/runs/{run.id}/result/result")
+
+
+def test_a_large_value_arrives_as_it_was_written(root, tmp_path):
+    value = list(range(300_000))
+    data, file = json.dumps(value).encode(), tmp_path / "value"
+    file.write_bytes(data)
+    run = root.client().submit(load.bind(1))
+    stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON, uri=file.as_uri())
+    root.move(run.id, RunState.RUNNING)
+    root.move(run.id, RunState.SUCCEEDED, load={"state": NodeState.SUCCEEDED, "stored": stored})
+    assert run.result() == value
+
+
+def test_a_failure_crosses_redis_and_http_with_its_cause(root):
+    run = root.client().submit(load.bind(1))
+    pickled = root.keep(run.id, pickle.dumps(KeyError("gone")), Encoding.PICKLE)
+    failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.KeyError", message="'gone'", traceback="Traceback", pickled=pickled)
+    root.move(run.id, RunState.RUNNING)
+    root.move(run.id, RunState.FAILED, load={"state": NodeState.FAILED, "failure": failure})
+    with pytest.raises(RunFailed) as failed:
+        root.client().run(run.id).result()
+    assert isinstance(failed.value.__cause__, KeyError)
+
+
+def test_two_readers_of_one_run_see_the_same_events(root):
+    run = root.client().submit(load.bind(1))
+    root.move(run.id, RunState.RUNNING)
+    readers = [in_background(lambda: [event.seq for event in Run(run.id, root.client()).events()]) for _ in range(2)]
+    root.move(run.id, RunState.SUCCEEDED)
+    for thread, _ in readers:
+        thread.join(PATIENCE_S)
+    assert [outcome for _, outcome in readers] == [[[1, 2]], [[1, 2]]]

@@ -1,0 +1,94 @@
+"""Placement groups on a real cluster of two CPUs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import cloudpickle
+import pytest
+import ray
+from ray.util.placement_group import placement_group_table
+
+from mesh.messages import NodeSucceeded
+from mesh.resources import NOTHING, ResourceSet
+from mesh.runtime.placement import PlacementPool
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
+
+pytestmark = pytest.mark.ray
+
+HALF = ResourceSet.of({"cpu": 0.5})
+WHOLE = ResourceSet.of({"cpu": 1})
+
+
+@pytest.fixture
+def pool(ray_driver):
+    pool = PlacementPool({"zone": "east"})
+    yield pool
+    pool.close()
+
+
+def state_of(group):
+    return placement_group_table(group)["state"]
+
+
+def test_a_group_that_was_given_back_is_used_again_for_the_same_shape(pool):
+    first = pool.take(HALF, 2)
+    pool.give_back(first)
+    assert pool.take(HALF, 2).id == first.id
+
+
+def test_another_shape_gets_another_group(pool):
+    first = pool.take(HALF, 2)
+    pool.give_back(first)
+    assert pool.take(HALF, 1).id != first.id
+
+
+def test_a_group_in_use_is_not_shared(pool):
+    assert pool.take(HALF, 1).id != pool.take(HALF, 1).id
+
+
+def test_kept_groups_make_room_for_a_new_one(pool):
+    first = pool.take(WHOLE, 2)
+    pool.give_back(first)
+    second = pool.take(ResourceSet.of({"cpu": 2}), 1)
+    assert (state_of(first), state_of(second)) == ("REMOVED", "CREATED")
+
+
+def test_a_group_that_is_not_to_be_reused_is_removed(pool):
+    first = pool.take(HALF, 1)
+    pool.give_back(first, reuse=False)
+    assert state_of(first) == "REMOVED"
+
+
+def test_closing_removes_taken_and_kept_groups_and_the_pool_can_be_used_again(pool):
+    taken, kept = pool.take(HALF, 1), pool.take(HALF, 2)
+    pool.give_back(kept)
+    pool.close()
+    assert (state_of(taken), state_of(kept)) == ("REMOVED", "REMOVED")
+    assert state_of(pool.take(HALF, 1)) == "CREATED"
+
+
+def where_am_i():
+    group = ray.util.get_current_placement_group()
+    return group.id.hex() if group else None
+
+
+def test_tasks_of_a_stage_run_inside_its_group(pool, story, task):
+    group = pool.take(WHOLE, 1)
+    stage = story.start(task("a", story.function(where_am_i), export=True), run="inside", group=group)
+    told = story.end(stage)["a"]
+    assert json.loads(story.blobs[told.stored.sha256]) == group.id.hex()
+
+
+def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, story, task):
+    group = pool.take(NOTHING, 1)
+    stage = story.start(*(task(f"n{n}", "call:builtins:int", n, resources=NOTHING) for n in range(20)), run="nothing", group=group)
+    assert all(isinstance(message, NodeSucceeded) for message in story.end(stage).values())
+
+
+def test_a_task_that_no_slot_could_hold_fails_with_words(pool, story, task):
+    group = pool.take(HALF, 1)
+    stage = story.start(task("a", "call:builtins:int", 1, resources=WHOLE), run="too-large", group=group)
+    assert "cannot fit into any bundles" in story.end(stage)["a"].failure.message

@@ -1,0 +1,393 @@
+"""The stage runner on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cloudpickle
+import psutil
+import pytest
+import ray
+
+from mesh.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded
+from mesh.reasons import Reason
+from mesh.runtime.exporting import export, import_value
+from mesh.values import Encoding, StoredValue
+from mesh.wire import encode
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
+
+pytestmark = pytest.mark.ray
+
+REF_A = {"$ref": "a"}
+
+
+class Strange(Exception):
+    """Of a class that no worker can import."""
+
+
+def add(*numbers):
+    return sum(numbers)
+
+
+def give(value):
+    return value
+
+
+def fail(text="no"):
+    raise ValueError(text)
+
+
+def return_error():
+    return Strange("I am a result")
+
+
+def wait_for(path, value):
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return value
+
+
+def wait_in_python(started, stopped):
+    Path(started).touch()
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        Path(stopped).touch()
+
+
+def wait_in_c(started):
+    Path(started).write_text(str(psutil.Process().pid))
+    Path(started).rename(f"{started}.whole")
+    time.sleep(600)
+
+
+def answer(message, story):
+    """The value that a message tells of."""
+    assert isinstance(message, NodeSucceeded), message
+    return import_value(message.stored, story.blobs.get(message.stored.sha256))
+
+
+def delivered(value, tmp_path, run="other", node="x", limit=64 * 1024):
+    stored, data = export(value, run=run, node=node, storage_url=tmp_path.as_uri(), inline_limit_bytes=limit)
+    return encode(stored), data
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+
+
+def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(story, task):
+    stage = story.start(
+        task("a", story.function(give), {"$tuple": [1, {"$$ref": "plain"}]}),
+        task("b", story.function(give), {"first": REF_A, "part": {"$ref": "a", "path": [1, "$ref"]}, "uri": {"$uri": "s3://x"}}, inputs=("a",)),
+        task("c", story.function(give), [{"$ref": "b"}, story.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
+        run="flow",
+    )
+    told = story.end(stage)
+    assert answer(told["c"], story) == [{"first": (1, {"$ref": "plain"}), "part": "plain", "uri": "s3://x"}, {3, 4}, (1, {"$ref": "plain"})]
+    assert told["a"].stored is None
+    assert told["a"].started_ms <= told["a"].finished_ms <= told["b"].finished_ms
+
+
+def test_a_large_pickled_argument_and_a_large_value_pass_whole(story, task):
+    stage = story.start(
+        task("a", story.function(give), story.argument(b"x" * 300_000)),
+        task("b", story.function(len), REF_A, inputs=("a",), export=True),
+        run="large",
+    )
+    assert answer(story.end(stage)["b"], story) == 300_000
+
+
+def test_what_one_reader_does_to_a_value_no_other_sees(story, task):
+    def spoil(numbers):
+        numbers.clear()
+        return len(numbers)
+
+    stage = story.start(
+        task("a", story.function(give), [1, 2, 3]),
+        task("b", story.function(spoil), REF_A, inputs=("a",)),
+        task("c", story.function(len), REF_A, inputs=("a",), after=("b",), export=True),
+        run="spoil",
+    )
+    assert answer(story.end(stage)["c"], story) == 3
+
+
+def test_a_returned_exception_is_a_value(story, task):
+    told = story.end(story.start(task("a", story.function(return_error), export=True), run="error-value"))
+    value = answer(told["a"], story)
+    assert (type(value).__name__, str(value)) == ("Strange", "I am a result")
+
+
+def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(story, task):
+    stage = story.start(
+        task("small", story.function(give), {"n": [1, 2.5, None, True, "ä"]}, export=True),
+        task("large", story.function(give), story.argument(bytes(200_000)), export=True),
+        run="export",
+    )
+    told = story.end(stage)
+    assert (told["small"].stored.encoding.value, told["small"].stored.uri) == ("json", None)
+    assert json.loads(story.blobs[told["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
+    assert told["large"].stored.uri.startswith(story.storage.as_uri())
+    assert answer(told["large"], story) == bytes(200_000)
+
+
+@pytest.mark.parametrize("leaves", [pytest.param(True, id="when it leaves the mesh"), pytest.param(False, id="when it stays on the mesh")])
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        pytest.param(lambda: threading.Lock(), "lock", id="a lock"),
+        pytest.param(lambda: (n for n in range(3)), "generator", id="a generator"),
+        pytest.param(lambda: [ray.put(1)], "ObjectRef", id="a reference of Ray's inside a list"),
+    ],
+)
+def test_a_result_that_cannot_be_sent_fails_its_task_alone(story, task, make, named, leaves):
+    stage = story.start(
+        task("bad", story.function(make), export=leaves),
+        task("behind", story.function(give), {"$ref": "bad"}, inputs=("bad",)),
+        task("good", story.function(give), 1),
+        run=f"bad-{named}-{leaves}",
+    )
+    told = story.end(stage)
+    assert told["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
+    assert named in told["bad"].failure.message
+    assert isinstance(told["good"], NodeSucceeded)
+    assert "behind" not in told
+
+
+# -- failures ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_it_is_dropped(story, task):
+    stage = story.start(
+        task("a", story.function(fail), "broken pipe"),
+        task("b", story.function(give), REF_A, inputs=("a",)),
+        task("c", story.function(add), 1, after=("b",)),
+        task("d", story.function(add), 2),
+        run="fail",
+    )
+    told = story.end(stage)
+    failure = told["a"].failure
+    assert (failure.reason, failure.type_name, failure.message) == (Reason.USER_ERROR, "builtins.ValueError", "broken pipe")
+    assert "raise ValueError(text)" in failure.traceback
+    assert "execution.py" not in failure.traceback
+    error = pickle.loads(story.blobs[failure.pickled.sha256])
+    assert (type(error), error.args) == (ValueError, ("broken pipe",))
+    assert set(told) == {"a", "d"}
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "reason", "words"),
+    [
+        pytest.param(lambda: sys.exit(3), (), Reason.USER_ERROR, "3", id="a task that exits has failed by itself"),
+        pytest.param(lambda: psutil.Process().kill(), (), Reason.WORKER_LOST, "died", id="a killed worker is a lost worker"),
+        pytest.param("call:no_such_module:f", (), Reason.CODE_UNAVAILABLE, "no_such_module", id="a module that is not there"),
+        pytest.param("call:math:no_such_name", (), Reason.CODE_UNAVAILABLE, "no_such_name", id="a name that is not there"),
+        pytest.param("blob:" + "0" * 64, (), Reason.CODE_UNAVAILABLE, "did not come", id="code that did not come with the stage"),
+        pytest.param(give, ({"$blob": "0" * 64},), Reason.VALUE_LOST, "did not come", id="an argument that did not come with the stage"),
+        pytest.param(give, ({"$oops": 1},), Reason.USER_ERROR, "$oops", id="an argument form that nobody knows"),
+    ],
+)
+def test_each_way_to_fail_has_its_reason(story, task, function, args, reason, words):
+    key = function if isinstance(function, str) else story.function(function)
+    told = story.end(story.start(task("a", key, *args), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
+    assert set(told) == {"a"}
+    assert told["a"].failure.reason is reason
+    assert words in told["a"].failure.message
+
+
+def test_what_ray_refuses_fails_its_task_alone(story, task):
+    stage = story.start(
+        task("a", story.function(give), 1, ray_options={"no_such_option": 1}),
+        task("b", story.function(give), REF_A, inputs=("a",)),
+        task("c", story.function(give), 1),
+        run="refused",
+    )
+    told = story.end(stage)
+    assert "no_such_option" in told["a"].failure.message
+    assert set(told) == {"a", "c"}
+
+
+def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(story, task):
+    told = story.end(story.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", story.function(ray.remote(add)), 1, 2), run="call"))
+    assert answer(told["a"], story) == 5.0
+    assert isinstance(told["b"], NodeSucceeded)
+
+
+# -- inputs from outside -------------------------------------------------------------------------------------------------
+
+
+def test_a_late_input_holds_up_only_what_reads_it(story, task, tmp_path):
+    stage = story.start(
+        task("late1", story.function(add), {"$ref": "x"}, 1, inputs=("x",)),
+        task("late2", story.function(add), {"$ref": "late1"}, 1, inputs=("late1",), export=True),
+        task("soon1", story.function(add), 1, 1),
+        task("soon2", story.function(add), {"$ref": "soon1"}, 1, inputs=("soon1",)),
+        run="lanes",
+    )
+    story.until(stage, lambda message: isinstance(message, NodeSucceeded) and message.node == "soon2")
+    assert {message.node for message in story.messages[stage]} == {"soon1", "soon2"}
+    story.actor.deliver.remote(stage, "x", *delivered(40, tmp_path))
+    assert answer(story.end(stage)["late2"], story) == 42
+
+
+@pytest.mark.parametrize("limit", [pytest.param(64 * 1024, id="through the control store"), pytest.param(0, id="through a file")])
+def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(story, task, tmp_path, limit):
+    value = {"pairs": [(1, 2), (3, 4)]}
+    stage = story.start(
+        task("a", story.function(give), {"$ref": "x", "path": ["pairs", 0]}, inputs=("x",), export=True),
+        task("b", story.function(give), {"$ref": "x"}, inputs=("x",), export=True),
+        run=f"inputs-{limit}",
+        inputs={"x": delivered(value, tmp_path, limit=limit)},
+    )
+    told = story.end(stage)
+    assert answer(told["a"], story) == (1, 2)
+    assert answer(told["b"], story) == value
+
+
+@pytest.mark.parametrize("harm", [pytest.param("removed", id="the file is gone"), pytest.param("altered", id="the file was altered")])
+def test_an_input_that_cannot_be_read_is_told_and_fails_its_readers(story, task, tmp_path, harm):
+    stored_json, _ = delivered(list(range(1000)), tmp_path, limit=0)
+    file = next(path for path in (tmp_path / "other").iterdir())
+    file.unlink() if harm == "removed" else file.write_bytes(b"?" * file.stat().st_size)
+    stage = story.start(
+        task("a", story.function(give), {"$ref": "x"}, inputs=("x",)),
+        task("b", story.function(give), 1),
+        run=f"harm-{harm}",
+        inputs={"x": (stored_json, None)},
+    )
+    told = story.end(stage)
+    assert isinstance(told["x"], InputLost)
+    assert told["a"].failure.reason is Reason.VALUE_LOST
+    assert isinstance(told["b"], NodeSucceeded)
+
+
+def test_an_input_that_will_not_come_drops_what_waits_for_it(story, task):
+    stage = story.start(
+        task("a", story.function(give), {"$ref": "x"}, inputs=("x",)),
+        task("b", story.function(give), REF_A, inputs=("a",)),
+        task("c", story.function(give), 1),
+        run="withheld",
+        inputs={"x": (None, None)},
+    )
+    assert set(story.end(stage)) == {"c"}
+
+
+def test_what_only_comes_after_an_outside_node_needs_no_value(story, task):
+    missing = StoredValue(sha256="0" * 64, size_bytes=1, encoding=Encoding.JSON, uri="file:///nowhere")
+    stage = story.start(task("a", story.function(give), 1, after=("x",)), run="after", inputs={"x": (encode(missing), None)})
+    assert isinstance(story.end(stage)["a"], NodeSucceeded)
+
+
+# -- several stages of a run -----------------------------------------------------------------------------------------------
+
+
+def test_a_later_stage_reads_what_an_earlier_one_left_until_the_run_is_forgotten(story, task):
+    story.end(story.start(task("a", story.function(give), 20), run="two"))
+    second = story.start(task("b", story.function(add), REF_A, 1, inputs=("a",), export=True), run="two", held=("a",))
+    assert answer(story.end(second)["b"], story) == 21
+    ray.get(story.actor.forget.remote("two"))
+    third = story.start(task("c", story.function(add), REF_A, inputs=("a",)), run="two", held=("a",))
+    story.until(third, lambda message: isinstance(message, InputLost) and message.node == "a")
+    story.actor.deliver.remote(third, "a", None, None)
+    story.end(third)
+
+
+def test_a_stage_that_reads_a_running_task_of_another_stage_starts_when_it_is_done(story, task, tmp_path):
+    gate = tmp_path / "gate"
+    first = story.start(task("a", story.function(wait_for), str(gate), 5), run="pair")
+    second = story.start(task("b", story.function(add), REF_A, 1, inputs=("a",), export=True), run="pair")
+    story.until(first, lambda message: isinstance(message, NodeStarted))
+    assert second not in story.messages
+    gate.touch()
+    assert answer(story.end(second)["b"], story) == 6
+
+
+def test_forgotten_values_leave_the_object_store(story, task, ray_driver):
+    def used_bytes():
+        return ray.available_resources().get("object_store_memory", 0)
+
+    before = used_bytes()
+    story.end(story.start(task("a", story.function(bytes), 40_000_000), run="heavy"))
+    wait_until(lambda: used_bytes() < before - 30_000_000)
+    ray.get(story.actor.forget.remote("heavy"))
+    wait_until(lambda: used_bytes() > before - 10_000_000)
+
+
+def wait_until(true):
+    """Until Ray's figures, which lag, have come round."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        threading.Event().wait(0.05)
+
+
+# -- many, long, cancelled -------------------------------------------------------------------------------------------------
+
+
+def test_each_task_of_a_wide_fan_is_told_once(story, task):
+    wide = [task(f"n{index}", story.function(add), index, 1) for index in range(300)]
+    total = [{"$ref": f"n{index}"} for index in range(300)]
+    stage = story.start(*wide, task("sum", story.function(add), *total, inputs=tuple(f"n{n}" for n in range(300)), export=True), run="fan")
+    assert answer(story.end(stage)["sum"], story) == sum(range(300)) + 300
+    nodes = [message.node for message in story.messages[stage][:-1] if isinstance(message, NodeSucceeded)]
+    assert len(nodes) == len(set(nodes)) == 301
+
+
+def test_a_long_task_tells_that_it_has_started(story, task, tmp_path):
+    gate = tmp_path / "gate"
+    stage = story.start(task("a", story.function(wait_for), str(gate), 1), run="long")
+    started = story.until(stage, lambda message: isinstance(message, NodeStarted))
+    gate.touch()
+    assert story.end(stage)["a"].started_ms == started.started_ms
+
+
+def test_cancel_interrupts_python_code_which_may_clean_up(story, task, tmp_path):
+    started, stopped = tmp_path / "started", tmp_path / "stopped"
+    stage = story.start(
+        task("a", story.function(wait_in_python), str(started), str(stopped)),
+        task("b", story.function(give), REF_A, inputs=("a",)),
+        run="cancel",
+    )
+    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    story.actor.cancel.remote(stage, 20.0)
+    told = story.end(stage)
+    assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
+    assert stopped.exists()
+    assert "b" not in told
+
+
+def test_cancel_ends_a_task_that_is_inside_a_c_call(story, task, tmp_path):
+    started = tmp_path / "started"
+    stage = story.start(task("a", story.function(wait_in_c), str(started)), run="cancel-c")
+    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    worker = psutil.Process(int((tmp_path / "started.whole").read_text()))
+    story.actor.cancel.remote(stage, 0.2)
+    assert story.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
+    assert psutil.wait_procs([worker], timeout=20)[1] == []
+
+
+def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(story, task):
+    def cancel_myself():
+        raise KeyboardInterrupt
+
+    told = story.end(story.start(task("a", story.function(cancel_myself)), run="self"))
+    assert isinstance(told["a"], NodeFailed)
+    assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
+
+
+def test_a_stage_without_anything_to_wait_for_ends_when_it_is_cancelled(story, task):
+    stage = story.start(task("a", story.function(give), {"$ref": "x"}, inputs=("x",)), run="idle")
+    story.actor.cancel.remote(stage, 5.0)
+    assert story.end(stage) == {}
+
+
+def test_a_stage_of_another_tenant_is_refused(story, task, monkeypatch):
+    monkeypatch.setattr(story, "tenant", "acme/strangers")
+    with pytest.raises(ValueError, match="acme/strangers"):
+        story.start(task("a", story.function(give), 1), run="foreign")

@@ -1,0 +1,204 @@
+"""Runs through worlds where processes die, sleep and double: nothing lost, nothing leaked, the right values."""
+
+import hashlib
+import json
+import random
+
+import pytest
+
+from dag.runs import RunRecord
+from dag.spec import digest, parse
+from dag.states import NODE_ENDS, NodeState, RunState
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.invariants import violations
+from mesh.resources import ResourceSet
+from mesh.testing import value_of
+from simulator.world import Faults, World
+
+TENANT = TenantPath("acme/vision")
+CPU = (FlavorName("standard"), "cpu")
+STEPS_MAX = 6_000
+
+
+def tree(nominal: int = 3) -> TenantTree:
+    quota = Quota(nominal=nominal * 10_000)
+    return TenantTree(
+        (
+            Tenant(path=TenantPath("acme"), parent=None, quotas={CPU: Quota(nominal=0)}),
+            Tenant(path=TENANT, parent=TenantPath("acme"), quotas={CPU: quota}, functions=("*",)),
+        )
+    )
+
+
+def mesh(name: str, cpus: int = 2, **labels: str) -> MeshRecord:
+    pool = PoolRecord(pool=PoolName("general"), flavor=FlavorName("standard"), capacity=ResourceSet.of({"cpu": cpus}))
+    return MeshRecord(mesh=MeshId(name), labels={"zone": name, **labels}, pools=(pool,), cluster=f"cluster-{name}")
+
+
+def graph(seed: int, *, nodes: int = 30, pinned: float = 0.3) -> dict[str, object]:
+    """A random graph; some of its nodes ask for a zone."""
+    chance = random.Random(f"graph {seed}")
+    spec: dict[str, dict[str, object]] = {}
+    for number in range(nodes):
+        earlier = [f"n{other}" for other in range(number)]
+        needs = sorted(chance.sample(earlier, min(len(earlier), chance.randint(0, 3))), key=lambda name: int(name[1:]))
+        options: dict[str, object] = {"num_cpus": 1}
+        if chance.random() < pinned:
+            options["labels"] = {"zone": chance.choice(["east", "west"])}
+        spec[f"n{number}"] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
+        order_only = [name for name in earlier if name not in needs]
+        if order_only and chance.random() < 0.2:
+            spec[f"n{number}"]["after"] = [chance.choice(order_only)]
+    read = {ref["$ref"] for node in spec.values() for ref in node["args"]}  # type: ignore[attr-defined]
+    return {
+        "spec": "dag/1",
+        "id": f"run-{seed}",
+        "tenant": TENANT,
+        "nodes": spec,
+        "outputs": {name: {"$ref": name} for name in spec if name not in read},
+    }
+
+
+def submit(world: World, spec: dict[str, object]) -> RunRecord:
+    body = json.dumps(spec).encode()
+    record = RunRecord(run=RunId(str(spec["id"])), tenant=TENANT, digest=digest(parse(body)), spec=body, created_ms=world.clock.now_ms)
+    world.runs.create(record, {})
+    return record
+
+
+def run_to_the_end(world: World, run: RunId) -> RunRecord:
+    for _ in range(STEPS_MAX):
+        world.step()
+        check_every_step(world)
+        record = world.runs.load(run)
+        assert record is not None
+        if not world.runs.active():
+            return record
+    pytest.fail(f"seed {world.seed}: the run did not end: {story(world, run)}")
+
+
+def check_every_step(world: World) -> None:
+    snapshot = world.store.snapshot()
+    held = sum(lease.amounts["cpu"] for lease in snapshot.leases)
+    assert held <= snapshot.tree.own_quota(TENANT, CPU)
+    for simulated in world.meshes.values():
+        if simulated.child is not None:
+            assert violations(simulated.child._scheduler) == []
+
+
+def story(world: World, run: RunId) -> str:
+    record = world.runs.load(run)
+    assert record is not None
+    stages = [(stage.stage, stage.mesh, stage.state.value, stage.nodes) for stage in record.stages.values()]
+    nodes = [(node.node, node.state.value, node.stage, node.mesh) for node in record.nodes.values() if node.state not in NODE_ENDS]
+    return f"{record.state} {stages} {nodes}"
+
+
+def expected(spec: dict[str, object]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, node in spec["nodes"].items():  # type: ignore[attr-defined]
+        values[name] = value_of(NodeId(name), tuple(dict.fromkeys(values[ref["$ref"]] for ref in node["args"])))
+    return values
+
+
+def check_end(world: World, spec: dict[str, object], record: RunRecord) -> None:
+    assert record.state is RunState.SUCCEEDED, story(world, record.run)
+    values = expected(spec)
+    for name in spec["outputs"]:  # type: ignore[attr-defined]
+        stored = record.nodes[NodeId(name)].stored
+        assert stored is not None
+        data = world.store.get(record.run, (stored.sha256,))[stored.sha256]
+        assert json.loads(data) == values[name]
+        assert hashlib.sha256(data).hexdigest() == stored.sha256
+    check_nothing_left(world)
+
+
+def check_nothing_left(world: World) -> None:
+    world.faults.budget = 0
+    for _ in range(200):  # Until everybody who was paused or dead has come back and heard of the end.
+        world.step()
+    assert world.store.snapshot().leases == ()
+    for simulated in world.meshes.values():
+        assert simulated.host is not None
+        assert simulated.host.is_empty
+        assert simulated.child is not None
+        assert simulated.child._scheduler.workloads == {}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_run_over_two_meshes_gives_the_right_values_and_leaves_nothing(seed: int) -> None:
+    world = World(seed, tree(), (mesh("east"), mesh("west")))
+    spec = graph(seed)
+    check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_survives_killed_and_paused_meshes(seed: int) -> None:
+    world = World(seed, tree(), (mesh("east"), mesh("west"), mesh("north")), Faults(kill=0.01, pause=0.01, budget=3))
+    spec = graph(seed)
+    check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_run_survives_coordinators_that_crash_and_double(seed: int) -> None:
+    world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(coordinator_crash=0.1, second_coordinator=0.1, kill=0.003, budget=2))
+    spec = graph(seed)
+    check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_several_runs_share_a_small_quota_and_all_end(seed: int) -> None:
+    world = World(seed, tree(nominal=1), (mesh("east"), mesh("west")))
+    specs = [{**graph(seed * 10 + number, nodes=8), "id": f"run-{number}"} for number in range(4)]
+    for spec in specs:
+        submit(world, spec)
+    run_to_the_end(world, RunId("run-0"))
+    for spec in specs:
+        record = world.runs.load(RunId(str(spec["id"])))
+        assert record is not None
+        check_end(world, spec, record)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_failing_node_fails_the_run_and_skips_what_depends_on_it(seed: int) -> None:
+    spec = graph(seed)
+    world = World(seed, tree(), (mesh("east"), mesh("west")), failing=frozenset({"n5"}))
+    record = run_to_the_end(world, submit(world, spec).run)
+    assert record.state is RunState.FAILED
+    assert record.nodes[NodeId("n5")].state is NodeState.FAILED
+    for node in record.nodes.values():
+        assert node.state in NODE_ENDS
+        if node.state is NodeState.SKIPPED:
+            assert node.roots == (NodeId("n5"),)
+    check_nothing_left(world)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_with_continue_everything_that_does_not_depend_on_the_failure_runs(seed: int) -> None:
+    spec = {**graph(seed), "on_error": "continue"}
+    world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1), failing=frozenset({"n3"}))
+    record = run_to_the_end(world, submit(world, spec).run)
+    below = {"n3"}
+    for name, node in spec["nodes"].items():
+        if below & {ref["$ref"] for ref in node["args"]} | below & set(node.get("after", [])):
+            below.add(name)
+    for name in spec["nodes"]:
+        wanted = NodeState.FAILED if name == "n3" else NodeState.SKIPPED if name in below else NodeState.SUCCEEDED
+        assert record.nodes[NodeId(name)].state is wanted, name
+    check_nothing_left(world)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_cancelled_run_stops_wherever_it_stands(seed: int) -> None:
+    spec = graph(seed)
+    world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1))
+    run = submit(world, spec).run
+    for _ in range(world.chance.randint(0, 60)):
+        world.step()
+    world.runs.request_cancel(run, "changed my mind")
+    record = run_to_the_end(world, run)
+    assert record.state in (RunState.CANCELLED, RunState.SUCCEEDED)
+    assert all(node.state in NODE_ENDS for node in record.nodes.values())
+    check_nothing_left(world)

@@ -1,0 +1,375 @@
+"""Nodes to a spec, and a spec to plans."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import dag
+from dag.compiling import compile_graph, refused_functions, tasks_of
+from dag.errors import CycleError, NotSerializable, SpecError
+from dag.spec import DagSpec, parse
+from dag.writing import BLOB_BYTES_MAX
+from mesh.arguments import resolve
+from mesh.resources import ResourceSet
+
+
+@dag.task
+def double(x):
+    return x * 2
+
+
+@dag.task
+def add(a, b=0, *rest, **more):
+    return (a, b, rest, more)
+
+
+def sent(outputs: Any, **options: Any) -> DagSpec:
+    """The spec as the root reads it."""
+    return parse(json.dumps(compile_graph(outputs, **options)).encode())
+
+
+def run(spec: DagSpec) -> dict[str, Any]:
+    """The values of all nodes, computed here: functions and arguments as a worker would have them."""
+    blobs = {sha256: pickle.loads(data) for sha256, data in spec.blob_bytes().items()}  # noqa: S301  our own bytes
+    values: dict[str, Any] = {}
+    for node, plan in tasks_of(spec).items():
+        args = [resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for form in plan.args]
+        kwargs = {name: resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for name, form in plan.kwargs.items()}
+        values[node] = blobs[plan.function.removeprefix("blob:")](*args, **kwargs)
+    return values
+
+
+# -- client ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_gives_what_plain_calls_give():
+    two = double.bind(1)
+    spec = sent(add.bind(two, [two, {"k": (two, 5)}], 7, key=two))
+    assert run(spec)["add"] == (2, [2, {"k": (2, 5)}], (7,), {"key": 2})
+
+
+def test_a_node_that_is_used_twice_runs_once():
+    once = double.bind(3)
+    spec = sent(add.bind(once, once))
+    assert list(spec.nodes) == ["double", "add"]
+    assert run(spec)["add"] == (6, 6, (), {})
+
+
+def test_ids_follow_names_in_the_order_in_which_nodes_can_run():
+    first, named = double.bind(1), double.options(name="the first").bind(2)
+    graph = add.bind(first, double.bind(named), double.options(name="double-2").bind(0))
+    assert list(compile_graph(graph)["nodes"]) == ["double", "the-first", "double-2", "double-2-2", "add"]
+    assert compile_graph(graph)["nodes"] == compile_graph(graph)["nodes"]
+
+
+def test_a_lambda_and_a_name_without_any_letter_get_ids():
+    assert list(compile_graph([dag.bind(lambda: 1), dag.task(lambda: 2, name="!!").bind()])["nodes"]) == ["lambda", "node"]
+
+
+def test_outputs_are_one_node_several_or_named():
+    one, two = double.bind(1), double.bind(2)
+    assert compile_graph(one)["outputs"] == {"result": {"$ref": "double"}}
+    assert compile_graph([one, two, one])["outputs"] == {"0": {"$ref": "double"}, "1": {"$ref": "double-2"}, "2": {"$ref": "double"}}
+    assert compile_graph({"x": two})["outputs"] == {"x": {"$ref": "double"}}
+
+
+@pytest.mark.parametrize("outputs", [[1], {"a": double}, 3, "node"], ids=["a number", "a task that was not bound", "no container", "text"])
+def test_outputs_that_are_no_nodes_are_refused(outputs):
+    with pytest.raises(TypeError, match="node"):
+        compile_graph(outputs)
+
+
+def test_no_outputs_at_all_are_refused():
+    with pytest.raises(SpecError, match="name at least one node"):
+        compile_graph([])
+
+
+def test_a_function_is_sent_once():
+    spec = compile_graph([double.bind(number) for number in range(5)])
+    assert len({told["function"]["$blob"] for told in spec["nodes"].values()}) == len(spec["blobs"]) == 1
+
+
+class Point:
+    """Something that JSON does not know."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return isinstance(other, Point) and self.x == other.x
+
+    __hash__ = None
+
+
+class Text(str):
+    __slots__ = ()
+
+
+EXACT = [None, True, 0, -1, 2**62, 0.1, -0.0, "", "é\n", [], {}, [1, [2, {"$ref": "x", "$$": 3, "$": 4, "a": None}]], "x" * 1000]
+PICKLED = [
+    (),
+    (1, 2),
+    {1: 2},
+    {"a": (1,)},
+    b"x",
+    2**63,
+    float("inf"),
+    "\ud800",
+    {"\ud800": 1},
+    Point(1),
+    Text("x"),
+    {1, 2},
+    range(3),
+    "x" * 300_000,
+]
+
+
+@pytest.mark.parametrize("value", EXACT, ids=lambda value: repr(value)[:30])
+def test_what_json_gives_back_exactly_travels_as_json(value):
+    spec = compile_graph(double.bind(value))
+    assert len(spec["blobs"]) == 1  # the function alone
+    (plan,) = tasks_of(parse(json.dumps(spec).encode())).values()
+    back = resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__)
+    assert (back, type(back), repr(back)) == (value, type(value), repr(value))
+
+
+@pytest.mark.parametrize("value", PICKLED, ids=lambda value: ascii(value)[:30])
+def test_everything_else_is_pickled_and_arrives_as_it_was(value):
+    spec = sent(dag.bind(lambda x: x, value))
+    assert [set(form) for form in spec.nodes["lambda"].args] == [{"$blob"}]
+    (back,) = run(spec).values()
+    assert (back, type(back)) == (value, type(value))
+
+
+def test_a_nan_arrives_as_a_nan():
+    (back,) = run(sent(dag.bind(lambda x: x, float("nan")))).values()
+    assert back != back  # noqa: PLR0124  only a NaN differs from itself
+
+
+def test_large_data_beside_a_node_is_sent_too():
+    node = double.bind(1)
+    texts = ["x" * 100_000 + str(number) for number in range(5)]
+    assert run(sent(add.bind([node, *texts])))["add"][0] == [2, *texts]
+
+
+def test_an_object_that_many_nodes_take_is_pickled_once():
+    class Counting:
+        pickles = 0
+
+        def __reduce__(self):
+            type(self).pickles += 1
+            return (int, (7,))
+
+    shared = Counting()
+    spec = sent([double.bind(shared) for _ in range(10)])
+    assert Counting.pickles == 1
+    assert set(run(spec).values()) == {14}
+
+
+@pytest.mark.parametrize(
+    ("hide", "argument"),
+    [
+        pytest.param(lambda node: {node}, "b", id="in a set"),
+        pytest.param(Point, "b", id="in an object"),
+        pytest.param(lambda node: [1, (2, Point(node))], "b", id="in an object in a tuple"),
+        pytest.param(lambda node: {1: node}, "b", id="in a dict whose keys are numbers"),
+    ],
+)
+def test_a_hidden_node_is_refused_with_both_names(hide, argument):
+    hidden = double.options(name="hidden").bind(1)
+    with pytest.raises(NotSerializable) as wrong:
+        compile_graph(add.options(name="reader").bind(1, hide(hidden)))
+    ((place, words),) = wrong.value.problems
+    assert place == "/nodes/reader/args/1"
+    assert words.startswith(f"argument {argument} of reader")
+    assert "node" in words
+
+
+def test_a_node_in_a_closure_is_refused():
+    hidden = double.bind(1)
+    with pytest.raises(NotSerializable, match=r"uses hidden .*<node double> cannot be pickled"):
+        compile_graph(dag.bind(lambda: hidden))
+
+
+def test_every_argument_that_cannot_be_sent_is_named():
+    lock = threading.Lock()
+    with pytest.raises(NotSerializable) as wrong:
+        compile_graph([add.bind(1, 2, 3, threading.Lock()), double.bind(x=threading.Lock()), dag.bind(max, 1, threading.Lock())])
+    assert [(place, words.partition(" (")[0]) for place, words in wrong.value.problems] == [
+        ("/nodes/add/args/3", "argument rest[1] of add"),
+        ("/nodes/double/kwargs/x", "argument x of double"),
+        ("/nodes/max/args/1", "argument 1 of max"),
+    ]
+    with pytest.raises(NotSerializable, match=r"the function lambda cannot be pickled, because it uses lock"):
+        compile_graph(dag.bind(lambda: lock))
+
+
+def test_too_much_pickled_data_names_the_largest():
+    half = BLOB_BYTES_MAX // 2
+    with pytest.raises(SpecError, match=r"the largest: argument a of add 6\.\d MiB, argument x of double 5\.0 MiB.*Load large data inside"):
+        compile_graph([double.bind(b"1" * (5 * 2**20)), add.bind(b"2" * (half + 1000))])
+
+
+def test_a_list_that_holds_itself_is_an_argument_like_any_other():
+    ring: list[Any] = [1]
+    ring.append(ring)
+    (back,) = run(sent(dag.bind(lambda x: x, ring))).values()
+    assert back[1] is back
+
+
+def test_lists_that_hold_each_other_many_times_are_found_in_time():
+    node = double.bind(1)
+    knot: list[Any] = [node]
+    for _ in range(30):
+        knot = [knot, knot]
+    with pytest.raises(SpecError, match="unfolds to more than"):
+        compile_graph(add.bind(knot))
+
+
+def test_a_circle_through_a_changed_list_is_found():
+    trap: list[Any] = []
+    node = double.bind(trap)
+    trap.append(add.bind(node))
+    with pytest.raises(CycleError, match="<node double> -> <node add> -> <node double>"):
+        compile_graph(node)
+
+
+def test_options_reach_the_plan():
+    first = double.bind(1)
+    node = add.options(
+        num_cpus=0.5, num_gpus=2, memory="1GiB", resources={"tpu": 1}, labels={"zone": "!eu"}, mesh="east", retries=2, priority=7,
+        after=[first], max_retries=0, label_selector={"arch": "arm"}, name="sum",
+    ).bind(2)  # fmt: skip
+    plan = tasks_of(sent(node))["sum"]
+    assert plan.resources == ResourceSet.of({"cpu": 0.5, "gpu": 2, "memory": "1GiB", "tpu": 1})
+    assert (plan.labels, plan.mesh, plan.retries, plan.priority) == ({"zone": "!eu"}, "east", 2, 7)
+    assert plan.ray_options == {"max_retries": 0, "label_selector": {"arch": "arm"}}
+    assert (plan.after, plan.inputs, plan.is_output) == (("double",), (), True)
+
+
+def test_a_graph_has_one_runtime_environment():
+    one, two = double.options(runtime_env={"env_vars": {"A": "1"}}), double.options(runtime_env={"env_vars": {"A": "2"}})
+    assert sent([one.bind(1), one.bind(2), double.bind(3)]).code.runtime_env == {"env_vars": {"A": "1"}}
+    with pytest.raises(SpecError, match="double and double-2 ask for different ones"):
+        compile_graph([one.bind(1), two.bind(2)])
+
+
+def test_a_parameter_that_is_no_plain_data_is_refused():
+    with pytest.raises(NotSerializable, match="/params/day: is no plain JSON data"):
+        compile_graph(double.bind(1), params={"day": {1, 2}})
+
+
+def test_a_module_can_be_sent_along():
+    module = ModuleType("not_on_any_worker")
+    exec("def triple(x):\n    return 3 * x\n", module.__dict__)  # noqa: S102  a module that no worker can import
+    sys.modules[module.__name__] = module
+    try:
+        spec = sent(dag.bind(module.triple, 5), by_value=[module])
+        named = compile_graph(dag.bind(module.triple, 5))["blobs"]
+    finally:
+        del sys.modules[module.__name__]
+    assert list(run(spec).values()) == [15]
+    assert all(b"not_on_any_worker" in base64.b64decode(text) for text in named.values())
+
+
+@pytest.mark.parametrize(
+    ("build", "nodes"),
+    [
+        pytest.param("chain", 10_000, id="a chain of ten thousand"),
+        pytest.param("ladder", 2_001, id="a ladder of a thousand rungs"),
+        pytest.param("fan", 5_001, id="a fan-in of five thousand"),
+    ],
+)
+def test_large_shapes_need_no_recursion(build, nodes):
+    end = double.bind(1)
+    if build == "chain":
+        for _ in range(nodes - 1):
+            end = double.bind(end)
+    elif build == "ladder":
+        for _ in range((nodes - 1) // 2):
+            end = add.bind(end, double.bind(end))
+    else:
+        end = add.bind([double.bind(number) for number in range(nodes - 1)])
+    plans = tasks_of(sent(end))
+    assert len(plans) == nodes
+    assert next(reversed(plans.values())).is_output
+
+
+# -- root --------------------------------------------------------------------------------------------------------------
+
+
+def parsed(**told: Any) -> DagSpec:
+    return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **told}).encode())
+
+
+def test_plans_come_in_topological_order_whatever_the_order_of_the_spec():
+    spec = parsed(nodes={"c": {"call": "m:f", "args": [{"$ref": "b"}]}, "b": {"call": "m:f", "after": ["a"]}, "a": {"call": "m:f"}})
+    assert list(tasks_of(spec)) == ["a", "b", "c"]
+    assert [plan.is_output for plan in tasks_of(spec).values()] == [True, False, False]
+
+
+def test_parameters_are_filled_in_as_plain_data():
+    spec = parsed(
+        params={"day": {"$ref": "no node"}, "n": 3},
+        nodes={"a": {"call": "m:f", "args": [[{"$param": "day"}, {"$tuple": [{"$param": "n"}]}]], "kwargs": {"k": {"$param": "n"}}}},
+    )
+    plan = tasks_of(spec)["a"]
+    assert (plan.args, plan.kwargs, plan.inputs) == (([{"$$ref": "no node"}, {"$tuple": [3]}],), {"k": 3}, ())
+    assert resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__) == [{"$ref": "no node"}, (3,)]
+
+
+def test_a_nodes_option_replaces_the_default_whole():
+    spec = parsed(
+        defaults={"retries": 3, "labels": {"zone": "eu", "disk": "ssd"}, "num_cpus": 2},
+        nodes={"a": {"call": "m:f", "options": {"labels": {"zone": "us"}, "retries": 0}}, "b": {"call": "m:f"}},
+    )
+    plans = tasks_of(spec)
+    assert (plans["a"].labels, plans["a"].retries, plans["a"].resources) == ({"zone": "us"}, 0, ResourceSet.of({"cpu": 2}))
+    assert (plans["b"].labels, plans["b"].retries) == ({"zone": "eu", "disk": "ssd"}, 3)
+
+
+def test_a_task_holds_one_cpu_unless_told_otherwise():
+    spec = parsed(nodes={"a": {"call": "m:f"}, "b": {"call": "m:f", "options": {"num_cpus": 0, "num_gpus": 1}}})
+    assert [plan.resources for plan in tasks_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "call", "allowed"),
+    [
+        pytest.param("ads.*:*", "ads.ml:train", True, id="a star covers modules below"),
+        pytest.param("ads.*:*", "ads.ml.deep:train", True, id="and deeper ones"),
+        pytest.param("ads.*:*", "ads:train", False, id="and not the package itself"),
+        pytest.param("ads.*:*", "ads.ml:os.system", False, id="and not what a module has imported"),
+        pytest.param("ads.ml:*.score", "ads.ml:Model.score", True, id="a method, when it is asked for"),
+        pytest.param("ads.ml:train", "ads.ml:train", True, id="a function by name"),
+        pytest.param("ads.ml:train", "ads.ml:Train", False, id="case counts"),
+        pytest.param("*", "os:system", True, id="a star alone is everything"),
+    ],
+)
+def test_patterns_allow_modules_and_names_apart(pattern, call, allowed):
+    spec = parsed(nodes={"a": {"call": call}})
+    assert (refused_functions(spec, (pattern,), False) == ()) is allowed
+
+
+def test_an_empty_list_allows_nothing_and_says_so():
+    assert refused_functions(parsed(nodes={"a": {"call": "m:f"}}), (), True) == (
+        ("/nodes/a/call", "m:f is not on the tenant's list of functions; it is empty"),
+    )
+
+
+def test_pickled_code_needs_the_right_wherever_it_hides():
+    spec = sent(double.options(runtime_env={"working_dir": "s3://x/y.zip"}).bind((1, 2)))
+    assert refused_functions(spec, (), True) == ()
+    assert [place for place, _ in refused_functions(spec, ("*",), False)] == [
+        "/nodes/double/function",
+        "/nodes/double",
+        "/code/runtime_env",
+    ]

@@ -1,0 +1,65 @@
+"""Order, levels, circles and reachability."""
+
+import pytest
+
+from dag.errors import CycleError
+from dag.graph import Graph, ancestors, circle_in_words, circles, descendants, find_circle, levels, topological_order
+
+DIAMOND = Graph({"end": ("left", "right"), "left": ("start",), "right": ("start",), "start": (), "alone": ()})
+
+
+def test_needs_come_first_and_the_given_order_breaks_ties():
+    assert topological_order(DIAMOND) == ("start", "left", "right", "end", "alone")
+    assert topological_order(Graph(dict.fromkeys("bca", ()))) == ("b", "c", "a")
+
+
+def test_levels_are_the_longest_way():
+    assert levels(DIAMOND, topological_order(DIAMOND)) == {"start": 0, "left": 1, "right": 1, "end": 2, "alone": 0}
+
+
+def test_reachability_is_told_in_the_given_order():
+    assert ancestors(DIAMOND, "end") == ("left", "right", "start")
+    assert descendants(DIAMOND, "start") == ("end", "left", "right")
+    assert descendants(DIAMOND, "alone") == ()
+
+
+def test_edges_are_counted_and_followers_are_in_order():
+    assert DIAMOND.edge_count() == 4
+    assert DIAMOND.followers()["start"] == ["left", "right"]
+
+
+def test_a_graph_without_circle_has_none():
+    assert find_circle(DIAMOND) is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "circle"),
+    [
+        pytest.param({"a": ("a",)}, ("a",), id="a node that needs itself"),
+        pytest.param({"a": ("b",), "b": ("a",)}, ("a", "b"), id="two that need each other"),
+        pytest.param(
+            {"x": (), "b": ("a",), "c": ("b",), "a": ("c", "x")},
+            ("b", "c", "a"),
+            id="three, told along the flow from the first in the spec",
+        ),
+    ],
+)
+def test_a_circle_is_told_node_by_node(needs, circle):
+    assert find_circle(Graph(needs)) == circle
+    with pytest.raises(CycleError, match=" -> ".join((*circle, circle[0]))):
+        topological_order(Graph(needs))
+
+
+def test_each_knot_gives_one_circle():
+    assert list(circles(Graph({"d": ("c",), "c": ("d",), "b": ("a", "d"), "a": ("b",)}))) == [("d", "c"), ("b", "a")]
+
+
+def test_a_long_circle_is_found_without_recursion_and_told_without_its_middle():
+    count = 20_000
+    circle = find_circle(Graph({str(index): (str((index - 1) % count),) for index in range(count)}))
+    assert circle is not None
+    assert len(circle) == count
+    words = circle_in_words(circle)
+    assert words.startswith("the graph runs in a circle: 0 -> 1 -> 2 -> ")
+    assert words.endswith(" -> 19999 -> 0")
+    assert "(19981 more)" in words

@@ -1,0 +1,314 @@
+"""The Python client, against a gateway in this process, and against roots that misbehave."""
+
+import asyncio
+import json
+import pickle
+
+import cloudpickle
+import httpx
+import pytest
+
+import dag
+from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
+from dag.states import NodeState, RunState
+from dag.store.client_access import Access, find_access
+from dag.store.remote import Client, Run
+from mesh.clock import ManualClock
+from mesh.errors import RuntimeDoorError
+from mesh.values import Encoding
+from serve_apps.testing import ACME, ADDRESS, RESEARCH, RIVAL, World
+
+
+class BadRate(ValueError):
+    """An exception of the user's own."""
+
+
+@dag.task
+def load(count):
+    return list(range(count))
+
+
+@dag.task(name="add-up")
+def add(values):
+    return sum(values)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world) -> Client:
+    return world.client()
+
+
+def answering(*answers: httpx.Response | Exception, patience_s: float = 5) -> tuple[Client, list[httpx.Request]]:
+    """A client of a root that gives these answers in turn, the last one for ever; and what it was asked."""
+    asked: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        answer = answers[min(len(asked), len(answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    http = httpx.Client(transport=httpx.MockTransport(handle), base_url=ADDRESS)
+    return Client(Access(address=ADDRESS, api_key="k"), http=http, clock=ManualClock(), patience_s=patience_s), asked
+
+
+def line(state: str, **fields: object) -> httpx.Response:
+    return httpx.Response(200, json={"id": "night", "tenant": "acme", "state": state, "created_ms": 1, "counts": {}, **fields})
+
+
+# -- submitting --------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_submitted_with_its_functions_and_a_new_id(world, client):
+    run = client.submit(add.bind(load.bind(3)))
+    assert run.id.startswith("add-up-")
+    record = world.record(run.id)
+    assert (record.tenant, set(record.nodes)) == (RESEARCH, {"load", "add-up"})
+    function = next(name for name in [json.loads(record.spec)["nodes"]["load"]["function"]["$blob"]])
+    assert cloudpickle.loads(world.store.get(run.id, (function,))[function])(2) == [0, 1]
+
+
+def test_the_same_id_and_graph_again_is_the_same_run(client):
+    assert client.submit(load.bind(1), id="night") == client.submit(load.bind(1), id="night")
+
+
+def test_the_same_id_with_another_graph_is_a_conflict(client):
+    client.submit(load.bind(1), id="night")
+    with pytest.raises(RunConflict):
+        client.submit(load.bind(2), id="night")
+
+
+def test_a_tenant_can_be_named_and_is_else_the_default(world):
+    client = world.client(ACME)
+    assert world.record(client.submit(load.bind(1), tenant=RESEARCH).id).tenant == RESEARCH
+    assert world.record(client.submit(load.bind(1)).id).tenant == ACME
+
+
+def test_a_refused_graph_tells_every_problem(client):
+    spec = {"spec": "dag/1", "nodes": {"a": {"call": "os:system", "args": [{"$ref": "b"}]}}, "outputs": {"a": {"$ref": "a"}}}
+    with pytest.raises(ApiError) as refused:
+        client.submit_spec(spec)
+    assert refused.value.status == 422
+    assert all(place in str(refused.value) for place, _ in refused.value.problems)
+    assert refused.value.problems
+
+
+def test_a_request_that_was_lost_on_the_way_is_sent_again_with_the_same_id():
+    accepted = httpx.Response(201, json={"id": "x", "tenant": "acme", "state": "PENDING", "created": True})
+    away = httpx.Response(503, text="Service Unavailable")
+    client, asked = answering(httpx.ConnectError("refused"), httpx.RemoteProtocolError("cut"), away, accepted)
+    client.submit_spec({"spec": "dag/1", "nodes": {}, "outputs": {}})
+    sent = [json.loads(request.content)["id"] for request in asked]
+    assert len(sent) == 4
+    assert len(set(sent)) == 1
+
+
+def test_a_root_that_never_answers_is_told_in_one_line():
+    client, _ = answering(httpx.ConnectError("refused"), patience_s=0)
+    with pytest.raises(ApiError, match=r"does not answer \(refused\)") as told:
+        client.run("night")
+    assert told.value.status == 0
+
+
+def test_something_that_is_no_root_is_not_taken_for_one():
+    client, _ = answering(httpx.Response(404, text="Path '/v1' not found."), patience_s=0)
+    with pytest.raises(ApiError, match="no root"):
+        client.run("night")
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_run_and_one_out_of_reach_are_not_there(world, client):
+    theirs = world.client(RIVAL).submit(load.bind(1))
+    for run in ("nobody", theirs.id):
+        with pytest.raises(UnknownRun):
+            client.run(run)
+
+
+def test_status_and_progress_follow_the_run(world, client):
+    run = client.submit(add.bind(load.bind(3)))
+    assert run.status is RunState.PENDING
+    world.start(run.id, "load")
+    progress = run.progress()
+    assert (progress.state, progress.nodes, progress.ended) == (RunState.RUNNING, 2, 0)
+    assert progress.counts == {NodeState.RUNNING: 1, NodeState.WAITING: 1}
+
+
+def test_events_come_in_order_and_end_with_the_run(world, client):
+    run = client.submit(load.bind(3))
+    world.start(run.id, "load")
+    world.succeed(run.id, {"load": [0]})
+    assert [event.seq for event in run.events()] == [1, 2, 3, 4]
+    assert [event.after for event in run.events(after=2)] == ["SUCCEEDED", "SUCCEEDED"]
+    assert list(run.events(after=4)) == []
+
+
+def test_events_go_on_after_the_last_one_seen_when_the_stream_is_cut():
+    def told(seq: int, kind: str, after: str) -> str:
+        return (
+            f"id: {seq}\nevent: {kind}\ndata: "
+            + json.dumps({"seq": seq, "at_ms": 1, "run": "night", "kind": kind, "after": after})
+            + "\n\n"
+        )
+
+    def stream(*events: str) -> httpx.Response:
+        return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, text="".join(events))
+
+    first = stream("retry: 1000\n\n", told(1, "node", "RUNNING"), ": nothing new\n\n")
+    client, asked = answering(first, httpx.ConnectError("refused"), stream(told(2, "run", "FAILED")))
+    assert [event.seq for event in Run("night", client).events()] == [1, 2]
+    assert [request.url.params["after"] for request in asked] == ["0", "1", "1"]
+
+
+def test_cancel_asks_the_root(world, client):
+    run = client.submit(load.bind(1))
+    run.cancel("enough")
+    assert [entry.body for entry in world.store.inbox(0) if entry.kind == "cancel"] == [b"enough"]
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1.5, "é"]}, {1, 2}, (1, 2), b"\x00"], ids=repr)
+def test_the_result_of_one_output_is_its_value(world, client, value):
+    run = client.submit(load.bind(1))
+    encoded = world.keep(run.id, value) if not isinstance(value, tuple) else world.keep(run.id, value, encoding=Encoding.PICKLE)
+    world.move(run.id, RunState.SUCCEEDED, nodes={"load": {"state": NodeState.SUCCEEDED, "stored": encoded}}, ended_ms=1)
+    result = run.result(timeout=5)
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_the_result_of_several_outputs_is_a_dict(world, client):
+    loaded = load.bind(3)
+    run = client.submit({"sum": add.bind(loaded), "all": loaded})
+    world.succeed(run.id, {"add-up": 3, "load": [0, 1, 2]})
+    assert run.result() == {"sum": 3, "all": [0, 1, 2]}
+
+
+def test_an_exception_that_was_returned_is_a_value(world, client):
+    run = client.submit(load.bind(1))
+    world.succeed(run.id, {"load": BadRate("returned")})
+    assert isinstance(run.result(), BadRate)
+
+
+def test_a_result_can_be_awaited(world, client):
+    run = client.submit(load.bind(1))
+    world.succeed(run.id, {"load": [1]})
+
+    async def get():
+        return await run
+
+    assert asyncio.run(get()) == [1]
+
+
+def test_a_failed_run_raises_with_the_users_own_exception_as_cause(world, client):
+    run = client.submit(add.bind(load.bind(1)))
+    world.fail(run.id, "load", BadRate("too large"), skipped=("add-up",))
+    with pytest.raises(RunFailed) as failed:
+        run.result()
+    error = failed.value
+    assert isinstance(error.__cause__, BadRate)
+    assert [(failure.node, failure.mesh, failure.reason) for failure in error.failures] == [("load", "east", "USER_ERROR")]
+    assert error.skipped == ("add-up",)
+    assert "Traceback: in load" in str(error)
+    assert "not run because of this: add-up" in str(error)
+
+
+def test_a_failed_runs_error_can_be_pickled(world, client):
+    run = client.submit(load.bind(1))
+    world.fail(run.id, "load", BadRate("too large"))
+    with pytest.raises(RunFailed) as failed:
+        run.result()
+    again = pickle.loads(pickle.dumps(failed.value))  # noqa: S301  written in this line
+    assert (str(again), again.failures) == (str(failed.value), failed.value.failures)
+
+
+def test_a_cancelled_run_raises_with_the_reason(world, client):
+    run = client.submit(load.bind(1))
+    world.move(run.id, RunState.CANCELLED, ended_ms=1, detail="enough")
+    with pytest.raises(RunCancelled, match="enough"):
+        run.result()
+
+
+def test_a_run_that_goes_on_is_a_timeout_and_keeps_going(client):
+    run = client.submit(load.bind(1))
+    with pytest.raises(ResultTimeout, match="goes on"):
+        run.result(timeout=0)
+    assert run.status is RunState.PENDING
+
+
+def test_waiting_asks_again_until_the_run_has_ended():
+    client, asked = answering(line("PENDING"), line("RUNNING"), line("SUCCEEDED"))
+    assert Run("night", client).wait() is RunState.SUCCEEDED
+    assert len(asked) == 3
+    assert all(float(request.url.params["wait_s"]) > 0 for request in asked)
+
+
+def test_a_value_that_did_not_arrive_as_it_was_written_is_refused():
+    output = {"encoding": "pickle", "sha256": "0" * 64, "size_bytes": 1, "href": "/x", "inline": True, "data": "AAAA", "path": []}
+    result = httpx.Response(200, json={"id": "night", "state": "SUCCEEDED", "outputs": {"a": output}})
+    client, _ = answering(line("SUCCEEDED"), result)
+    with pytest.raises(RuntimeDoorError, match="as it was written"):
+        Run("night", client).result()
+
+
+# -- finding the root --------------------------------------------------------------------------------------------------
+
+
+def published(folder, **facts: str):
+    (folder / ".schedulemesh").mkdir()
+    (folder / ".schedulemesh" / "client.json").write_text(json.dumps(facts))
+
+
+def test_the_file_of_a_running_stack_is_found_from_any_folder_below(tmp_path):
+    published(tmp_path, address="http://h:1/", api_key="k", tenant="acme")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert find_access(None, None, environment={}, folder=below) == Access(address="http://h:1", api_key="k", tenant="acme")
+
+
+def test_what_is_given_goes_before_the_environment_and_that_before_the_file(tmp_path):
+    published(tmp_path, address="http://file:1", api_key="f")
+    environment = {"SCHEDULEMESH_ADDRESS": "http://env:1", "SCHEDULEMESH_API_KEY": "e"}
+    assert find_access("http://given:1", "g", environment=environment, folder=tmp_path) == Access(address="http://given:1", api_key="g")
+    assert find_access(None, None, environment=environment, folder=tmp_path) == Access(address="http://env:1", api_key="e")
+
+
+def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
+    published(tmp_path, address="http://file:1", api_key="f")
+    with pytest.raises(ApiError, match="no API key for http://other:1"):
+        find_access("http://other:1", None, environment={}, folder=tmp_path)
+
+
+def test_without_any_address_every_way_is_told(tmp_path):
+    with pytest.raises(ApiError) as told:
+        find_access(None, None, environment={}, folder=tmp_path)
+    for way in ("schedulemesh up", "SCHEDULEMESH_ADDRESS", "address="):
+        assert way in str(told.value)
+
+
+def test_a_broken_file_is_as_good_as_none(tmp_path):
+    (tmp_path / ".schedulemesh").mkdir()
+    (tmp_path / ".schedulemesh" / "client.json").write_text("{")
+    with pytest.raises(ApiError, match="no federation was found"):
+        find_access(None, None, environment={}, folder=tmp_path)
+
+
+def test_a_key_is_not_in_the_picture_of_what_holds_it():
+    assert "secret" not in repr(Access(address="http://h", api_key="secret"))
+
+
+def test_a_run_pickles_as_its_id_and_the_address(monkeypatch, client):
+    run = Run("night", client)
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "another process has its own")
+    data = pickle.dumps(run)
+    assert b"in the headers" not in data
+    assert pickle.loads(data) == run  # noqa: S301  written two lines above

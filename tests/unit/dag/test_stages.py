@@ -1,0 +1,117 @@
+"""The (mesh, level) rule, on small graphs and on recorded workflows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dag.graph import Graph, topological_order
+from dag.stages import exports, split, transfers
+
+WORKFLOWS = Path(__file__).parents[4] / "shared" / "workflows"
+
+#: Stands in where the recorded workflows are not there: two producers, a reader of both on the other mesh, and one back.
+WRITTEN_HERE = {
+    "tasks": [
+        {"id": "one_1", "name": "one_1", "parents": [], "inputFiles": [], "outputFiles": ["f1", "f2"]},
+        {"id": "one_2", "name": "one_2", "parents": [], "inputFiles": [], "outputFiles": ["f3"]},
+        {"id": "two_3", "name": "two_3", "parents": ["one_1", "one_2"], "inputFiles": ["f1", "f2", "f3"], "outputFiles": ["f4"]},
+        {"id": "two_4", "name": "two_4", "parents": ["one_1"], "inputFiles": ["f1"], "outputFiles": []},
+        {"id": "one_5", "name": "one_5", "parents": ["two_3"], "inputFiles": ["f4"], "outputFiles": []},
+    ]
+}
+#: `one` goes to C and `two` to A, so there are three levels of one stage each; f1 crosses once for its two readers.
+WRITTEN_HERE_FIGURES = {"stages_mesh_level": 3, "cut_edges": 4, "transfers_distinct": 4, "hops": 2}
+
+
+def recorded() -> list[Any]:
+    if not (WORKFLOWS / "INDEX.json").exists():
+        return [pytest.param(WRITTEN_HERE, WRITTEN_HERE_FIGURES, id="a graph written here")]
+    index = json.loads((WORKFLOWS / "INDEX.json").read_text(encoding="utf-8"))
+    return [
+        pytest.param(WRITTEN_HERE, WRITTEN_HERE_FIGURES, id="a graph written here"),
+        *(pytest.param(told["name"], told["by_type_mesh"], id=told["name"]) for told in index["instances"]),
+    ]
+
+
+def tasks_of_workflow(source: Any) -> list[dict[str, Any]]:
+    if isinstance(source, str):
+        source = json.loads(gzip.decompress((WORKFLOWS / f"{source}.json.gz").read_bytes()))["workflow"]["specification"]
+    return source["tasks"]
+
+
+def mesh_by_type(name: str) -> str:
+    """The rule of INDEX.json: the name without its instance number, hashed."""
+    kind = name.split(" (", maxsplit=1)[0]
+    kind = kind.rsplit(".", 1)[-1] if kind.startswith("NFCORE") else kind
+    kind = re.split(r"_ID\d+|\.", kind)[0].rstrip("0123456789").rstrip("_")
+    return "ABC"[zlib.crc32(kind.encode()) % 3]
+
+
+@pytest.mark.parametrize(("source", "figures"), recorded())
+def test_recorded_workflows_split_as_counted_by_others(source, figures):
+    tasks = tasks_of_workflow(source)
+    mesh_of = {told["id"]: mesh_by_type(told["name"]) for told in tasks}
+    needs = {told["id"]: tuple(told["parents"]) for told in tasks}
+    edges = [(parent, node) for node, parents in needs.items() for parent in parents]
+    written = {told["id"]: told["outputFiles"] for told in tasks}
+    read = {told["id"]: set(told["inputFiles"]) for told in tasks}
+    # Our nodes have one value each; the figures count files, so each file of a node is an edge of its own.
+    file_edges = [(file, node) for parent, node in edges for file in written[parent] if file in read[node]]
+    mesh_of_files = {file: mesh_of[node] for node, files in written.items() for file in files}
+
+    stages = split(topological_order(Graph(needs)), edges, mesh_of)
+
+    assert len(stages) == figures["stages_mesh_level"]
+    assert max(stage.level for stage in stages) == figures["hops"]
+    assert sum(mesh_of[parent] != mesh_of[node] for parent, node in edges) == figures["cut_edges"]
+    assert len(transfers(file_edges, {**mesh_of_files, **mesh_of})) == figures["transfers_distinct"]
+
+
+def test_a_chain_on_one_mesh_is_one_stage_of_width_one():
+    (stage,) = split("abc", [("a", "b"), ("b", "c")], dict.fromkeys("abc", "east"))
+    assert (stage.mesh, stage.level, stage.nodes, stage.width) == ("east", 0, ("a", "b", "c"), 1)
+
+
+def test_a_fan_is_as_wide_as_its_middle():
+    middle = [f"m{index}" for index in range(7)]
+    edges = [("a", node) for node in middle] + [(node, "z") for node in middle]
+    (stage,) = split(["a", *middle, "z"], edges, dict.fromkeys(["a", *middle, "z"], "east"))
+    assert stage.width == 7
+
+
+def test_there_and_back_again_is_two_stages():
+    stages = split("abc", [("a", "b"), ("b", "c")], {"a": "east", "b": "west", "c": "east"})
+    assert [(stage.mesh, stage.level, stage.nodes) for stage in stages] == [("east", 0, ("a",)), ("west", 1, ("b",)), ("east", 2, ("c",))]
+
+
+def test_independent_lanes_of_one_mesh_and_level_share_a_stage():
+    stages = split("abcd", [("a", "b"), ("c", "d")], {"a": "east", "b": "west", "c": "east", "d": "west"})
+    assert [(stage.mesh, stage.nodes, stage.width) for stage in stages] == [("east", ("a", "c"), 2), ("west", ("b", "d"), 2)]
+
+
+def test_stages_of_one_level_come_in_the_order_of_their_first_nodes():
+    assert [stage.mesh for stage in split("abc", [], {"a": "west", "b": "east", "c": "west"})] == ["west", "east"]
+
+
+def test_what_has_finished_elsewhere_does_not_raise_the_level():
+    (stage,) = split("b", [("a", "b")], {"a": "west", "b": "east"})
+    assert (stage.level, stage.nodes) == (0, ("b",))
+
+
+def test_outputs_and_what_another_mesh_reads_are_exported():
+    mesh_of = {"a": "east", "b": "east", "c": "west", "d": "east"}
+    edges = [("a", "b"), ("a", "c"), ("b", "d")]
+    assert exports(edges, mesh_of, ["d"]) == {"a", "d"}
+
+
+def test_a_value_crosses_once_per_mesh_however_many_read_it():
+    mesh_of = {"a": "east", "b": "west", "c": "west", "d": "north", "e": "east"}
+    edges = [("a", reader) for reader in "bcde"]
+    assert transfers(edges, mesh_of) == {("a", "west"), ("a", "north")}

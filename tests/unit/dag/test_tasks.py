@@ -1,0 +1,187 @@
+"""`task`, `bind`, options: what a user writes."""
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+
+import cloudpickle
+import pytest
+
+import dag
+from dag.tasks import Node, Options, Task, nodes_of_after, task
+
+
+def add(a, b=0):
+    return a + b
+
+
+def test_a_task_still_is_a_function():
+    plus = task(add)
+    assert plus(1, b=2) == 3
+    assert plus.__name__ == "add"
+
+
+def test_the_decorator_takes_options_or_none():
+    @task
+    def plain():
+        return 1
+
+    @task(num_cpus=2, retries=3)
+    def rich():
+        return 2
+
+    assert isinstance(plain, Task)
+    assert (rich.settings.num_cpus, rich.settings.retries) == (2, 3)
+
+
+def test_options_give_a_copy_and_change_nothing():
+    plain = task(add)
+    rich = plain.options(num_gpus=1).options(priority=5)
+    assert (plain.settings.num_gpus, plain.settings.priority) == (0, 0)
+    assert (rich.settings.num_gpus, rich.settings.priority) == (1, 5)
+    node = plain.bind(1)
+    assert node.options(name="other") is not node
+    assert node.settings.name is None
+
+
+def test_none_as_an_option_means_the_default():
+    assert task(add, num_cpus=4).options(num_cpus=None).settings.num_cpus == Options().num_cpus
+
+
+def test_a_task_of_a_task_keeps_its_options():
+    assert task(task(add, retries=2), priority=1).settings == Options().changed({"retries": 2, "priority": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"num_gpu": 1}, "did you mean 'num_gpus'", id="a misspelt option names the nearest"),
+        pytest.param({"frobnicate": 1}, "known are after, label_selector", id="an unlike one lists the known"),
+        pytest.param({"after": 3}, "after takes nodes", id="after takes nodes only"),
+        pytest.param({"after": [1]}, "after takes nodes", id="after takes lists of nodes only"),
+        pytest.param({"name": 3}, "name must be text", id="a name is text"),
+        pytest.param({"runtime_env": "x"}, "runtime_env must be a dict", id="an environment is a dict"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused_at_once(options, words):
+    with pytest.raises(TypeError, match=words):
+        task(add, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"num_cpus": -1}, id="CPUs below zero"),
+        pytest.param({"num_cpus": 0.00001}, id="CPUs finer than the ledger"),
+        pytest.param({"num_cpus": True}, id="CPUs that are a truth value"),
+        pytest.param({"num_cpus": "2"}, id="CPUs as text"),
+        pytest.param({"num_cpus": float("nan")}, id="CPUs that are no number"),
+        pytest.param({"num_gpus": 1.5}, id="one and a half GPUs"),
+        pytest.param({"memory": "4 apples"}, id="memory in apples"),
+        pytest.param({"memory": 1.5}, id="a fraction of a byte"),
+        pytest.param({"resources": {"GPU": 1}}, id="GPUs in disguise"),
+        pytest.param({"resources": {"tpu": -1}}, id="a custom resource below zero"),
+        pytest.param({"retries": -1}, id="retries below zero"),
+        pytest.param({"retries": 1.5}, id="half a retry"),
+        pytest.param({"labels": {"zone": 1}}, id="a label that is no text"),
+        pytest.param({"priority": "high"}, id="a priority in words"),
+        pytest.param({"mesh": ""}, id="a mesh without a name"),
+    ],
+)
+def test_values_that_are_not_of_their_kind_are_refused_at_once(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        task(add).options(**options)
+
+
+def test_arguments_that_the_function_does_not_take_are_refused_by_bind():
+    with pytest.raises(TypeError, match=r"add\(\): missing a required argument: 'a'"):
+        task(add).bind()
+    with pytest.raises(TypeError, match=r"add\(\): got an unexpected keyword argument 'c'"):
+        task(add).bind(1, c=2)
+
+
+def test_bind_takes_plain_functions_tasks_and_builtins():
+    assert dag.bind(add, 1).function is add
+    assert dag.bind(task(add, retries=1), 1).settings.retries == 1
+    assert dag.bind(max, 1, 2).function is max
+
+
+class FakeRemote:
+    """The part of Ray's RemoteFunction that is looked at."""
+
+    def __init__(self, function, **options):
+        self._function = function
+        self._default_options = options
+
+
+def test_a_remote_function_brings_its_own_options():
+    remote = FakeRemote(add, num_cpus=4, num_gpus=None, memory=2**30, max_retries=1, label_selector={"arch": "arm"}, max_calls=1)
+    settings = task(remote, num_cpus=2).settings
+    assert task(remote).function is add
+    assert (settings.num_cpus, settings.num_gpus, settings.memory) == (2, 0, 2**30)
+    assert (settings.max_retries, settings.label_selector) == (1, {"arch": "arm"})
+
+
+async def waits():
+    """Never runs."""
+
+
+def yields():
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param(dict, "actors are not supported", id="a class"),
+        pytest.param(type("Actor", (), {"__ray_metadata__": 1})(), "actors are not supported", id="an actor class of Ray"),
+        pytest.param(waits, "is async", id="an async function"),
+        pytest.param(yields, "is a generator", id="a generator function"),
+        pytest.param(3, "is not a function", id="a number"),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused(given, words):
+    with pytest.raises(TypeError, match=words):
+        task(given)
+
+
+@pytest.mark.parametrize("write", [pickle.dumps, cloudpickle.dumps, copy.deepcopy], ids=["pickle", "cloudpickle", "a deep copy"])
+def test_a_node_refuses_to_be_pickled_and_says_what_to_do(write):
+    with pytest.raises(TypeError, match=r"<node add> cannot be pickled.*inside a list, tuple or dict"):
+        write(task(add).bind(1))
+
+
+def test_a_node_does_not_change():
+    node = task(add).bind(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        node.args = ()
+    assert node != task(add).bind(1)
+
+
+def test_a_task_that_calls_itself_can_be_pickled():
+    @task
+    def countdown(n):
+        return n if n == 0 else countdown(n - 1)
+
+    assert pickle.loads(cloudpickle.dumps(countdown))(3) == 0  # noqa: S301  our own bytes
+    assert pickle.loads(cloudpickle.dumps(countdown.function))(3) == 0  # noqa: S301  the same
+
+
+def test_after_takes_one_node_or_several():
+    first, second = task(add).bind(1), task(add).bind(2)
+    assert task(add, after=first).settings.after == (first,)
+    assert task(add, after=[first, second]).settings.after == (first, second)
+    assert nodes_of_after(first) == (first,)
+
+
+def test_nothing_of_ray_is_imported_with_dag():
+    code = "import sys, dag; assert 'ray' not in sys.modules, [name for name in sys.modules if name.startswith('ray')][:5]"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60).returncode == 0
+
+
+def test_public_names_are_sorted_and_there():
+    assert sorted(dag.__all__) == dag.__all__
+    assert all(hasattr(dag, name) for name in dag.__all__)
+    assert isinstance(dag.task(add).bind(1), Node)

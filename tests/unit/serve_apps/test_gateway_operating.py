@@ -1,0 +1,178 @@
+"""What surrounds the routes: limits, request ids, unexpected errors, health, metrics, the ledger's views."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from federation.errors import StoreUnavailable
+from federation.leases import Lease
+from federation.snapshot import MeshRecord, PoolRecord
+from mesh.ids import LeaseId, PoolName, RunId, StageId
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec
+from serve_apps.testing import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
+
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+@pytest.fixture
+def world() -> World:
+    return World(body_limit_bytes=1_000)
+
+
+def with_mesh(world: World, *tenants: str) -> None:
+    """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
+    session = world.store.join(MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    assert isinstance(world.store.acquire(session, LeaseId("l1"), RESEARCH, STANDARD, ONE_CPU, 3), Lease)
+    for number in (1, 2):
+        tenant = RIVAL if number == 1 else RESEARCH
+        stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
+        world.store.submit(EAST, stage)
+    world.store.explain(session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+
+
+def test_a_body_that_says_it_is_too_large_is_413(world):
+    answer = world.http().post("/v1/runs", json=spec_of("a", params={"x": "y" * 2_000}))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("promise", [None, b"10"], ids=["that says nothing of its size", "that lies about its size"])
+def test_a_body_is_counted_while_it_is_read(world, promise):
+    headers = [(b"authorization", world.http().headers["authorization"].encode()), (b"content-type", b"application/json")]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b""}
+    scope |= {"headers": [*headers, *([(b"content-length", promise)] if promise else [])], "client": None, "server": None, "scheme": "http"}
+    read, sent = [], []
+
+    async def receive():
+        read.append(1)
+        return {"type": "http.request", "body": b"x" * 400, "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(world.app(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert len(read) == 3
+
+
+def test_every_answer_has_a_request_id_and_a_safe_one_is_taken_over(world):
+    http = world.http()
+    assert http.get("/v1/runs", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+    forged = http.get("/v1/runs/none", headers={"X-Request-Id": "bad id\twith space"})
+    assert forged.headers["x-request-id"] != "bad id\twith space"
+    assert forged.json()["error"]["request_id"] == forged.headers["x-request-id"]
+
+
+def test_what_nobody_expected_is_500_without_a_word_of_it(world, monkeypatch):
+    def broken():
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(world.store, "snapshot", broken)
+    answer = world.http().get("/v1/tenants")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_a_store_that_does_not_answer_is_503_and_its_address_stays_inside(world, monkeypatch):
+    def gone():
+        raise StoreUnavailable("redis://:password@10.0.0.1 refused")
+
+    monkeypatch.setattr(world.store, "snapshot", gone)
+    for path in ("/v1/tenants", "/healthz"):
+        answer = world.http().get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+        assert "password" not in answer.text
+    metrics = world.http().get("/metrics")
+    assert metrics.status_code == 200
+    assert "schedulemesh_store_up 0.0" in metrics.text
+    assert "schedulemesh_runs{" not in metrics.text
+
+
+def test_an_unknown_path_and_method_have_the_same_kind_of_body(world):
+    for answer, status in ((world.http().get("/v2"), 404), (world.http().delete("/v1/runs"), 405)):
+        assert answer.status_code == status
+        assert answer.json()["error"]["code"] == "http_error"
+
+
+def test_health_needs_no_key(world):
+    assert world.http(None).get("/healthz").json() == {"status": "ok"}
+
+
+def test_the_docs_name_every_route_and_its_errors(world):
+    paths = world.http(None).get("/openapi.json").json()["paths"]
+    assert set(paths) >= {"/v1/runs", "/v1/runs/{run_id}/result/{output}", "/v1/queues/{tenant}", "/metrics", "/healthz"}
+    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "201", "400", "401", "403", "409", "413", "415", "422", "503"}
+
+
+def test_tenants_show_what_they_have_in_units_and_for_people(world):
+    with_mesh(world)
+    view = world.http(RESEARCH).get("/v1/tenants").json()
+    (tenant,) = view["tenants"]
+    (quota,) = tenant["quotas"]
+    assert (tenant["tenant"], quota["flavor"], quota["resource"]) == (RESEARCH, "standard", "cpu")
+    assert quota["nominal"] == {"units": 20_000, "amount": 2, "text": "2"}
+    assert (quota["used"]["amount"], quota["borrowed"]["amount"], quota["available"]["amount"]) == (3, 1, 3)
+
+
+def test_tenants_are_those_within_reach_parents_first(world):
+    assert [tenant["tenant"] for tenant in world.http(ACME).get("/v1/tenants").json()["tenants"]] == [ACME, RESEARCH, SALES]
+    assert len(world.http("*").get("/v1/tenants").json()["tenants"]) == 4
+
+
+def test_meshes_are_those_that_somebody_within_reach_may_use(world):
+    with_mesh(world, RESEARCH)
+    assert [mesh["mesh"] for mesh in world.http(ACME).get("/v1/meshes").json()["meshes"]] == ["east"]
+    assert world.http(SALES).get("/v1/meshes").json()["meshes"] == []
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["alive"], mesh["waiting"], mesh["pools"][0]["capacity"]["memory"]["text"]) == (True, 2, "1GiB")
+
+
+def test_leases_are_those_within_reach(world):
+    with_mesh(world)
+    (lease,) = world.http(RESEARCH).get("/v1/leases").json()["leases"]
+    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == ("l1", 3)
+    assert world.http(RIVAL).get("/v1/leases").json()["leases"] == []
+
+
+def test_a_queue_tells_position_and_reason_of_ones_own_stages_only(world):
+    with_mesh(world)
+    (waiting,) = world.http(ACME).get(f"/v1/queues/{ACME}").json()["waiting"]
+    assert (waiting["stage"], waiting["mesh"], waiting["position"], waiting["reason"]) == ("r.2", "east", 2, "QUOTA_EXHAUSTED")
+    assert world.http(ACME).get(f"/v1/queues/{RIVAL}").status_code == 403
+
+
+def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(world):
+    with_mesh(world)
+    http = world.http()
+    run = http.post("/v1/runs", json=spec_of("a")).json()["id"]
+    http.get(f"/v1/runs/{run}")
+    http.get("/v1/runs/nobody")
+    http.get("/no/such/path")
+    told = world.http(None).get("/metrics").text.splitlines()
+
+    def value(name: str, **labels: str) -> float:
+        (line,) = [line for line in told if line.startswith(name + "{") and all(f'{key}="{text}"' in line for key, text in labels.items())]
+        return float(line.rpartition(" ")[2])
+
+    assert value("schedulemesh_runs", state="PENDING") == 1
+    assert value("schedulemesh_quota_used", tenant=RESEARCH, resource="cpu") == 3
+    assert value("schedulemesh_quota_nominal", tenant=ACME, resource="cpu") == 4
+    assert value("schedulemesh_stages_waiting", mesh="east", reason="QUOTA_EXHAUSTED") == 1
+    assert value("schedulemesh_mesh_alive", mesh="east") == 1
+    assert value("schedulemesh_pool_used", pool="general", resource="cpu") == 1
+    assert value("schedulemesh_leases", tenant=RESEARCH, mesh="east") == 1
+    assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
+    assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
+    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="201") == 1
+    assert run not in "".join(told)
+    assert "/no/such/path" not in "".join(told)
+
+
+def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
+    other = World()
+    other.http().get("/v1/runs")
+    assert 'route="/v1/runs"' not in httpx.Client(transport=world.http()._transport, base_url=ADDRESS).get("/metrics").text

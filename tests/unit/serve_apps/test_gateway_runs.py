@@ -1,0 +1,315 @@
+"""What `/v1/runs` answers, on stores in memory."""
+
+import base64
+import hashlib
+import json
+import pickle
+
+import httpx
+import pytest
+
+from dag.states import NodeState, RunState
+from mesh.ids import RunId
+from mesh.reasons import Reason
+from mesh.values import Encoding, StoredValue
+from serve_apps.testing import ACME, RESEARCH, RIVAL, SALES, World, spec_of
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def submitted(world: World, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
+    """The id of a new run."""
+    answer = world.http(tenant).post("/v1/runs", json=spec_of(*nodes, **fields))
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def code_of(answer: httpx.Response) -> str:
+    return str(answer.json()["error"]["code"])
+
+
+def test_a_new_run_is_201_with_its_location(world):
+    answer = world.http().post("/v1/runs", json=spec_of("a", "b", id="night"))
+    assert answer.status_code == 201
+    assert answer.headers["location"] == "/v1/runs/night"
+    assert answer.json() == {"id": "night", "tenant": RESEARCH, "state": "PENDING", "created": True}
+    assert world.record("night").nodes.keys() == {"a", "b"}
+
+
+def test_the_same_graph_under_the_same_id_is_200_and_the_same_run(world):
+    http = world.http()
+    http.post("/v1/runs", json=spec_of("a", id="night"))
+    again = http.post("/v1/runs", json=spec_of("a", id="night"))
+    assert (again.status_code, again.json()["created"]) == (200, False)
+    assert len(world.runs.list(ACME)) == 1
+
+
+def test_another_graph_under_the_same_id_is_409(world):
+    http = world.http()
+    http.post("/v1/runs", json=spec_of("a", id="night"))
+    answer = http.post("/v1/runs", json=spec_of("a", "b", id="night"))
+    assert (answer.status_code, code_of(answer)) == (409, "run_conflict")
+
+
+def test_an_idempotency_key_names_the_run_so_a_retry_finds_it(world):
+    http, headers = world.http(), {"Idempotency-Key": "order-7"}
+    first = http.post("/v1/runs", json=spec_of("a"), headers=headers)
+    again = http.post("/v1/runs", json=spec_of("a"), headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"]
+
+
+def test_the_same_idempotency_key_of_two_tenants_names_two_runs(world):
+    headers = {"Idempotency-Key": "order-7"}
+    ids = {world.http(tenant).post("/v1/runs", json=spec_of("a"), headers=headers).json()["id"] for tenant in (RESEARCH, SALES)}
+    assert len(ids) == 2
+
+
+def test_without_id_and_key_every_submission_is_a_new_run(world):
+    assert submitted(world, "a") != submitted(world, "a")
+
+
+def test_every_problem_of_a_spec_is_told_with_its_place(world):
+    broken = spec_of("a", "b")
+    broken["nodes"]["b"]["args"] = [{"$ref": "nobody"}]
+    broken["nodes"]["a"]["after"] = ["nowhere"]
+    answer = world.http().post("/v1/runs", json=broken)
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_spec")
+    places = [problem["place"] for problem in answer.json()["error"]["problems"]]
+    assert len(places) == 2
+    assert all(place.startswith("/nodes/") for place in places)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b""], ids=["cut off", "a list", "not UTF-8", "nothing at all"])
+def test_a_body_that_is_no_json_object_is_400(world, body):
+    answer = world.http().post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, code_of(answer)) == (400, "malformed_json")
+
+
+def test_a_body_that_says_it_is_a_form_is_415(world):
+    answer = world.http().post("/v1/runs", data={"spec": "dag/1"})
+    assert (answer.status_code, code_of(answer)) == (415, "unsupported_media_type")
+
+
+def test_functions_that_the_tenant_may_not_call_are_422(world):
+    spec = spec_of("a")
+    spec["nodes"]["a"]["call"] = "os:system"
+    answer = world.http().post("/v1/runs", json=spec)
+    assert answer.status_code == 422
+    assert "/nodes/a" in answer.json()["error"]["problems"][0]["place"]
+    assert world.runs.list(ACME) == ()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer nonsense"}, {"Authorization": f"Bearer smk_00000000_{'a' * 43}"}],
+    ids=["no key", "no key at all in form", "a key that nobody has"],
+)
+def test_without_a_known_key_every_route_is_401_and_says_how(world, headers):
+    http = world.http(None)
+    for path in ("/v1/runs", "/v1/runs/x", "/v1/runs/x/events", "/v1/tenants", "/v1/meshes", "/v1/leases", "/v1/queues/acme"):
+        answer = http.get(path, headers=headers)
+        assert (answer.status_code, code_of(answer)) == (401, "unauthorized"), path
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_revoked_key_is_401(world):
+    http = world.http()
+    world.keys.revoke(http.headers["authorization"].split("_")[1])
+    assert http.get("/v1/runs").status_code == 401
+
+
+def test_a_tenant_outside_the_keys_subtree_is_403(world):
+    answer = world.http(RESEARCH).post("/v1/runs", json=spec_of("a", tenant=SALES))
+    assert (answer.status_code, code_of(answer)) == (403, "forbidden")
+
+
+def test_a_tenant_below_the_keys_own_is_accepted(world):
+    answer = world.http(ACME).post("/v1/runs", json=spec_of("a", tenant=SALES))
+    assert (answer.status_code, answer.json()["tenant"]) == (201, SALES)
+
+
+def test_an_operators_key_has_to_name_the_tenant(world):
+    http = world.http("*")
+    assert http.post("/v1/runs", json=spec_of("a")).json()["error"]["problems"][0]["place"] == "/tenant"
+    assert http.post("/v1/runs", json=spec_of("a", tenant=RIVAL)).status_code == 201
+
+
+def test_a_tenant_that_is_nobodys_is_422(world):
+    answer = world.http("*").post("/v1/runs", json=spec_of("a", tenant="acme/reserch"))
+    assert (answer.status_code, code_of(answer)) == (422, "unknown_tenant")
+    assert RESEARCH in answer.json()["error"]["message"]
+
+
+def test_a_run_of_another_tenant_is_not_there(world):
+    run = submitted(world, "a", tenant=RIVAL)
+    http = world.http(ACME)
+    for path in ("", "/summary", "/nodes", "/events", "/result", "/result/a"):
+        answer = http.get(f"/v1/runs/{run}{path}")
+        assert (answer.status_code, code_of(answer)) == (404, "unknown_run"), path
+    assert http.post(f"/v1/runs/{run}/cancel").status_code == 404
+    assert http.get("/v1/runs").json() == {"runs": []}
+
+
+def test_runs_are_listed_newest_first_for_the_subtree(world):
+    first = submitted(world, "a")
+    world.clock.advance(1_000)
+    second = submitted(world, "a", tenant=SALES)
+    listed = world.http(ACME).get("/v1/runs").json()["runs"]
+    assert [line["id"] for line in listed] == [second, first]
+    assert [line["id"] for line in world.http("*").get("/v1/runs", params={"limit": 1}).json()["runs"]] == [second]
+    assert world.http(RESEARCH).get("/v1/runs", params={"tenant": SALES}).status_code == 403
+
+
+def test_a_run_shows_its_stages_meshes_and_failures(world):
+    run = submitted(world, "a", "b", "c")
+    world.start(run, "a", "b")
+    world.fail(run, "a", ValueError("bad"), skipped=("b", "c"))
+    shown = world.http().get(f"/v1/runs/{run}").json()
+    assert shown["state"] == "FAILED"
+    assert shown["outputs"] == ["c"]
+    assert shown["counts"] == {"FAILED": 1, "SKIPPED": 2}
+    (stage,) = shown["stages"]
+    assert (stage["mesh"], stage["cluster"], stage["slots"], stage["why_here"]) == ("east", "c1", 2, "ONLY_FIT east/general")
+    assert stage["counts"] == {"FAILED": 1, "SKIPPED": 1}
+    assert [mesh["mesh"] for mesh in shown["meshes"]] == ["east"]
+    (failure,) = shown["failures"]
+    assert (failure["node"], failure["type"], failure["message"], failure["pickled"]) == ("a", "builtins.ValueError", "bad", None)
+    assert shown["skipped"] == [{"node": "b", "roots": ["a"]}, {"node": "c", "roots": ["a"]}]
+
+
+def test_nodes_that_no_mesh_takes_are_told_with_reason_and_detail(world):
+    run = submitted(world, "a", "b")
+    blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is asked"}
+    world.move(run, RunState.RUNNING, nodes={"a": blocked})
+    told = world.http().get(f"/v1/runs/{run}").json()["blocked"]
+    assert told == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is asked", "count": 1, "nodes": ["a"]}]
+
+
+def test_nodes_come_in_pages_and_by_state(world):
+    names = [f"n{number}" for number in range(5)]
+    run = submitted(world, *names)
+    http = world.http()
+    first = http.get(f"/v1/runs/{run}/nodes", params={"limit": 3}).json()
+    rest = http.get(f"/v1/runs/{run}/nodes", params={"limit": 3, "after": first["next"]}).json()
+    assert [node["node"] for node in first["nodes"] + rest["nodes"]] == names
+    assert rest["next"] is None
+    assert http.get(f"/v1/runs/{run}/nodes", params={"state": "FAILED"}).json()["nodes"] == []
+    wrong = http.get(f"/v1/runs/{run}/nodes", params={"state": "BROKEN", "limit": 0})
+    assert (wrong.status_code, code_of(wrong), len(wrong.json()["error"]["problems"])) == (422, "invalid_parameters", 2)
+
+
+def test_events_stream_with_their_numbers_and_resume_after_one(world):
+    run = submitted(world, "a")
+    world.start(run, "a")
+    world.succeed(run, {"a": 1})
+    http = world.http()
+    whole = http.get(f"/v1/runs/{run}/events")
+    assert whole.headers["content-type"].startswith("text/event-stream")
+    assert [line for line in whole.text.splitlines() if line.startswith("id:")] == ["id: 1", "id: 2", "id: 3", "id: 4"]
+    resumed = http.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "3"})
+    assert [line for line in resumed.text.splitlines() if line.startswith("id:")] == ["id: 4"]
+    last = json.loads(next(line for line in resumed.text.splitlines() if line.startswith("data:")).removeprefix("data: "))
+    assert (last["kind"], last["after"]) == ("run", "SUCCEEDED")
+
+
+def test_events_are_a_list_for_those_who_ask_for_json(world):
+    run = submitted(world, "a")
+    world.start(run, "a")
+    http, headers = world.http(), {"Accept": "application/json"}
+    listed = http.get(f"/v1/runs/{run}/events", params={"after": 1}, headers=headers).json()
+    assert [event["seq"] for event in listed["events"]] == [2]
+    assert http.get(f"/v1/runs/{run}/events", params={"after": 2}, headers=headers).json() == {"events": [], "next": 2}
+
+
+def test_a_result_that_is_not_there_yet_is_202_with_the_run(world):
+    run = submitted(world, "a")
+    answer = world.http().get(f"/v1/runs/{run}/result", params={"wait_s": 0.05})
+    assert (answer.status_code, answer.json()["state"]) == (202, "PENDING")
+
+
+def test_a_json_result_comes_as_its_value(world):
+    run = submitted(world, "a", "b")
+    world.succeed(run, {"a": 0, "b": {"score": 0.97, "name": "é"}})
+    answer = world.http().get(f"/v1/runs/{run}/result")
+    (output,) = answer.json()["outputs"].values()
+    assert (answer.status_code, output["encoding"], output["value"]) == (200, "json", {"score": 0.97, "name": "é"})
+
+
+def test_a_pickled_result_comes_as_bytes_that_nobody_here_has_read(world):
+    run = submitted(world, "a")
+    world.succeed(run, {"a": {1, 2}})
+    output = world.http().get(f"/v1/runs/{run}/result").json()["outputs"]["a"]
+    data = base64.b64decode(output["data"])
+    assert (output["encoding"], output["size_bytes"], hashlib.sha256(data).hexdigest()) == ("pickle", len(data), output["sha256"])
+    assert pickle.loads(data) == {1, 2}  # noqa: S301  written by this very test
+
+
+def test_one_output_is_served_as_its_bytes_with_their_hash(world):
+    run = submitted(world, "a")
+    world.succeed(run, {"a": [1, 2]})
+    answer = world.http().get(f"/v1/runs/{run}/result/a")
+    assert (answer.content, answer.headers["content-type"]) == (b"[1, 2]", "application/json")
+    assert answer.headers["x-content-sha256"] == hashlib.sha256(b"[1, 2]").hexdigest()
+    assert code_of(world.http().get(f"/v1/runs/{run}/result/b")) == "unknown_output"
+
+
+def test_a_large_output_is_streamed_from_its_file(world, tmp_path):
+    data = bytes(range(256)) * 20_000
+    file = tmp_path / "value"
+    file.write_bytes(data)
+    run = submitted(world, "a")
+    stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.PICKLE, uri=file.as_uri())
+    world.move(run, RunState.SUCCEEDED, nodes={"a": {"state": NodeState.SUCCEEDED, "stored": stored}}, ended_ms=1)
+    http = world.http()
+    output = http.get(f"/v1/runs/{run}/result").json()["outputs"]["a"]
+    assert (output["inline"], output["uri"]) == (False, file.as_uri())
+    assert http.get(output["href"]).content == data
+    file.unlink()
+    assert http.get(output["href"]).status_code == 404
+
+
+def test_a_failed_runs_result_is_409_with_the_failures_and_the_exception(world):
+    run = submitted(world, "a", "b")
+    world.fail(run, "a", ValueError("bad"), skipped=("b",))
+    answer = world.http().get(f"/v1/runs/{run}/result", params={"wait_s": 5})
+    body = answer.json()
+    assert (answer.status_code, code_of(answer), body["state"]) == (409, "run_failed", "FAILED")
+    (failure,) = body["failures"]
+    assert (failure["node"], failure["reason"], "Traceback" in failure["traceback"]) == ("a", "USER_ERROR", True)
+    assert isinstance(pickle.loads(base64.b64decode(failure["pickled"])), ValueError)  # noqa: S301  written by this very test
+    assert body["skipped"] == [{"node": "b", "roots": ["a"]}]
+
+
+def test_a_cancelled_runs_result_is_409_and_says_so(world):
+    run = submitted(world, "a")
+    world.move(run, RunState.CANCELLED, ended_ms=1, reason=Reason.CANCELLED_BY_USER, detail="enough")
+    answer = world.http().get(f"/v1/runs/{run}/result")
+    assert (answer.status_code, code_of(answer), answer.json()["detail"]) == (409, "run_cancelled", "enough")
+
+
+def test_bytes_that_do_not_match_their_hash_are_never_told_as_a_result(world):
+    run = submitted(world, "a")
+    world.store.put(RunId(run), "0" * 64, b'"forged"')
+    stored = StoredValue(sha256="0" * 64, size_bytes=8, encoding=Encoding.JSON)
+    world.move(run, RunState.SUCCEEDED, nodes={"a": {"state": NodeState.SUCCEEDED, "stored": stored}}, ended_ms=1)
+    for path in ("result", "result/a"):
+        answer = world.http().get(f"/v1/runs/{run}/{path}")
+        assert (answer.status_code, code_of(answer)) == (502, "corrupt_value")
+
+
+def test_cancel_puts_the_reason_into_the_inbox(world):
+    run = submitted(world, "a")
+    answer = world.http().post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
+    assert answer.status_code == 202
+    assert [(entry.kind, entry.body) for entry in world.store.inbox(0)] == [("submitted", b""), ("cancel", b"enough")]
+
+
+def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
+    run = submitted(world, "a")
+    assert world.http().post(f"/v1/runs/{run}/cancel").status_code == 202
+    wrong = world.http().post(f"/v1/runs/{run}/cancel", json={"raeson": "x"})
+    assert (wrong.status_code, wrong.json()["error"]["problems"][0]["place"]) == (400, "/raeson")

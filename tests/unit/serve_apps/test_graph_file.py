@@ -1,0 +1,92 @@
+"""`FILE.py:graph`, loaded."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dag.tasks import Node
+from serve_apps.cli.graph_file import GraphFileError, load_graph
+
+SOURCE = """
+import dag
+
+@dag.task
+def one():
+    return 1
+
+node = one.bind()
+named = {"first": node, "second": one.bind()}
+number = 7
+
+def graph():
+    return [node]
+
+def broken():
+    raise RuntimeError("no data")
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch) -> Path:
+    """A user's file, in a folder and with a module name that no other test has."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / f"flow_{tmp_path.name.replace('-', '_')}.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("node", Node), ("named", dict), ("graph", list)],
+    ids=["a node", "a dict of nodes", "a function that gives a list of nodes"],
+)
+def test_a_graph_is(file, name, kind):
+    found = load_graph(f"{file}:{name}")
+    assert isinstance(found.outputs, kind)
+    assert Path(found.module.__file__) == file
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("{file}", "write FILE.py:NAME"),
+        ("{file}.gone:node", "there is no file"),
+        ("{file}:nodes", "it has: node, named"),
+        ("{file}:number", "is a int, not a node"),
+        ("{file}:one", "bind it"),
+        ("{file}:broken", "RuntimeError: no data"),
+    ],
+    ids=["no name", "no file", "an unknown name", "a number", "a task that was not bound", "a function that breaks"],
+)
+def test_what_is_no_graph_is_told_in_one_line(file, target, words):
+    with pytest.raises(GraphFileError) as told:
+        load_graph(target.format(file=file))
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_breaks_when_it_is_loaded_names_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / "breaks_at_line_two.py"
+    path.write_text("x = 1\nx / 0\n")
+    with pytest.raises(GraphFileError, match=r"breaks_at_line_two\.py:2: ZeroDivisionError"):
+        load_graph(f"{path}:x")
+
+
+def test_a_file_in_a_package_has_the_name_that_other_processes_know(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    package = tmp_path / "flows_of_this_test" / "digits"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "workflow.py").write_text(SOURCE)
+    assert load_graph(f"{package / 'workflow.py'}:node").module.__name__ == "flows_of_this_test.digits.workflow"
+
+
+def test_a_name_that_another_module_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / "json.py"
+    path.write_text(SOURCE)
+    with pytest.raises(GraphFileError, match="rename the file"):
+        load_graph(f"{path}:node")

@@ -1,0 +1,204 @@
+"""The terminal's pictures, as text."""
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from dag.states import NodeState, RunState, StageState
+from serve_apps.cli.render import (
+    COLOURS,
+    duration,
+    error_line,
+    failure_summary,
+    meshes_table,
+    result_summary,
+    run_panel,
+    runs_table,
+    tenants_table,
+)
+from serve_apps.schemas import (
+    BlockedView,
+    ErrorView,
+    FailureView,
+    MeshEntry,
+    MeshesView,
+    MeshShare,
+    NoResultView,
+    OutputView,
+    PoolView,
+    Quantity,
+    QuotaView,
+    ResultView,
+    RunLine,
+    RunsView,
+    RunView,
+    StageView,
+    TenantsView,
+    TenantView,
+)
+
+WIDTH = 100
+NOW_MS = 1_700_000_090_000
+LONG = "a-very-long-name-that-somebody-has-given-to-a-run-of-digits-2026-11-20-and-more"
+
+
+def text_of(renderable: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+    console.print(renderable)
+    told = console.file.getvalue()
+    assert all(len(line) <= WIDTH for line in told.splitlines())
+    return told
+
+
+def amount(value: int) -> Quantity:
+    return Quantity(units=value * 10_000, amount=value, text=str(value))
+
+
+def a_stage(number: int, mesh: str, state: StageState, **fields: object) -> StageView:
+    given = {"cluster": "c", "level": 0, "reason": None, "detail": "", "why_here": "ONLY_FIT", "slots": 0, "width": 1, "sent_ms": 0}
+    given |= {"started_ms": 0, "ended_ms": 0, "counts": {}, **fields}
+    return StageView(id=f"night.{number}", mesh=mesh, state=state.value, **given)
+
+
+def a_run(**fields: object) -> RunView:
+    given = {"id": "night", "tenant": "acme/research", "state": "RUNNING", "created_ms": NOW_MS - 65_000, "outputs": ["report"]}
+    given |= {"stages": [], "blocked": [], "meshes": [], "failures": [], "skipped": [], **fields}
+    return RunView(**given)
+
+
+def test_every_state_has_a_colour():
+    for states in (RunState, StageState, NodeState):
+        assert {state.value for state in states} <= set(COLOURS)
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "told"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_000, "1.0s"),
+        (59_999, "59.9s"),
+        (65_000, "1m05s"),
+        (3_600_000, "1h00m"),
+        (90_000_000, "1d01h"),
+        (-5, "0ms"),
+    ],
+)
+def test_a_duration_is_short(span_ms, told):
+    assert duration(span_ms) == told
+
+
+def test_runs_fit_the_width_whatever_their_names():
+    lines = [
+        RunLine(
+            id=LONG,
+            tenant="acme/research/vision/detectors/night",
+            state="FAILED",
+            created_ms=NOW_MS - 10_000,
+            ended_ms=NOW_MS - 5_000,
+            detail="train: builtins.ValueError: the learning rate is much too large\nTraceback …",
+            counts={"SUCCEEDED": 3, "FAILED": 1, "WAITING": 2},
+        )
+    ]
+    told = text_of(runs_table(RunsView(runs=lines), NOW_MS))
+    assert "FAILED" in told
+    assert "4/6" in told
+    assert "5.0s" in told
+    assert "Traceback" not in told
+    assert "".join(line.split()[0] for line in told.splitlines()[1:]) == LONG
+
+
+def test_no_runs_tell_what_to_do():
+    assert "schedulemesh submit" in text_of(runs_table(RunsView(runs=[]), NOW_MS))
+
+
+def test_a_run_shows_stages_with_progress_and_reasons():
+    stages = [
+        a_stage(1, "east", StageState.RUNNING, slots=2, counts={"SUCCEEDED": 2, "RUNNING": 2}),
+        a_stage(
+            2, "west", StageState.QUEUED, reason="QUOTA_EXHAUSTED", detail="acme/research has 2 cpu, all in use", counts={"ASSIGNED": 3}
+        ),
+    ]
+    shares = [
+        MeshShare(mesh="east", stages=1, slots=2, counts={"SUCCEEDED": 2}),
+        MeshShare(mesh="west", stages=1, slots=0, counts={"ASSIGNED": 3}),
+    ]
+    told = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
+    for words in ("night", "1m05s", "2 SUCCEEDED", "QUEUED", "QUOTA_EXHAUSTED", "2/4", "0/3", "ONLY_FIT", "meshes: east 2/2  west 0/3"):
+        assert words in told
+
+
+def test_a_run_shows_what_is_blocked_failed_and_skipped():
+    blocked = [BlockedView(reason="LABEL_MISMATCH", detail="east: zone=moon is asked", count=7, nodes=["a", "b"])]
+    failures = [FailureView(node="train", attempt=1, mesh="east", reason="USER_ERROR", type="builtins.ValueError", message="[bad] lr")]
+    told = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
+    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is asked" in told
+    assert "failed train on east: builtins.ValueError: [bad] lr" in told
+    assert "because of a failure elsewhere: 4" in told
+
+
+def test_a_result_shows_json_and_tells_where_the_rest_is():
+    json_output = OutputView(encoding="json", sha256="s", size_bytes=9, href="/x", inline=True, value={"accuracy": 0.97})
+    pickled = OutputView(encoding="pickle", sha256="s", size_bytes=12_345, href="/y", inline=True, data="AA==")
+    told = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
+    assert '"accuracy": 0.97' in told
+    assert "model: 12,345 bytes of pickled Python" in told
+
+
+def test_a_failure_shows_the_users_own_traceback():
+    failure = FailureView(
+        node="train", attempt=2, mesh="east", reason="USER_ERROR", type="t", message="m", traceback="File x.py, line 3\nt: m"
+    )
+    view = NoResultView(error=ErrorView(code="run_failed", message="the run failed: m"), id="night", state="FAILED", failures=[failure])
+    told = text_of(failure_summary(view))
+    assert "train (attempt 2 on east): USER_ERROR" in told
+    assert "File x.py, line 3" in told
+
+
+def test_tenants_stand_below_their_parents_with_what_they_have():
+    quota = QuotaView(
+        flavor="standard",
+        resource="cpu",
+        nominal=amount(2),
+        used=amount(3),
+        borrowed=amount(1),
+        available=amount(0),
+        potential=amount(4),
+        borrowing_limit=None,
+        lending_limit=None,
+    )
+    tree = [("acme", None), ("acme/research", "acme"), ("acme/research/vision", "acme/research")]
+    tenants = [TenantView(tenant=path, parent=parent, quotas=[quota], pickled_code=False, functions=[]) for path, parent in tree]
+    told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert told[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
+    assert [line[:12].rstrip() for line in told[1:]] == ["acme", "  research", "    vision"]
+    assert told[1].split()[-4:] == ["2", "3", "1", "0"]
+
+
+def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
+    tenants = [TenantView(tenant="acme/research", parent="acme", quotas=[], pickled_code=False, functions=[])]
+    assert "acme/research" in text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants)))
+
+
+def test_meshes_show_life_labels_and_pools():
+    pool = PoolView(pool="general", flavor="standard", capacity={"cpu": amount(4)}, used={"cpu": amount(1)})
+    mesh = MeshEntry(
+        mesh="east",
+        alive=False,
+        draining=False,
+        heartbeat_age_ms=12_300,
+        labels={"zone": "east", "tier": "standard"},
+        cluster="c",
+        tenants=["*"],
+        pools=[pool],
+        waiting=3,
+        running=1,
+    )
+    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[mesh])))
+    for words in ("unreachable", "12.3s", "zone=east", "general: cpu 1/4"):
+        assert words in told
+
+
+def test_an_error_keeps_brackets_that_look_like_markup():
+    assert text_of(error_line("node [red] is wrong")).strip() == "error: node [red] is wrong"
