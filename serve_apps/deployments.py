@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from functools import partial
 
 import fsspec
 import redis
@@ -155,10 +154,14 @@ def gateway_app(settings: RootSettings) -> FastAPI:
 
 def root_targets(settings: RootSettings) -> list[RunTarget]:
     """The two Serve applications of the root mesh, for `serve.run_many`."""
+
+    def build() -> FastAPI:  # Serve asks for a function without arguments.
+        return gateway_app(settings)
+
     light = {"num_cpus": 0}
     coordinator = serve.deployment(CoordinatorLoop, name="Coordinator", ray_actor_options=light, health_check_period_s=2)
     gateway = serve.deployment(
-        serve.ingress(partial(gateway_app, settings))(),
+        serve.ingress(build)(),
         name="Gateway",
         num_replicas=settings.gateways,
         max_ongoing_requests=1000,

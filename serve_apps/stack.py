@@ -188,8 +188,9 @@ class Stack:
         self._say(f"root: answers at {self.address}")
 
     def _publish(self, stores: Stores) -> None:
-        tree = TenantTree(tenants_of(self._config))
-        self.default_tenant = next(path for path in tree.tenants if not tree.children(path))
+        tenants = tenants_of(self._config)
+        parents = {tenant.parent for tenant in tenants}
+        self.default_tenant = next(tenant.path for tenant in tenants if tenant.path not in parents)
         top = TenantPath(self.default_tenant.partition("/")[0])
         self.api_key = issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms())
         self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})

@@ -19,7 +19,6 @@ from typing import Any
 
 import ray
 import structlog
-from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 
 from mesh.ids import NodeId, RunId, StageId
@@ -285,7 +284,7 @@ class StageEngine:
                 self._submit_one(stage, task)
             except _Missing as missing:
                 self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
-            except (ValueError, TypeError, RayError) as refused:
+            except Exception as refused:  # noqa: BLE001 - options come from strangers, and Ray has many ways to refuse one
                 message = f"Ray does not take the task: {refused}"
                 self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
         self._end_if_over(stage)

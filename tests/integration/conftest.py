@@ -23,6 +23,7 @@ from mesh.wire import decode, encode
 
 REPOSITORY = Path(__file__).parents[2]
 NEWS_S_MAX = 60.0
+TENANT = TenantPath("acme/tests")
 ONE_CPU = ResourceSet.of({"cpu": 1})
 SMALL_CLUSTER = ClusterSpec(nodes=(NodeSpec(cpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20)
 
@@ -48,7 +49,7 @@ class Story:
 
     actor: Any
     storage: Path
-    tenant: TenantPath = TenantPath("acme/tests")
+    tenant: TenantPath = TENANT
     messages: dict[StageId, list[StageMessage]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     code: dict[str, bytes] = field(default_factory=dict)

@@ -26,16 +26,16 @@ ONE_NODE = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1, labels={"zone": "x"}), NodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20)
 
 
+def session_of(process):
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:  # It ended between the look and the question.
+        return None
+
+
 def processes_of(session_ids):
     """All processes of these sessions."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) in session_ids:
-                found.append(process)
-        except ProcessLookupError:
-            continue
-    return found
+    return [process for process in psutil.process_iter() if session_of(process) in session_ids]
 
 
 def still_run(processes):

@@ -85,7 +85,12 @@ def delivered(value, tmp_path, run="other", node="x", limit=64 * 1024):
 def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(story, task):
     stage = story.start(
         task("a", story.function(give), {"$tuple": [1, {"$$ref": "plain"}]}),
-        task("b", story.function(give), {"first": REF_A, "part": {"$ref": "a", "path": [1, "$ref"]}, "uri": {"$uri": "s3://x"}}, inputs=("a",)),
+        task(
+            "b",
+            story.function(give),
+            {"first": REF_A, "part": {"$ref": "a", "path": [1, "$ref"]}, "uri": {"$uri": "s3://x"}},
+            inputs=("a",),
+        ),
         task("c", story.function(give), [{"$ref": "b"}, story.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
         run="flow",
     )
@@ -141,7 +146,7 @@ def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(story, t
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        pytest.param(lambda: threading.Lock(), "lock", id="a lock"),
+        pytest.param(threading.Lock, "lock", id="a lock"),
         pytest.param(lambda: (n for n in range(3)), "generator", id="a generator"),
         pytest.param(lambda: [ray.put(1)], "ObjectRef", id="a reference of Ray's inside a list"),
     ],
@@ -176,26 +181,26 @@ def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_
     assert (failure.reason, failure.type_name, failure.message) == (Reason.USER_ERROR, "builtins.ValueError", "broken pipe")
     assert "raise ValueError(text)" in failure.traceback
     assert "execution.py" not in failure.traceback
-    error = pickle.loads(story.blobs[failure.pickled.sha256])
+    error = pickle.loads(story.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
     assert set(told) == {"a", "d"}
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "reason", "words"),
+    ("function", "arg", "reason", "words"),
     [
-        pytest.param(lambda: sys.exit(3), (), Reason.USER_ERROR, "3", id="a task that exits has failed by itself"),
-        pytest.param(lambda: psutil.Process().kill(), (), Reason.WORKER_LOST, "died", id="a killed worker is a lost worker"),
-        pytest.param("call:no_such_module:f", (), Reason.CODE_UNAVAILABLE, "no_such_module", id="a module that is not there"),
-        pytest.param("call:math:no_such_name", (), Reason.CODE_UNAVAILABLE, "no_such_name", id="a name that is not there"),
-        pytest.param("blob:" + "0" * 64, (), Reason.CODE_UNAVAILABLE, "did not come", id="code that did not come with the stage"),
-        pytest.param(give, ({"$blob": "0" * 64},), Reason.VALUE_LOST, "did not come", id="an argument that did not come with the stage"),
-        pytest.param(give, ({"$oops": 1},), Reason.USER_ERROR, "$oops", id="an argument form that nobody knows"),
+        pytest.param(lambda _: sys.exit(3), 1, Reason.USER_ERROR, "3", id="a task that exits has failed by itself"),
+        pytest.param(lambda _: psutil.Process().kill(), 1, Reason.WORKER_LOST, "died", id="a killed worker is a lost worker"),
+        pytest.param("call:no_such_module:f", 1, Reason.CODE_UNAVAILABLE, "no_such_module", id="a module that is not there"),
+        pytest.param("call:math:no_such_name", 1, Reason.CODE_UNAVAILABLE, "no_such_name", id="a name that is not there"),
+        pytest.param("blob:" + "0" * 64, 1, Reason.CODE_UNAVAILABLE, "did not come", id="code that did not come with the stage"),
+        pytest.param(give, {"$blob": "0" * 64}, Reason.VALUE_LOST, "did not come", id="an argument that did not come with the stage"),
+        pytest.param(give, {"$oops": 1}, Reason.USER_ERROR, "$oops", id="an argument form that nobody knows"),
     ],
 )
-def test_each_way_to_fail_has_its_reason(story, task, function, args, reason, words):
+def test_each_way_to_fail_has_its_reason(story, task, function, arg, reason, words):  # noqa: PLR0917 - the columns of the table
     key = function if isinstance(function, str) else story.function(function)
-    told = story.end(story.start(task("a", key, *args), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
+    told = story.end(story.start(task("a", key, arg), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
     assert set(told) == {"a"}
     assert told["a"].failure.reason is reason
     assert words in told["a"].failure.message
@@ -214,7 +219,9 @@ def test_what_ray_refuses_fails_its_task_alone(story, task):
 
 
 def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(story, task):
-    told = story.end(story.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", story.function(ray.remote(add)), 1, 2), run="call"))
+    told = story.end(
+        story.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", story.function(ray.remote(add)), 1, 2), run="call")
+    )
     assert answer(told["a"], story) == 5.0
     assert isinstance(told["b"], NodeSucceeded)
 

@@ -151,7 +151,9 @@ def test_a_harmed_file_is_noticed(tmp_path, harm):
     assert told.value.reason is Reason.VALUE_LOST
 
 
-@pytest.mark.parametrize("data", [pytest.param(b"[2]", id="altered"), pytest.param(b"[1", id="cut short"), pytest.param(None, id="missing")])
+@pytest.mark.parametrize(
+    "data", [pytest.param(b"[2]", id="altered"), pytest.param(b"[1", id="cut short"), pytest.param(None, id="missing")]
+)
 def test_harmed_bytes_of_the_control_store_are_noticed(tmp_path, data):
     stored, _ = exported([1], tmp_path)
     with pytest.raises(ValueUnreadable) as told:

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
+
+from mesh.reasons import Reason
+from mesh.runtime.execution import TaskFailed, TaskFault, TaskReport
+from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, read
+
+FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no module", "", None, TaskReport(1, 2, "host:1"))
+
+
+def inside_a_task(cause):
+    """As Ray hands over an exception that left a worker's function."""
+    error = RayTaskError("f", f"Traceback: {cause}", cause, proctitle="p", pid=1, ip="127.0.0.1")
+    return error.as_instanceof_cause()
+
+
+def lost():
+    return ObjectLostError("aa", None, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(inside_a_task(TaskFailed(FAULT)), Reason.CODE_UNAVAILABLE, id="what the worker could tell"),
+        pytest.param(WorkerCrashedError(), Reason.WORKER_LOST, id="a crashed worker"),
+        pytest.param(OutOfMemoryError("too much"), Reason.WORKER_LOST, id="out of memory"),
+        pytest.param(NodeDiedError("gone"), Reason.WORKER_LOST, id="a dead node"),
+        pytest.param(RuntimeEnvSetupError("no pip"), Reason.CODE_UNAVAILABLE, id="an environment that could not be made"),
+        pytest.param(inside_a_task(TypeError("cannot pickle")), Reason.RESULT_UNSERIALIZABLE, id="Ray could not write the result"),
+        pytest.param(inside_a_task(RuntimeError("failed to import")), Reason.CODE_UNAVAILABLE, id="Ray could not read the function"),
+    ],
+)
+def test_a_tasks_own_failure_has_a_reason(error, reason):
+    told = read(error, "n")
+    assert isinstance(told, OwnFailure)
+    assert told.reason is reason
+    assert told.message
+
+
+@pytest.mark.parametrize(
+    ("error", "from_task"),
+    [
+        pytest.param(inside_a_task(TaskFailed(FAULT)), True, id="the failure of another task"),
+        pytest.param(inside_a_task(WorkerCrashedError()), False, id="a crash that came with an argument"),
+        pytest.param(inside_a_task(lost()), False, id="an argument that was lost, seen by the worker"),
+        pytest.param(lost(), False, id="an argument that was lost, seen by the owner"),
+    ],
+)
+def test_what_came_with_an_argument_is_not_the_tasks_own(error, from_task):
+    told = read(error, "another")
+    assert isinstance(told, Inherited)
+    assert told.from_task is from_task
+
+
+def test_the_workers_report_comes_along():
+    assert read(inside_a_task(TaskFailed(FAULT)), "n").fault == FAULT
+
+
+@pytest.mark.parametrize("error", [TaskCancelledError(), inside_a_task(TaskCancelledError())], ids=["before it ran", "while it ran"])
+def test_a_cancelled_task_was_stopped(error):
+    assert read(error, "n") == Stopped()
