@@ -20,8 +20,9 @@ check: $(STAMP) ## Linter, formatter, types, layers
 fix: $(STAMP) ## Put right what the linter and the formatter can
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
 
-docs: $(STAMP) ## Write docs/configuration.md anew from the models
+docs: $(STAMP) ## Write docs/configuration.md and docs/states.md anew from the code
 	$(PY) -m serve_apps.configuration_docs docs/configuration.md
+	$(PY) -m serve_apps.states_docs docs/states.md
 
 bench: $(STAMP) ## Measure; see benchmarks/README.md
 	$(PY) -m benchmarks

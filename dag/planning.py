@@ -21,9 +21,17 @@ class Unplaced(Protocol):
 
     plans: Mapping[NodeId, NodePlan]
 
-    def unplaced(self) -> tuple[NodeId, ...]: ...
-    def mesh_of(self, node: NodeId) -> MeshId | None: ...
-    def value_at(self, node: NodeId) -> MeshId | None: ...
+    def unplaced(self) -> tuple[NodeId, ...]:
+        """See `RunMachine.unplaced`."""
+        ...
+
+    def mesh_of(self, node: NodeId) -> MeshId | None:
+        """See `RunMachine.mesh_of`."""
+        ...
+
+    def value_at(self, node: NodeId) -> MeshId | None:
+        """See `RunMachine.value_at`."""
+        ...
 
 
 def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot) -> NodesPlaced:

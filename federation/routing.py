@@ -51,6 +51,7 @@ class Verdict:
 
     @property
     def accepts(self) -> bool:
+        """Whether the work may go there: at once, or to wait there."""
         return self.reason is None or self.reason in WAITS_THERE
 
 

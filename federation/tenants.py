@@ -64,11 +64,19 @@ class Charge(Protocol):
     """What a lease costs: `Lease` and `LeaseView` both say it."""
 
     @property
-    def tenant(self) -> TenantPath: ...
+    def tenant(self) -> TenantPath:
+        """Who pays."""
+        ...
+
     @property
-    def flavor(self) -> FlavorName: ...
+    def flavor(self) -> FlavorName:
+        """Of what kind of capacity."""
+        ...
+
     @property
-    def amounts(self) -> ResourceSet: ...
+    def amounts(self) -> ResourceSet:
+        """How much."""
+        ...
 
 
 class TenantTree:

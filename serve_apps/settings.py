@@ -44,6 +44,7 @@ class RootSettings(_Settings):
 
     @staticmethod
     def read(path: str) -> RootSettings:
+        """What `write` has written there."""
         return RootSettings.model_validate_json(Path(path).read_bytes())
 
 
@@ -57,4 +58,5 @@ class ChildSettings(_Settings):
 
     @staticmethod
     def read(path: str) -> ChildSettings:
+        """What `write` has written there."""
         return ChildSettings.model_validate_json(Path(path).read_bytes())

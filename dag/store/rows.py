@@ -83,10 +83,12 @@ def check_numbers(record: RunRecord, change: RunChange) -> int:
 
 
 def node_rows(nodes: Iterable[NodeRecord]) -> dict[str, bytes]:
+    """Nodes as a store keeps them, by id."""
     return {node.node: encode(node) for node in nodes}
 
 
 def stage_rows(stages: Iterable[StageRecord]) -> dict[str, bytes]:
+    """Stages as a store keeps them, by id."""
     return {stage.stage: encode(stage) for stage in stages}
 
 
@@ -142,6 +144,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
 
 
 def has_ended(state: bytes) -> bool:
+    """Whether a run in this state, as a store keeps it, has ended."""
     return RunState(state.decode()) in RUN_ENDS
 
 

@@ -1,0 +1,1 @@
+"""What ScheduleMesh costs and gains, measured beside plain Ray on the same cluster: `python -m benchmarks`."""

@@ -1,0 +1,88 @@
+"""`python -m benchmarks [NAME…] [--json] [--turns N] [--cpus N]`: measure, and print what was found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from rich.console import Console
+
+from benchmarks import demo, fan_out, one_node, report
+from benchmarks.bed import Bed, ended_by_sigterm, open_bed
+from benchmarks.measuring import Result, result_of
+
+#: Benchmarks on the bed, with their usual number of turns.
+ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {"fan_out": (fan_out.measure, 9), "one_node": (one_node.measure, 100)}
+DEMO_TURNS = 5
+STARTUP, DEMO = "startup", "demo"
+NAMES = (STARTUP, *ON_THE_BED, DEMO)
+
+
+def main() -> None:
+    """The command line."""
+    asked = _arguments()
+    console = Console(stderr=asked.json, highlight=False)
+    machine = _machine(asked.cpus)
+    console.print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()), "\n")
+    names = [name for name in NAMES if name in (asked.names or NAMES)]
+    results: list[Result] = []
+    with ended_by_sigterm():
+        if any(name in (STARTUP, *ON_THE_BED) for name in names):
+            results += _on_the_bed(names, asked, console)
+        if DEMO in names:
+            results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
+    machine["load_at_end"] = round(os.getloadavg()[0], 2)
+    if asked.json:
+        print(json.dumps(report.as_json(machine, results), indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ScheduleMesh beside plain Ray.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES)}; all, when none is given")
+    parser.add_argument("--json", action="store_true", help="print JSON with all samples; tables go to stderr")
+    parser.add_argument("--turns", type=int, help="how often each side is measured, instead of the benchmark's own number")
+    parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="CPUs of each side; all of the machine's when left out")
+    asked = parser.parse_args()
+    unknown = sorted(set(asked.names) - set(NAMES))
+    if unknown or (asked.turns or 1) < 1 or asked.cpus < 1:
+        parser.error(f"there is no {', '.join(unknown)}; known are {', '.join(NAMES)}" if unknown else "turns and CPUs are at least 1")
+    return asked
+
+
+def _machine(cpus: int) -> dict[str, Any]:
+    """What the figures depend on. A load above a few tenths says that others were measured too."""
+    return {
+        "python": platform.python_version(),
+        "ray": ray.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "cpus_a_side": cpus,
+        "load_at_start": round(os.getloadavg()[0], 2),
+    }
+
+
+def _on_the_bed(names: list[str], asked: argparse.Namespace, console: Console) -> list[Result]:
+    results: list[Result] = []
+    with open_bed(asked.cpus) as bed:
+        for name, (measure, turns) in ON_THE_BED.items():
+            if name in names:
+                results.append(_told(measure(bed, asked.turns or turns), console))
+    if STARTUP in names:
+        about = "one start of the bed, until the API answers: when each step is said, since the begin; and its stop"
+        results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup()]}), console))
+    return results
+
+
+def _told(result: Result, console: Console) -> Result:
+    """The result, printed as soon as it is there."""
+    console.print(report.tables([result]))
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A wide graph of tasks that do nothing: what a task costs when nothing else counts."""
+
+from __future__ import annotations
+
+import time
+
+import ray
+
+import dag
+from benchmarks.bed import Bed
+from benchmarks.journey import Stamps, journey_of, now_ms
+from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
+from benchmarks.work import nothing, one, total
+from dag.compiling import compile_graph
+
+NODES = 1_000
+WIDTH = NODES - 2
+MESH, PLAIN = "ScheduleMesh", "plain Ray"
+
+
+def measure(bed: Bed, turns: int) -> Result:
+    """Both sides in turns."""
+    source, fan, reduce = bed.plain(nothing), bed.plain(one), bed.plain(total)
+
+    def plain() -> Sample:
+        begun = time.perf_counter()
+        first = source.remote()
+        last = reduce.remote(*[fan.remote(first) for _ in range(WIDTH)])
+        submitted = time.perf_counter()
+        _check(ray.get(last))
+        ended = time.perf_counter()
+        return {WALL: (ended - begun) * 1000, "driver: submit": (submitted - begun) * 1000, "driver: wait": (ended - submitted) * 1000}
+
+    about = (
+        f"{NODES:,} tasks that do nothing, {WIDTH} of them in parallel, one that takes all of these; from Python, {bed.cpus} CPUs a side"
+    )
+    found = in_turns({MESH: lambda: _on_the_mesh(bed), PLAIN: plain}, warm_ups=2, turns=turns)
+    return result_of("fan_out", about, found, base=PLAIN)
+
+
+def _on_the_mesh(bed: Bed) -> Sample:
+    begun = now_ms()
+    first = dag.bind(nothing)
+    spread = dag.task(one)
+    last = dag.bind(total, *[spread.bind(first) for _ in range(WIDTH)])
+    spec = compile_graph(last, tenant=bed.client.access.tenant)
+    compiled = now_ms()
+    run = bed.client.submit_spec(spec)
+    _check(run.result())
+    return journey_of(bed.client, run.id, Stamps(begun=begun, compiled=compiled, ended=now_ms()))
+
+
+def _check(value: object) -> None:
+    if value != WIDTH:
+        raise AssertionError(f"the reduce gave {value!r} instead of {WIDTH}")

@@ -1,0 +1,69 @@
+"""Where the time of one run goes: the stamps that client, root, mesh and workers leave, as parts that add up to the wall time.
+
+All stamps are of the clocks of one machine. Those of the record are whole milliseconds, so a part can be off by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.measuring import WALL, Sample
+from dag.store.remote import Client
+from mesh.ids import RunId
+
+#: Names of the parts, in the order of time; each ends at the stamp that its comment names.
+COMPILE = "client: graph to spec"  # the spec is there
+SUBMIT = "http: send, check"  # the record's `created_ms`
+PLAN = "root: store, read, route, split"  # the first stage's `sent_ms`
+QUEUE = "root to worker: commit, queue, lease, first task"  # the first task's `started_ms`
+RUN = "workers: first task to last"  # the last task's `finished_ms`
+REPORT = "worker to root: report, commit"  # the record's `ended_ms`
+RESULT = "client: hear of it, fetch"  # the value is there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamps:
+    """What the client saw, in milliseconds since the epoch."""
+
+    begun: float
+    compiled: float
+    ended: float
+
+
+def now_ms() -> float:
+    """Milliseconds since the epoch, with fractions."""
+    return time.time_ns() / 1_000_000
+
+
+def journey_of(client: Client, run: RunId, seen: Stamps) -> Sample:
+    """The run's wall time and its parts; asked for after the run, so that asking costs it nothing."""
+    view = client.ask(f"/v1/runs/{run}")
+    nodes = list(_nodes(client, run))
+    ends = {
+        COMPILE: seen.compiled,
+        SUBMIT: view["created_ms"],
+        PLAN: min(stage["sent_ms"] for stage in view["stages"]),
+        QUEUE: min(node["started_ms"] for node in nodes),
+        RUN: max(node["finished_ms"] for node in nodes),
+        REPORT: view["ended_ms"],
+        RESULT: seen.ended,
+    }
+    parts: dict[str, float] = {WALL: seen.ended - seen.begun}
+    before = seen.begun
+    for name, end in ends.items():
+        parts[name] = end - before
+        before = end
+    return parts
+
+
+def _nodes(client: Client, run: RunId) -> Iterator[dict[str, Any]]:
+    after = ""
+    while True:
+        page = client.ask(f"/v1/runs/{run}/nodes", {"after": after, "limit": 1000})
+        yield from page["nodes"]
+        if page["next"] is None:
+            return
+        after = page["next"]

@@ -1,0 +1,56 @@
+"""The least graph there is: what the way through the federation costs, beside a task of plain Ray."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import ray
+
+import dag
+from benchmarks.bed import Bed
+from benchmarks.journey import Stamps, journey_of, now_ms
+from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
+from benchmarks.work import nothing
+from dag.compiling import compile_graph
+from mesh.ids import RunId
+
+PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"
+SPEC = {"spec": "dag/1", "nodes": {"nothing": {"call": "benchmarks.work:nothing"}}, "outputs": {"result": {"$ref": "nothing"}}}
+WAIT_S = 30
+
+
+def measure(bed: Bed, turns: int) -> Result:
+    """Three sides in turns."""
+    task = bed.plain(nothing)
+    access = bed.client.access
+
+    def plain() -> Sample:
+        begun = time.perf_counter()
+        ray.get(task.remote())
+        return {WALL: (time.perf_counter() - begun) * 1000}
+
+    headers = {"Authorization": f"Bearer {access.api_key}"}
+    with httpx.Client(base_url=access.address, headers=headers, timeout=WAIT_S + 10) as http:
+        sides = {PYTHON: lambda: _by_client(bed), HTTP: lambda: _by_http(bed, http), PLAIN: plain}
+        found = in_turns(sides, warm_ups=5, turns=turns)
+    return result_of("one_node", "one task that does nothing, from its submission until its value is there", found, base=PLAIN)
+
+
+def _by_client(bed: Bed) -> Sample:
+    begun = now_ms()
+    spec = compile_graph(dag.bind(nothing), tenant=bed.client.access.tenant)
+    compiled = now_ms()
+    run = bed.client.submit_spec(spec)
+    run.result()
+    return journey_of(bed.client, run.id, Stamps(begun=begun, compiled=compiled, ended=now_ms()))
+
+
+def _by_http(bed: Bed, http: httpx.Client) -> Sample:
+    begun = now_ms()
+    posted = http.post("/v1/runs", json={**SPEC, "tenant": bed.client.access.tenant}).raise_for_status().json()
+    answer = http.get(f"/v1/runs/{posted['id']}/result", params={"wait_s": WAIT_S}).raise_for_status().json()
+    ended = now_ms()
+    if answer["state"] != "SUCCEEDED":
+        raise AssertionError(f"the run is {answer['state']} after {WAIT_S} s")
+    return journey_of(bed.client, RunId(posted["id"]), Stamps(begun=begun, compiled=begun, ended=ended))

@@ -1,0 +1,78 @@
+"""Results as tables for people and as JSON for programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.measuring import Result, Series
+
+
+def tables(results: Iterable[Result]) -> RenderableType:
+    """All results, one below the other."""
+    return Group(*[part for result in results for part in (*_tables(result), Text())])
+
+
+def as_json(machine: Mapping[str, Any], results: Iterable[Result]) -> dict[str, Any]:
+    """Everything, the single samples too; milliseconds."""
+    return {"machine": dict(machine), "benchmarks": [_json_of(result) for result in results]}
+
+
+def _tables(result: Result) -> list[RenderableType]:
+    base = _base(result)
+    table = _table(f"[bold]{result.name}[/bold]: {result.about}", "side", "turns", "median", "p95", "least")
+    if base is not None:
+        table.add_column(f"against {base.name}", justify="right")
+    for side in result.sides:
+        cells = [side.name, str(len(side.samples_ms)), _ms(side.median_ms), _ms(side.p95_ms), _ms(min(side.samples_ms))]
+        table.add_row(*cells, *([_against(side, base)] if base is not None else []))
+    return [table, *[_parts_table(side, result) for side in result.sides if side.name in result.parts]]
+
+
+def _parts_table(side: Series, result: Result) -> Table:
+    table = _table(f"{result.name}, {side.name}: where the time goes", "part", "median", "p95", "of the whole")
+    for part in result.parts[side.name]:
+        table.add_row(part.name, _ms(part.median_ms), _ms(part.p95_ms), f"{part.median_ms / side.median_ms:.0%}")
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    return table
+
+
+def _against(side: Series, base: Series) -> str:
+    return "" if side is base else f"{side.ratio_to(base):.2f} x, {side.excess_over_ms(base):+,.1f} ms"
+
+
+def _base(result: Result) -> Series | None:
+    return next((side for side in result.sides if side.name == result.base), None)
+
+
+def _json_of(result: Result) -> dict[str, Any]:
+    base = _base(result)
+    sides = {side.name: _figures(side) for side in result.sides}
+    for side in result.sides:
+        if base is not None and side is not base:
+            sides[side.name] |= {"ratio": round(side.ratio_to(base), 3), "excess_ms": round(side.excess_over_ms(base), 3)}
+        if side.name in result.parts:
+            sides[side.name]["parts"] = {part.name: _figures(part) for part in result.parts[side.name]}
+    return {"name": result.name, "about": result.about, "base": result.base, "sides": sides}
+
+
+def _figures(series: Series) -> dict[str, Any]:
+    return {
+        "median_ms": round(series.median_ms, 3),
+        "p95_ms": round(series.p95_ms, 3),
+        "samples_ms": [round(sample, 3) for sample in series.samples_ms],
+    }
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.1f} ms"

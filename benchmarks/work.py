@@ -1,0 +1,19 @@
+"""What the benchmarked tasks do: as little as possible. Workers import it by name, on both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def nothing() -> None:
+    """The source of the fan, and the single node."""
+
+
+def one(_source: Any) -> int:
+    """One node of the fan."""
+    return 1
+
+
+def total(*ones: int) -> int:
+    """The reduce; its value proves that all of the fan ran."""
+    return sum(ones)

@@ -1,0 +1,162 @@
+"""Processes die and sleep in the middle of runs, for real: nothing is lost, nothing is done twice unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import LIMIT_S, eventually, submit, wait_for
+
+import dag
+from dag.states import RunState
+from dag.store.remote import Client, Run
+from serve_apps.stack import Stack
+from serve_apps.stores import Stores
+
+pytestmark = pytest.mark.ray
+
+WEST = {"zone": "west"}
+
+
+def slow_at_first(folder: str) -> int:
+    """Hangs at the first attempt, returns at the next; a line per attempt."""
+    lines = Path(folder, "attempts")
+    with lines.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    attempt = len(lines.read_text().splitlines())
+    while attempt == 1:
+        time.sleep(0.01)
+    return attempt
+
+
+def wait_for_gate(folder: str) -> int:
+    """Ends when the gate is open; tells which attempt it was."""
+    lines = Path(folder, "attempts")
+    with lines.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    attempt = len(lines.read_text().splitlines())
+    while not Path(folder, "gate").exists():
+        time.sleep(0.01)
+    return attempt
+
+
+def begin(number: int) -> int:
+    return number
+
+
+def add(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def attempts(folder: Path) -> int:
+    path = folder / "attempts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def assert_attempts(folder: Path, count: int) -> None:
+    assert attempts(folder) == count
+
+
+def meshes_of(run: Run, node: str) -> list[str | None]:
+    """Where the attempts of the node were sent."""
+    return [event.mesh for event in run.events() if event.node == node and event.after == "ASSIGNED"]
+
+
+def test_a_child_mesh_is_killed_in_the_middle_of_a_stage(stack: Stack, client: Client, tmp_path: Path) -> None:
+    value = dag.task(begin, labels=WEST).bind(1)
+    run = submit(client, dag.task(add).bind(value, dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path))))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    os.kill(stack.children["west"].pid, signal.SIGKILL)
+    assert run.result(LIMIT_S) == 3
+    lost = [event for event in run.events() if event.kind == "stage" and event.after == "LOST"]
+    assert [event.reason.value for event in lost if event.reason is not None] == ["LEASE_EXPIRED"]
+    assert meshes_of(run, "slow") == ["west", "west"]
+
+
+def test_the_late_result_of_a_mesh_that_slept_too_long_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(wait_for_gate, name="gated").bind(str(tmp_path)))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    first = meshes_of_first_attempt(run)
+    asleep = stack.children[first].pid
+    os.kill(asleep, signal.SIGSTOP)
+    try:
+        eventually(lambda: assert_attempts(tmp_path, 2))  # Its lease ran out, and somebody else began.
+        (tmp_path / "gate").touch()  # Both attempts end now; the first one's mesh is asleep.
+        assert run.result(LIMIT_S) == 2
+    finally:
+        os.kill(asleep, signal.SIGCONT)
+    ends = [event for event in run.events() if event.node == "gated" and event.after == "SUCCEEDED"]
+    assert [(event.attempt, event.mesh == first) for event in ends] == [(2, False)]
+
+
+def meshes_of_first_attempt(run: Run) -> str:
+    event = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING")
+    assert event.mesh is not None
+    return event.mesh
+
+
+def test_a_whole_cluster_is_killed_in_the_middle_of_a_stage(stack: Stack, client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(add).bind(dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path)), 10))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    before = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING").cluster
+    stack.clusters["second"].kill()
+    assert run.result(LIMIT_S) == 12
+    clusters = [event.cluster for event in run.events() if event.kind == "stage" and event.after == "RUNNING" and event.mesh == "west"]
+    assert clusters[0] == before
+    assert clusters[-1] not in ("", before)
+
+
+def test_a_worker_that_dies_under_a_task_costs_an_attempt_and_no_more(client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(slow_at_first, name="slow", max_retries=0).bind(str(tmp_path)))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    os.kill(int((tmp_path / "attempts").read_text().split()[0]), signal.SIGKILL)
+    assert run.result(LIMIT_S) == 2
+    assert [event.attempt for event in run.events() if event.node == "slow" and event.after == "SUCCEEDED"] == [2]
+
+
+def test_the_coordinator_is_killed_and_another_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    replica = next(process for process in psutil.process_iter(["cmdline"]) if is_coordinator_of(process, stack))
+    replica.kill()
+    (tmp_path / "gate").touch()
+    assert run.result(LIMIT_S) == 6
+    assert attempts(tmp_path) == 1
+
+
+def is_coordinator_of(process: psutil.Process, stack: Stack) -> bool:
+    if "ServeReplica:coordinator" not in " ".join(process.info["cmdline"] or []):
+        return False
+    sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
+    return os.getsid(process.pid) in sessions
+
+
+def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
+    eventually(lambda: assert_attempts(tmp_path, 1))
+    assert stack._redis is not None
+    os.kill(stack._redis.pid, signal.SIGKILL)
+    (tmp_path / "gate").touch()
+    assert eventually(lambda: result_of(run)) == 6
+    assert run.status is RunState.SUCCEEDED
+
+
+def result_of(run: Run) -> int:
+    try:
+        return int(run.result(LIMIT_S))
+    except dag.errors.ApiError as away:
+        raise AssertionError(str(away)) from away
+
+
+def test_the_same_id_submitted_by_many_at_once_is_one_run(client: Client, stores: Stores) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  only here
+
+    node = dag.bind(begin, 7)
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda _: client.submit(node, id="once", by_value=(__import__("sys").modules[__name__],)), range(8)))
+    assert {run.result(LIMIT_S) for run in runs} == {7}
+    assert len([line for line in stores.runs.list("acme", 1000) if line.run == "once"]) == 1  # type: ignore[arg-type]

@@ -1,0 +1,236 @@
+"""Runs over two real Ray clusters: where they go, what crosses, how they fail, wait and stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import LIMIT_S, TENANT, eventually, submit, wait_for
+
+import dag
+from dag.errors import RunCancelled, RunFailed
+from dag.states import RunState
+from dag.store.remote import Client
+from federation.config import load_config, tenants_of
+from federation.tenants import TenantTree
+from mesh.reasons import Reason
+from serve_apps.schemas import RunView
+from serve_apps.stack import Stack
+from serve_apps.stores import Stores
+
+pytestmark = pytest.mark.ray
+
+EAST, WEST = {"zone": "east"}, {"zone": "west"}
+
+
+class Unlucky(Exception):
+    """An error of the user's own kind."""
+
+
+def cluster() -> str:
+    import ray  # noqa: PLC0415  a worker's own
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def payload(kilobytes: int) -> bytes:
+    return b"x" * (kilobytes * 1024)
+
+
+def size(data: bytes) -> int:
+    return len(data)
+
+
+def total(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def both(*addresses: str) -> list[str]:
+    return list(addresses)
+
+
+def unlucky(message: str) -> None:
+    raise Unlucky(message)
+
+
+def follow(value: object) -> object:
+    return value
+
+
+def wait_until_stopped(folder: str) -> None:
+    Path(folder, "started").write_text(str(os.getpid()))
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        Path(folder, "stopped").touch()
+
+
+def spin_in_c(folder: str) -> None:
+    Path(folder, "started").write_text(str(os.getpid()))
+    sum(range(10**12))
+
+
+def wait_for_file(path: str) -> str:
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return "done"
+
+
+def test_a_run_executes_in_both_clusters(client: Client) -> None:
+    here = dag.task(cluster, labels=EAST, name="here").bind()
+    there = dag.task(cluster, labels=WEST, name="there").bind()
+    run = submit(client, dag.task(both, labels=EAST).bind(here, there))
+    first, second = run.result(LIMIT_S)
+    assert first != second
+    clusters = {event.node: event.cluster for event in run.events() if event.kind == "node" and event.after == "SUCCEEDED"}
+    assert clusters["here"] == clusters["both"] != clusters["there"]
+
+
+@pytest.mark.parametrize("kilobytes", [1, 4000], ids=["a small value crosses through the store", "a large value crosses as a file"])
+def test_a_value_crosses_and_is_the_same_on_the_other_side(client: Client, kilobytes: int) -> None:
+    data = dag.task(payload, labels=EAST).bind(kilobytes)
+    sizes = [dag.task(size, labels=WEST).bind(data) for _ in range(3)]
+    assert submit(client, dag.task(total, labels=EAST).bind(*sizes)).result(LIMIT_S) == 3 * kilobytes * 1024
+
+
+def test_a_large_output_is_read_through_the_root(client: Client) -> None:
+    assert submit(client, dag.task(payload).bind(3000)).result(LIMIT_S) == payload(3000)
+
+
+def test_a_failing_task_fails_its_run_with_the_users_own_exception(client: Client) -> None:
+    node = dag.task(unlucky, name="unlucky").bind("of all days")
+    run = submit(client, dag.task(follow, name="after").bind(node))
+    with pytest.raises(RunFailed, match="of all days") as failed:
+        run.result(LIMIT_S)
+    assert isinstance(failed.value.__cause__, Unlucky)
+    assert 'raise Unlucky(message)' in str(failed.value)
+    skipped = RunView.model_validate(client.ask(run.path)).skipped
+    assert [(node.node, node.roots) for node in skipped] == [("after", ["unlucky"])]
+
+
+def test_with_continue_what_does_not_depend_on_the_failure_runs(client: Client) -> None:
+    outputs = {"bad": dag.task(unlucky).bind("x"), "good": dag.task(size, labels=WEST).bind(b"abc")}
+    run = submit(client, outputs, on_error="continue")
+    assert run.wait(LIMIT_S) is RunState.FAILED
+    assert run.progress().counts == {"FAILED": 1, "SUCCEEDED": 1}
+
+
+@pytest.mark.parametrize("work", [wait_until_stopped, spin_in_c], ids=["in Python code", "inside one call of C code"])
+def test_cancel_really_stops_a_running_task(client: Client, tmp_path: Path, work: object) -> None:
+    run = submit(client, dag.bind(work, str(tmp_path)))
+    pid = int(eventually(lambda: _text(tmp_path / "started")))
+    run.cancel("enough")
+    with pytest.raises(RunCancelled, match="enough"):
+        run.result(LIMIT_S)
+    if work is wait_until_stopped:
+        assert (tmp_path / "stopped").exists()
+    else:
+        eventually(lambda: _assert_idle(pid))
+
+
+def _text(path: Path) -> str:
+    assert path.exists()
+    assert path.read_text()
+    return path.read_text()
+
+
+def _assert_idle(pid: int) -> None:
+    stat = Path(f"/proc/{pid}/stat")
+    assert not stat.exists() or stat.read_text().split()[2] != "R"
+
+
+def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(stack: Stack, stores: Stores, client: Client) -> None:
+    run = submit(client, dag.bind(size, b"abc"), tenant="acme/small")
+    event = wait_for(run, lambda event: event.after == "BLOCKED")
+    assert event.reason is Reason.QUOTA_TOO_SMALL
+    assert "acme/small" in event.detail
+    view = RunView.model_validate(client.ask(run.path))
+    assert [(blocked.reason, blocked.nodes) for blocked in view.blocked] == [("QUOTA_TOO_SMALL", ["size"])]
+    tenants = [line for line in client.ask("/v1/runs", {"tenant": "acme/small"})["runs"] if line["id"] == run.id]
+    assert tenants[0]["counts"] == {"BLOCKED": 1}
+    before = stores.ledger.snapshot().tree
+    from conftest import CONFIG  # noqa: PLC0415  only this test changes it
+
+    more = load_config(CONFIG.replace("nominal: 0, borrowing_limit: 0", "nominal: 1, borrowing_limit: 0"), source="more")
+    stores.ledger.configure(TenantTree(tenants_of(more)))
+    try:
+        assert run.result(LIMIT_S) == 3
+    finally:
+        stores.ledger.configure(before)
+
+
+def test_a_quota_in_use_makes_a_stage_wait_until_it_is_given_back(client: Client, tmp_path: Path) -> None:
+    first = submit(client, dag.bind(wait_for_file, str(tmp_path / "go")), tenant="acme/narrow")
+    wait_for(first, lambda event: event.kind == "stage" and event.after == "RUNNING")
+    second = submit(client, dag.bind(size, b"ab"), tenant="acme/narrow")
+    event = wait_for(second, lambda event: event.reason is Reason.QUOTA_EXHAUSTED)
+    assert "acme/narrow" in event.detail
+    queue = client.ask("/v1/queues/acme/narrow")
+    assert [(waiting["run"], waiting["reason"]) for waiting in queue["waiting"]] == [(second.id, "QUOTA_EXHAUSTED")]
+    (tmp_path / "go").touch()
+    assert first.result(LIMIT_S) == "done"
+    assert second.result(LIMIT_S) == 2
+
+
+def test_labels_that_no_mesh_has_block_with_every_mesh_named(client: Client) -> None:
+    run = submit(client, dag.task(size, labels={"zone": "moon"}).bind(b"a"))
+    event = wait_for(run, lambda event: event.after == "BLOCKED")
+    assert event.reason is Reason.LABEL_MISMATCH
+    assert "east" in event.detail
+    assert "west" in event.detail
+    run.cancel()
+    assert run.wait(LIMIT_S) is RunState.CANCELLED
+
+
+def test_a_json_spec_runs_by_http_alone(stack: Stack) -> None:
+    spec = {
+        "spec": "dag/1",
+        "id": "by-http",
+        "tenant": TENANT,
+        "nodes": {
+            "greeting": {"call": "examples.hello.hello:greet", "args": ["mesh"], "options": {"labels": WEST}},
+            "letters": {"call": "examples.hello.hello:count", "args": ["mesh"], "options": {"labels": EAST}},
+            "sentence": {"call": "examples.hello.hello:join", "args": [{"$ref": "greeting"}, {"$ref": "letters"}]},
+        },
+        "outputs": {"sentence": {"$ref": "sentence"}},
+    }
+    with httpx.Client(base_url=stack.address, headers={"Authorization": f"Bearer {stack.api_key}"}, timeout=LIMIT_S) as http:
+        assert http.post("/v1/runs", json=spec).status_code == 201
+        assert http.post("/v1/runs", json=spec).status_code == 200
+        answer = eventually(lambda: _ended(http))
+    assert answer["outputs"]["sentence"]["value"] == "Hello, mesh! Your name has 4 letters."
+
+
+def _ended(http: httpx.Client) -> dict[str, dict[str, dict[str, str]]]:
+    answer = http.get("/v1/runs/by-http/result", params={"wait_s": 20})
+    assert answer.status_code == 200
+    found: dict[str, dict[str, dict[str, str]]] = answer.json()
+    return found
+
+
+def test_a_run_is_found_by_its_id_from_any_process_and_tells_its_events_again(client: Client) -> None:
+    run = submit(client, dag.bind(size, b"abcd"))
+    assert run.result(LIMIT_S) == 4
+    again = client.run(run.id)
+    events = list(again.events())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert list(again.events(after=len(events) - 2)) == events[-2:]
+    assert events[-1].after == "SUCCEEDED"
+
+
+def test_metrics_and_traces_tell_of_the_run(stack: Stack, client: Client, folder: Path) -> None:
+    run = submit(client, dag.bind(size, b"abcd"))
+    run.result(LIMIT_S)
+    text = httpx.get(f"{stack.address}/metrics").text
+    assert 'schedulemesh_runs{' in text
+    assert 'schedulemesh_mesh_alive' in text
+    eventually(lambda: _assert_traced(folder, run.id))
+
+
+def _assert_traced(folder: Path, run: str) -> None:
+    lines = [line for line in (folder / "traces.jsonl").read_text().splitlines() if run in line]
+    assert len(lines) >= 3
