@@ -17,7 +17,11 @@ from benchmarks.bed import Bed, ended_by_sigterm, open_bed
 from benchmarks.measuring import Result, result_of
 
 #: Benchmarks on the bed, with their usual number of turns.
-ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {"fan_out": (fan_out.measure, 9), "one_node": (one_node.measure, 100)}
+ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
+    "fan_out": (fan_out.measure, 9),
+    "one_node": (one_node.measure, 100),
+    "after_pause": (one_node.measure_after_pause, 5),
+}
 DEMO_TURNS = 5
 STARTUP, DEMO = "startup", "demo"
 NAMES = (STARTUP, *ON_THE_BED, DEMO)
@@ -73,8 +77,8 @@ def _on_the_bed(names: list[str], asked: argparse.Namespace, console: Console) -
             if name in names:
                 results.append(_told(measure(bed, asked.turns or turns), console))
     if STARTUP in names:
-        about = "one start of the bed, until the API answers: when each step is said, since the begin; and its stop"
-        results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup()]}), console))
+        about = "one start of the bed until its API answers, from the words of each step to those of the next; the stop comes on top"
+        results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup]}), console))
     return results
 
 

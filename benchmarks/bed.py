@@ -1,12 +1,12 @@
 """The bed: a federation of its own, and this process as a plain driver of the same Ray cluster.
 
-The node has twice the CPUs that are measured with. The mesh's pool is one half, a placement group for plain Ray is the other:
-the mesh keeps its own group between runs, so both sides hold their half all the time, and take turns at using it. Both
-sides' tasks run on the same raylet, from the same pool of worker processes.
+The cluster has two nodes alike: one is the mesh's slice, the other is plain Ray's, by node label. So neither side has the
+worker processes or the placement groups of the other before its feet, and plain Ray is measured as its users have it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
@@ -19,10 +19,8 @@ from string import Template
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from benchmarks.measuring import WALL, Sample
+from benchmarks.measuring import WALL
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config import FederationConfig
@@ -33,7 +31,6 @@ from serve_apps.state_folder import StateFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("federation.yaml")
-GROUP_READY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,44 +39,48 @@ class Bed:
 
     client: Client
     cpus: int  #: Of each side.
-    group: PlacementGroup  #: The half of plain Ray.
-    marks: dict[str, float]  #: Each step of the start, as the stack tells it, in milliseconds since its begin; then the stop's own time.
+    startup: dict[str, float]  #: Milliseconds: of each step of the start, of all of it, and, once the bed is closed, of the stop.
 
     def plain(self, function: Any) -> Any:
-        """The function as a remote function of plain Ray, one CPU of its half each."""
-        strategy = PlacementGroupSchedulingStrategy(self.group)
-        return ray.remote(num_cpus=1)(function).options(scheduling_strategy=strategy)
-
-    def startup(self) -> Sample:
-        """The marks as a sample, once the bed is closed."""
-        return {**self.marks, WALL: next(reversed([at for words, at in self.marks.items() if words != STOP]))}
-
-
-#: What the mark of the stop is called.
-STOP = "stop, to the end of the last process"
+        """The function as a remote function of plain Ray, on its own node, one CPU each."""
+        return ray.remote(num_cpus=1)(function).options(label_selector={"side": "plain"})
 
 
 @contextmanager
 def open_bed(cpus: int) -> Iterator[Bed]:
-    """A bed; whatever ends the block, nothing is left running. `marks` is complete when the block is left."""
+    """A bed; whatever ends the block, nothing is left running. `startup` is complete when the block is left."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # As the stack's own clusters; read by `ray.init`.
     configure_logging()
-    marks: dict[str, float] = {}
+    startup: dict[str, float] = {}
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedulemesh-bench-")))
         owned = opened.enter_context(StateFolder(folder / "state"))
-        begun = time.perf_counter()
-        stack = Stack(_config(cpus, folder), owned, say=lambda words: marks.setdefault(words, _since(begun)))
-        opened.callback(_stop, stack, marks)
+        steps = _Steps()
+        stack = Stack(_config(cpus, folder), owned, say=steps.begin)
+        opened.callback(_stop, stack, startup)
         stack.start()
-        ray.init(address=stack.clusters["bed"].address, namespace="benchmarks", log_to_driver=False, logging_level="ERROR")
+        startup.update(steps.durations_ms())
+        ray.init(address=stack.clusters["bed"].address, namespace="benchmarks", log_to_driver=False, logging_level=logging.ERROR)
         opened.callback(ray.shutdown)
-        group = placement_group([{"CPU": 1}] * cpus)
-        if not group.wait(GROUP_READY_S):
-            raise TimeoutError(f"Ray has no {cpus} CPUs for the plain side within {GROUP_READY_S:.0f} s")
         access = Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)
         client = opened.enter_context(Client(access))
-        yield Bed(client=client, cpus=cpus, group=group, marks=marks)
+        yield Bed(client=client, cpus=cpus, startup=startup)
+
+
+class _Steps:
+    """The steps of a start, each from its own words to the next one's."""
+
+    def __init__(self) -> None:
+        self._begun = [("before the first words", time.perf_counter())]
+
+    def begin(self, words: str) -> None:
+        self._begun.append((words, time.perf_counter()))
+
+    def durations_ms(self) -> dict[str, float]:
+        """All until now, and their sum."""
+        ends = [at for _, at in self._begun[1:]] + [time.perf_counter()]
+        steps = {words: (end - at) * 1000 for (words, at), end in zip(self._begun, ends, strict=True)}
+        return {**steps, WALL: sum(steps.values())}
 
 
 @contextmanager
@@ -98,15 +99,11 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _config(cpus: int, folder: Path) -> FederationConfig:
     file = folder / "federation.yaml"
-    file.write_text(Template(TEMPLATE.read_text()).substitute(cpus=cpus, cpus_of_both=2 * cpus, root=ROOT))
+    file.write_text(Template(TEMPLATE.read_text()).substitute(cpus=cpus, root=ROOT))
     return read_config(file)
 
 
-def _stop(stack: Stack, marks: dict[str, float]) -> None:
+def _stop(stack: Stack, startup: dict[str, float]) -> None:
     begun = time.perf_counter()
     stack.stop()
-    marks[STOP] = _since(begun)
-
-
-def _since(begun: float) -> float:
-    return (time.perf_counter() - begun) * 1000
+    startup["the stop, to the end of the last process"] = (time.perf_counter() - begun) * 1000

@@ -52,7 +52,7 @@ def in_turns(sides: Mapping[str, Callable[[], Sample]], *, warm_ups: int, turns:
     """Call each side once a turn, in an order that is reversed with each turn; the samples of the warm-ups are dropped."""
     found: dict[str, list[Sample]] = {name: [] for name in sides}
     for turn in range(-warm_ups, turns):
-        for name, measure in sides.items() if turn % 2 == 0 else reversed(sides.items()):
+        for name, measure in list(sides.items())[:: 1 if turn % 2 == 0 else -1]:
             sample = measure()
             if turn >= 0:
                 found[name].append(sample)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from decimal import Decimal, InvalidOperation, Overflow
+from typing import Any, TypeVar
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -20,6 +20,8 @@ from mesh.errors import AmountError
 UNITS_PER_WHOLE = 10_000
 AMOUNT_MAX = 2**53 - 1
 BYTE_RESOURCES = frozenset({"memory", "object_store_memory"})
+
+N = TypeVar("N", int, Decimal)
 
 _BYTE_FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _BYTES = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<factor>[KMGT]i?)?B?\s*$")
@@ -52,7 +54,7 @@ def to_units(name: str, amount: object) -> int:
         return parse_bytes(amount if isinstance(amount, int) else str(amount))
     try:
         exact = Decimal(str(amount)) * UNITS_PER_WHOLE
-    except InvalidOperation:
+    except (InvalidOperation, Overflow):
         raise AmountError(f"{name}: {amount!r} is not a number") from None
     return _whole(exact, f"{name}: {amount}")
 
@@ -68,7 +70,7 @@ def from_units(name: str, units: int) -> int | float:
 def format_units(name: str, units: int) -> str:
     """`2`, `0.5` or `4GiB`."""
     if name not in BYTE_RESOURCES:
-        return f"{from_units(name, units):g}"
+        return f"{Decimal(units).scaleb(-4).normalize():f}"
     for suffix in ("Ti", "Gi", "Mi", "Ki"):
         if units and units % _BYTE_FACTORS[suffix] == 0:
             return f"{units // _BYTE_FACTORS[suffix]}{suffix}B"
@@ -78,10 +80,10 @@ def format_units(name: str, units: int) -> str:
 def _whole(exact: Decimal, told: str) -> int:
     if not exact.is_finite() or exact != exact.to_integral_value():
         raise AmountError(f"{told} is finer than the ledger's unit (1/10 000, or one byte)")
-    return _bounded(int(exact), told)
+    return int(_bounded(exact, told))  # In this order: an exponent can be written that no integer should be made of.
 
 
-def _bounded(units: int, told: str) -> int:
+def _bounded(units: N, told: str) -> N:
     if not 0 <= units <= AMOUNT_MAX:
         raise AmountError(f"{told} is not between 0 and {AMOUNT_MAX} units")
     return units

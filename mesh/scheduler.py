@@ -17,7 +17,7 @@ from mesh.errors import IllegalTransition
 from mesh.events import LeaseGranted, LeaseRefused, MeshEvent, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
 from mesh.ids import PoolName, StageId
 from mesh.pools import Pool, PoolLedger, PoolSpec
-from mesh.reasons import Reason
+from mesh.reasons import PASSING, Reason
 from mesh.resources import format_units
 
 
@@ -85,14 +85,18 @@ class MeshScheduler:
 
     def _start(self, event: LeaseGranted) -> MeshDecision:
         workload, pool = self._reserved(event.workload)
-        self.ledger.commit(pool, event.workload, workload.offer.slot.times(event.slots))
+        reserved, used = self.ledger.pools[pool].reserved[event.workload], workload.offer.slot.times(event.slots)
+        self.ledger.commit(pool, event.workload, used)
         workload.state = WorkloadState.RUNNING
+        if used != reserved:
+            self._capacity_came()
         return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
 
     def _refuse(self, event: LeaseRefused) -> None:
         workload, pool = self._reserved(event.workload)
         self.ledger.release(event.workload)
         workload.state, workload.pool = WorkloadState.QUEUED, None
+        self._capacity_came()
         workload.refused_by[pool] = (event.reason, event.detail)
 
     def _reserved(self, workload_id: StageId) -> tuple[Workload, PoolName]:
@@ -142,7 +146,7 @@ class MeshScheduler:
 
     def _explain(self, workload: Workload) -> list[MeshDecision]:
         reasons = list(workload.refused_by.values())
-        passing = [told for told in reasons if told[0] in (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)]
+        passing = [told for told in reasons if told[0] in PASSING]
         reason = (passing or reasons)[0][0]
         detail = "; ".join(dict.fromkeys(words for _, words in reasons))
         if workload.told == (reason, detail):

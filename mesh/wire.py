@@ -27,6 +27,6 @@ def decode(kind: Any, data: bytes | str) -> Any:
         RuntimeDoorError: Not JSON, or not of that type.
     """
     try:
-        return _adapter(kind).validate_json(data)
+        return _adapter(kind).validate_json(data, strict=True, extra="forbid")
     except ValidationError as broken:
         raise RuntimeDoorError(f"garbage where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None

@@ -38,13 +38,13 @@ Work = tuple[Mail, ...] | HostReport
 def main(settings_file: str) -> None:
     """Join, work until told to stop, leave."""
     configure_logging()
-    stop = stop_on_signals()
     settings = ChildSettings.read(settings_file)
     ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
     cluster = ray.get_runtime_context().gcs_address
     record = replace(settings.record, cluster=_cluster_id(), address=cluster)
     stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    stop = stop_on_signals(lambda: work.put(()))
     host = RayStageHost(
         mesh=record.mesh,
         report=work.put,

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import structlog
@@ -29,12 +30,17 @@ def configure_logging() -> None:
     )
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
+def stop_on_signals(wake: Callable[[], None] | None = None) -> threading.Event:
+    """An event that SIGTERM and SIGINT set; `wake` is called then, for whoever waits for something else.
+
+    Call it after `ray.init`, which takes SIGTERM for itself.
+    """
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop.set()
+        if wake is not None:
+            wake()
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

@@ -17,9 +17,9 @@ NAMESPACE = "schedulemesh"
 def main(settings_file: str) -> None:
     """Deploy, tell the parent, wait for the end, undeploy."""
     configure_logging()
-    stop = stop_on_signals()
     settings = RootSettings.read(settings_file)
     ray.init(address=settings.ray_address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    stop = stop_on_signals()
     quiet = {"enable_access_log": False, "log_level": "WARNING"}
     serve.start(proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=quiet)
     serve.run_many(root_targets(settings))

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from dag.machine import LOSSES_MAX
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.reasons import PASSING, Reason
 
@@ -22,10 +23,10 @@ A run is cut into stages, a stage holds nodes; each of the three moves along its
 `dag/states.py` and `mesh/reasons.py`, which the machines themselves read: a move that is not here raises `IllegalTransition`.
 """
 
-_ATTEMPTS = """\
+_ATTEMPTS = f"""\
 These are the moves within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
-while `retries` are left, after the loss of a mesh, a worker or a value (four losses of one node are one too many). Stages are not repeated: the
-nodes of one that was lost become part of new ones.
+while `retries` are left, and after the loss of a mesh, a worker or a value; a node that is lost more than {LOSSES_MAX} times fails.
+Stages are not repeated: the nodes of one that was lost become part of new ones.
 """
 
 _REASONS = """\

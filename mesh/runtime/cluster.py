@@ -27,7 +27,7 @@ from mesh.runtime.process import die_with_parent
 
 START_S_MAX = 90.0
 #: How long processes may take to end by themselves before they are killed.
-STOP_S_MAX = 8.0
+STOP_S_MAX = 2.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 _PORTS_A_NODE = 6

@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 BATCH_WAIT_S = 2.0
 #: How long a cancelled task may clean up before its worker is killed.
 CANCEL_GRACE_S = 2.0
+#: How long after a cancellation a stage that has not ended loses its placement group, and with it its workers.
+EVICT_AFTER_S = 5.0
 
 RunnerKey = tuple[TenantPath, str]
 
@@ -76,6 +78,7 @@ class RayStageHost:
         self._warm: list[Any] = []
         self._runners: dict[RunnerKey, _Runner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
+        self._cancelled: set[StageId] = set()
         self._placements = PlacementPool(node_labels)
         self._guard = threading.Lock()  #: Over `_runners` and `_of_stage`, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -104,8 +107,17 @@ class RayStageHost:
         self._order(stage, lambda actor: actor.deliver.remote(stage, node, *_on_the_wire(value)))
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageHost`."""
+        """See `StageHost`.
+
+        Code that never gives the interpreter up hears neither Ray's question nor its order to end: a worker in such a call
+        ends when its placement group is taken from under it.
+        """
+        with self._guard:
+            self._cancelled.add(stage)
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
+        eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
+        eviction.daemon = True
+        eviction.start()
 
     def forget(self, run: RunId) -> None:
         """See `StageHost`."""
@@ -119,6 +131,7 @@ class RayStageHost:
             runners = tuple(self._runners.values())
             self._runners.clear()
             self._of_stage.clear()
+            self._cancelled.clear()
         for runner in runners:
             ray.kill(runner.actor)
         self._orders.put(self._placements.close)
@@ -156,6 +169,14 @@ class RayStageHost:
             runner.stages[spec.stage] = group
         on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
         runner.actor.start.remote(encode(spec), blobs, on_the_wire, group)
+
+    def _evict(self, stage: StageId) -> None:
+        with self._guard:
+            key = self._of_stage.get(stage)
+            group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
+        if group is not None:
+            log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
+            self._orders.put(lambda: self._placements.give_back(group, reuse=False))
 
     # -- runners -------------------------------------------------------------------------------------------------------
 
@@ -196,8 +217,10 @@ class RayStageHost:
             with self._guard:
                 group = runner.stages.pop(stage, None)
                 self._of_stage.pop(stage, None)
+                clean = stage not in self._cancelled
+                self._cancelled.discard(stage)
             if group is not None:
-                self._orders.put(lambda: self._placements.give_back(group))
+                self._orders.put(lambda: self._placements.give_back(group, reuse=clean))
             self._orders.put(self._warm_up)
         self._report(HostReport(stage=stage, messages=messages, blobs=blobs))
 

@@ -1,0 +1,327 @@
+"""What the documents say is what the code does: nothing of the code is missing there, and nothing there is made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+
+import dag
+import dag.errors
+from dag.compiling import compile_graph, tasks_of
+from dag.forms import _KNOWN as FORMS
+from dag.options import NodeOptions
+from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
+from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
+from federation.config_models import Section
+from mesh.reasons import Reason
+from serve_apps import configuration_docs, states_docs
+from serve_apps.cli.app import app as terminal
+from serve_apps.errors import INTERNAL, MEANINGS
+from serve_apps.testing import World
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def sections(page: str, level: str) -> dict[str, str]:
+    """Heading to what stands below it, up to the next heading of this level or a higher one."""
+    found = re.findall(rf"^{level} (.+)\n([\s\S]*?)(?=^#{{1,{len(level)}}} |\Z)", text_of(page), flags=re.MULTILINE)
+    return dict(found)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row."""
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n([\s\S]*?)^```", text_of(page), flags=re.MULTILINE)
+
+
+# -- generated pages ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [
+        pytest.param("docs/configuration.md", configuration_docs.page, id="every key of the federation file"),
+        pytest.param("docs/states.md", states_docs.page, id="every state and every reason"),
+    ],
+)
+def test_a_generated_page_is_what_the_code_says(page: str, written: Callable[[], str]):
+    assert text_of(page) == written(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("title", "moves"),
+    [("Runs", RUN_TRANSITIONS), ("Stages", STAGE_TRANSITIONS), ("Nodes", NODE_TRANSITIONS)],
+    ids=["of runs", "of stages", "of nodes"],
+)
+def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[Any, frozenset[Any]]):
+    section = sections("docs/states.md", "##")[title]
+    told = {cells[0].strip("`"): cells for cells in rows(section)}
+    for state, after in moves.items():
+        _, meaning, may_become = told[state.value]
+        assert len(meaning) > len("a word")
+        assert set(re.findall(r"`(\w+)`", may_become)) == {other.value for other in after}
+        drawn = set(re.findall(rf"^    {state.value} --> (\w+)$", section, flags=re.MULTILINE))
+        assert drawn == {other.value for other in after}
+
+
+@pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.value)
+def test_every_reason_has_its_meaning_on_the_page(reason: Reason):
+    told = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
+    assert told[reason.value].endswith(".")
+
+
+def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
+    for model in parent.__subclasses__():
+        yield model
+        yield from models(model)
+
+
+@pytest.mark.parametrize("model", list(models()), ids=lambda model: model.__name__)
+def test_every_key_of_the_federation_file_stands_on_its_page(model: type[Section]):
+    keys = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
+    assert {field.alias or name for name, field in model.model_fields.items()} <= keys
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
+
+
+def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*above, name))
+        else:
+            yield (*above, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(terminal)))
+
+
+def told_of(command: tuple[str, ...]) -> str:
+    """The command's rows, and what its section says of all its commands."""
+    opening = f"| `schedulemesh {' '.join(command)}"
+    for section in sections("docs/terminal.md", "##").values():
+        lines = section.splitlines()
+        begin = next((index for index, line in enumerate(lines) if re.match(rf"{re.escape(opening)}[ `]", line)), None)
+        if begin is not None:
+            end = next((index for index in range(begin + 1, len(lines)) if lines[index].startswith("| `schedulemesh ")), len(lines))
+            return "\n".join([*lines[begin:end], *(line for line in lines if not line.startswith(("|", "schedulemesh ")))])
+    return ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_and_option_stands_on_the_terminals_page(command: tuple[str, ...]):
+    told = told_of(command)
+    assert told, f"`schedulemesh {' '.join(command)}` has no row"
+    options = [option for parameter in COMMANDS[command].params for option in (*parameter.opts, *parameter.secondary_opts)]
+    missing = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", told)]
+    assert not missing
+
+
+def test_the_terminals_page_names_no_command_and_no_option_that_is_not_there():
+    page = text_of("docs/terminal.md")
+    named = {tuple(words.split()) for words in re.findall(r"^\| `schedulemesh ([a-z ]*[a-z])[ `]", page, flags=re.MULTILINE)}
+    assert named == set(COMMANDS)
+    known = {
+        option for command in COMMANDS.values() for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    assert set(re.findall(r"`(--[a-z-]+)", page)) - {"--help"} <= known
+
+
+def command_lines() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        code = [*blocks(page, "sh"), *re.findall(r"^(?: {4}.*\n)+", text_of(page), flags=re.MULTILINE)]
+        found += [(page, line.strip()) for block in code for line in re.findall(r"schedulemesh [a-z][^)|#\n]*", block)]
+        found += [(page, line) for line in re.findall(r"`(schedulemesh [a-z]+ [^`A-Z]*)`", text_of(page))]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), command_lines())
+def test_every_command_line_in_the_documents_can_be_given(page: str, line: str):
+    words = shlex.split(line)[1:]
+    depth = 2 if tuple(words[:1]) not in COMMANDS else 1
+    command = COMMANDS[tuple(words[:depth])]
+    try:
+        command.make_context("schedulemesh", words[depth:])
+    except click.UsageError as wrong:
+        pytest.fail(f"{page}: `{line}`: {wrong.message}")
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+
+OPENAPI = World().app.openapi()
+ROUTES = {f"`{method.upper()} {path}`": route for path, methods in OPENAPI["paths"].items() for method, route in methods.items()}
+
+
+def test_the_page_about_http_tells_of_every_route_and_of_no_other():
+    assert set(sections("docs/http.md", "###")) == set(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_parameter_of_a_route_is_told_where_the_route_is(route: str):
+    told = sections("docs/http.md", "###")[route].lower()
+    named = [parameter["name"].lower() for parameter in ROUTES[route].get("parameters", []) if parameter["in"] != "path"]
+    assert [name for name in named if f"`{name}`" not in told] == []
+
+
+def test_every_error_code_stands_with_its_status():
+    told = {code: cells[0] for cells in rows(sections("docs/http.md", "##")["Errors"]) for code in re.findall(r"`(\w+)`", cells[1])}
+    own = {meaning.code: str(meaning.status.value) for meaning in (*(meaning for _, meaning in MEANINGS), INTERNAL)}
+    assert own.items() <= told.items()
+
+
+@pytest.mark.parametrize("model", [DagSpec, NodeSpec, NodeOptions], ids=lambda model: model.__name__)
+def test_every_key_of_a_graph_stands_in_a_table(model: Any):
+    told = {key for cells in rows(text_of("docs/http.md")) for key in re.findall(r"`([^`]+)`", cells[0])}
+    assert {field.alias or name for name, field in model.model_fields.items()} <= told
+
+
+def test_every_form_and_the_keys_of_small_objects_are_told():
+    page = text_of("docs/http.md")
+    keys = [field.alias or name for model in (OutputSpec, CodeSpec) for name, field in model.model_fields.items()]
+    assert [key for key in (*FORMS, *keys) if f'"{key}": ' not in page] == []
+
+
+def test_the_graphs_on_the_page_about_http_are_accepted():
+    graphs = [json.loads(block) for block in blocks("docs/http.md", "json")]
+    assert graphs
+    for graph in graphs:
+        assert set(tasks_of(parse(json.dumps(graph).encode()))) == set(graph["nodes"])
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+def first_cells() -> set[str]:
+    return {told for cells in rows(text_of("docs/python.md")) for told in re.findall(r"`([^`]+)`", cells[0])}
+
+
+@pytest.mark.parametrize("name", dag.__all__)
+def test_every_public_name_has_a_row(name: str):
+    assert any(re.match(rf"dag\.{name}\b", told) for told in first_cells())
+
+
+@pytest.mark.parametrize("kind", [dag.Client, dag.Run], ids=lambda kind: kind.__name__)
+def test_every_public_member_has_a_row(kind: type):
+    told = {match[1] for cell in first_cells() if (match := re.match(r"\.(\w+)", cell))}
+    assert [name for name in vars(kind) if not name.startswith("_") and name not in told] == []
+
+
+def test_the_parameters_of_public_calls_are_those_that_are_told():
+    calls = {f"dag.{name}": getattr(dag, name) for name in ("submit", "get_run", "connect")}
+    calls |= {f".{name}": call for kind in (dag.Client, dag.Run) for name, call in vars(kind).items() if inspect.isfunction(call)}
+    told = [re.fullmatch(r"(\.?[\w.]+)\(([^)]*)\)", cell) for cell in first_cells()]
+    wrong = []
+    for match in filter(None, told):
+        if match[1] in calls and match[1] != ".submit" and match[1] != ".events":  # Both classes have one; the next test looks at these.
+            own = [name for name in inspect.signature(calls[match[1]]).parameters if name != "self"]
+            wrong += [match[0]] if [name for name in re.split(r",\s*", match[2]) if name not in ("*", "")] != own else []
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("call", "cell"),
+    [
+        pytest.param(dag.Client.submit, ".submit(", id="Client.submit"),
+        pytest.param(dag.Client.events, ".events(run", id="Client.events"),
+        pytest.param(dag.Run.events, ".events(after", id="Run.events"),
+    ],
+)
+def test_the_parameters_of_calls_of_the_same_name_are_told_apart(call: Any, cell: str):
+    (told,) = (each for each in first_cells() if each.startswith(cell))
+    own = [name for name in inspect.signature(call).parameters if name != "self"]
+    assert [name for name in re.split(r",\s*", told.partition("(")[2].rstrip(")")) if name != "*"] == own
+
+
+def test_every_option_of_a_node_has_a_row():
+    assert {field.name for field in dataclasses.fields(dag.Options)} <= first_cells()
+
+
+def test_every_error_of_the_client_is_told():
+    own = {name for name, kind in vars(dag.errors).items() if isinstance(kind, type) and issubclass(kind, dag.errors.DagError)}
+    assert own <= set(re.findall(r"`(\w+)`", sections("docs/python.md", "##")["Errors"]))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_python_in_the_documents_compiles(page: str):
+    for block in blocks(page, "python"):
+        compile(block, page, "exec")
+
+
+def test_the_graph_of_the_readme_is_one():
+    (program,) = blocks("README.md", "python")
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(program, "README.md", "exec"), names)  # noqa: S102  the program that a reader is asked to run
+    plans = tasks_of(parse(json.dumps(compile_graph(names["graph"](1_000))).encode()))
+    assert len(plans) == 9
+    hits = [names["throw"](1_000, seed) for seed in range(8)]
+    assert 3 < names["estimate"](hits, 1_000) < 3.3
+
+
+# -- operating, and all pages ------------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_told_and_no_other():
+    with World().http() as http:
+        http.get("/healthz")
+        scraped = set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, flags=re.MULTILINE))
+    told = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}
+    assert told >= scraped
+    assert all(name.startswith("schedulemesh_") for name in scraped)
+    source = (ROOT / "serve_apps" / "metrics.py").read_text(encoding="utf-8")
+    made = set(re.findall(r'"(schedulemesh_\w+)"', source))
+    assert {re.sub(r"_(total|seconds)$", "", name) for name in told} == made
+
+
+def slugs(page: str) -> set[str]:
+    """The anchors that a page's headings make."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        is_there = target.exists() and target.resolve().is_relative_to(ROOT)
+        if not is_there or (anchor and anchor not in slugs(target.resolve().relative_to(ROOT).as_posix())):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_is_named_is_there(page: str):
+    folders = "configs|examples|tests|docs|dag|mesh|federation|serve_apps|simulator|benchmarks"
+    named = re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.-]+\.(?:py|md|yaml|json|lua))", text_of(page))
+    assert [file for file in named if not (ROOT / file).exists()] == []
+
+
+def test_every_decision_is_listed():
+    listed = set(re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", text_of("docs/adr/README.md")))
+    assert listed == {file.name for file in (ROOT / "docs" / "adr").glob("0*.md")}

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.errors import IllegalTransition
+from mesh.events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.invariants import violations
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduler import MeshScheduler, WorkloadState
+
+
+def cpu(count):
+    return ResourceSet.of({"cpu": count})
+
+
+def pool(name, cpus, flavor="standard"):
+    return PoolSpec(pool=name, flavor=flavor, capacity=cpu(cpus))
+
+
+def offer(name, *, slot=None, width=1, priority=0):
+    return WorkloadOffered(workload=name, tenant="acme", slot=cpu(1) if slot is None else slot, width=width, priority=priority)
+
+
+def granted(name, slots=1, token=5):
+    return LeaseGranted(workload=name, slots=slots, token=token)
+
+
+def refused(name, reason=Reason.QUOTA_EXHAUSTED, detail="no quota"):
+    return LeaseRefused(workload=name, reason=reason, detail=detail)
+
+
+def ended(name):
+    return WorkloadEnded(workload=name)
+
+
+def asked(decisions):
+    return [(each.workload, each.pool, each.want) for each in decisions if isinstance(each, AcquireLease)]
+
+
+def explained(decisions):
+    return [(each.workload, each.reason) for each in decisions if isinstance(each, ExplainWaiting)]
+
+
+class Checked(MeshScheduler):
+    """Looks at every invariant after every step."""
+
+    def handle(self, *events):
+        decisions = super().handle(*events)
+        assert violations(self) == []
+        return decisions
+
+
+def mesh(*pools):
+    return Checked(pools or (pool("general", 4),))
+
+
+def running(scheduler, name, **told):
+    scheduler.handle(offer(name, **told))
+    scheduler.handle(granted(name, slots=told.get("width", 1)))
+    return scheduler
+
+
+def test_an_offer_reserves_room_and_asks_for_the_lease_that_pays_for_it():
+    scheduler = mesh()
+    wanted = AcquireLease(workload="s", tenant="acme", pool="general", flavor="standard", slot=cpu(1), want=3)
+    assert scheduler.handle(offer("s", width=3)) == [wanted]
+    assert scheduler.workloads["s"].state is WorkloadState.RESERVED
+    assert scheduler.ledger.pools["general"].free == cpu(1)
+
+
+def test_no_more_slots_are_asked_for_than_there_is_room():
+    assert asked(mesh().handle(offer("s", slot=cpu(1.5), width=9))) == [("s", "general", 2)]
+
+
+def test_work_that_holds_nothing_asks_for_all_its_slots_in_a_full_pool():
+    scheduler = running(mesh(), "full", width=4)
+    assert asked(scheduler.handle(offer("s", slot=NOTHING, width=7))) == [("s", "general", 7)]
+
+
+def test_a_grant_starts_the_work_on_what_was_granted_and_frees_the_rest():
+    scheduler = mesh()
+    scheduler.handle(offer("s", width=4))
+    assert scheduler.handle(granted("s", slots=2, token=9)) == [StartWorkload(workload="s", pool="general", slot=cpu(1), slots=2, token=9)]
+    assert scheduler.ledger.pools["general"].free == cpu(2)
+
+
+def test_what_a_grant_left_free_is_offered_to_who_waits_for_room():
+    scheduler = mesh()
+    scheduler.handle(offer("wide", width=4), offer("next"))
+    assert asked(scheduler.handle(granted("wide", slots=1))) == [("next", "general", 1)]
+
+
+def test_what_a_refusal_gave_back_is_offered_to_who_waits_for_room():
+    scheduler = mesh()
+    scheduler.handle(offer("wide", width=4), offer("next"))
+    assert asked(scheduler.handle(refused("wide"))) == [("next", "general", 1)]
+
+
+def test_higher_priority_goes_first_and_among_equals_who_came_first():
+    scheduler = mesh(pool("general", 3))
+    decisions = scheduler.handle(offer("low", priority=-1), offer("first"), offer("second"), offer("high", priority=5))
+    assert [name for name, _, _ in asked(decisions)] == ["high", "first", "second"]
+    assert explained(decisions) == [("low", Reason.CAPACITY_BUSY)]
+
+
+def test_work_that_does_not_fit_now_does_not_hold_up_what_is_behind_it():
+    scheduler = running(mesh(), "runs", width=2)
+    decisions = scheduler.handle(offer("large", slot=cpu(3), priority=9), offer("small"))
+    assert asked(decisions) == [("small", "general", 1)]
+
+
+def test_an_end_gives_lease_and_room_back_and_lets_the_next_one_in():
+    scheduler = running(mesh(pool("general", 1)), "s")
+    scheduler.handle(offer("next"))
+    assert scheduler.handle(ended("s")) == [
+        ReleaseLease(workload="s"),
+        AcquireLease(workload="next", tenant="acme", pool="general", flavor="standard", slot=cpu(1), want=1),
+    ]
+    assert "s" not in scheduler.workloads
+
+
+def test_a_refusal_gives_the_room_back_and_tries_the_next_pool():
+    scheduler = mesh(pool("general", 2), pool("spot", 2, flavor="cheap"))
+    scheduler.handle(offer("s"))
+    (decision,) = scheduler.handle(refused("s"))
+    assert (decision.pool, decision.flavor) == ("spot", "cheap")
+    assert scheduler.ledger.pools["general"].free == cpu(2)
+
+
+def test_a_full_pool_is_passed_over_for_one_with_room():
+    scheduler = running(mesh(pool("general", 1), pool("spot", 1)), "s")
+    assert asked(scheduler.handle(offer("next"))) == [("next", "spot", 1)]
+
+
+def test_what_every_pool_refused_is_not_asked_again_until_room_may_have_come():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    assert explained(scheduler.handle(refused("s"))) == [("s", Reason.QUOTA_EXHAUSTED)]
+    assert scheduler.handle() == []
+    assert asked(scheduler.handle(RoomMayHaveCome())) == [("s", "general", 1)]
+
+
+def test_room_in_a_pool_does_not_lift_a_refusal_of_quota():
+    scheduler = running(mesh(), "runs")
+    scheduler.handle(offer("s"))
+    scheduler.handle(refused("s"))
+    assert scheduler.handle(ended("runs")) == [ReleaseLease(workload="runs")]
+
+
+def test_the_same_explanation_is_given_once():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    scheduler.handle(refused("s"))
+    scheduler.handle(RoomMayHaveCome())
+    assert scheduler.handle(refused("s")) == []
+    scheduler.handle(RoomMayHaveCome())
+    assert scheduler.handle(refused("s", detail="less than before")) == [
+        ExplainWaiting(workload="s", reason=Reason.QUOTA_EXHAUSTED, detail="less than before")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slot", "reason", "words"),
+    [
+        pytest.param(cpu(5), Reason.CAPACITY_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"),
+        pytest.param(
+            ResourceSet.of({"gpu": 1}), Reason.CAPACITY_TOO_SMALL, "pool general has 0 gpu in all, one slot takes 1", id="what it never has"
+        ),
+        pytest.param(cpu(4), Reason.CAPACITY_BUSY, "pool general has 1 cpu free, one slot takes 4", id="more than is free"),
+    ],
+)
+def test_want_of_room_is_told_with_what_is_short(slot, reason, words):
+    scheduler = running(mesh(), "runs", width=3)
+    assert scheduler.handle(offer("s", slot=slot)) == [ExplainWaiting(workload="s", reason=reason, detail=words)]
+
+
+def test_the_amount_that_is_too_small_is_the_one_that_is_told():
+    scheduler = mesh(PoolSpec(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4, "gpu": 1})))
+    (decision,) = scheduler.handle(offer("s", slot=ResourceSet.of({"cpu": 1, "gpu": 2})))
+    assert decision.detail == "pool general has 1 gpu in all, one slot takes 2"
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        pytest.param(Reason.QUOTA_EXHAUSTED, id="quota in use"),
+        pytest.param(Reason.LEDGER_UNREACHABLE, id="a ledger that did not answer"),
+    ],
+)
+def test_a_pool_that_may_yet_take_the_work_gives_the_reason_before_one_that_never_will(passing):
+    scheduler = mesh(pool("tiny", 0.5), pool("general", 4))
+    scheduler.handle(offer("s"))
+    (decision,) = scheduler.handle(refused("s", passing, "later"))
+    assert decision.reason is passing
+    assert decision.detail == "pool tiny has 0.5 cpu in all, one slot takes 1; later"
+
+
+def test_the_same_offer_twice_is_one_workload():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    assert scheduler.handle(offer("s", width=3)) == []
+    assert len(scheduler.workloads) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "before"),
+    [
+        pytest.param(granted("s"), (), id="a grant for the unknown"),
+        pytest.param(refused("s"), (), id="a refusal for the unknown"),
+        pytest.param(granted("s"), (offer("s"), granted("s")), id="a second grant"),
+        pytest.param(refused("s"), (offer("s"), granted("s")), id="a refusal of what runs"),
+        pytest.param(granted("s"), (offer("s"), refused("s")), id="a grant after the refusal"),
+        pytest.param(granted("s"), (offer("s"), ended("s")), id="a grant after the end"),
+    ],
+)
+def test_an_answer_that_nobody_asked_for_is_refused(event, before):
+    scheduler = mesh()
+    for earlier in before:
+        scheduler.handle(earlier)
+    with pytest.raises(IllegalTransition, match="s has asked for no lease"):
+        scheduler.handle(event)
+
+
+@pytest.mark.parametrize("event", [ended("s"), WorkloadWithdrawn(workload="s")], ids=["an end", "a withdrawal"])
+def test_the_unknown_ends_without_a_word(event):
+    assert mesh().handle(event) == []
+
+
+@pytest.mark.parametrize("event", [ended("s"), WorkloadWithdrawn(workload="s")], ids=["an end", "a withdrawal"])
+@pytest.mark.parametrize(
+    ("steps", "decisions"),
+    [
+        pytest.param((offer("s", slot=cpu(9)),), [], id="of what is queued gives nothing back"),
+        pytest.param((offer("s"),), [], id="of what is reserved gives the room back"),
+        pytest.param((offer("s"), granted("s")), [ReleaseLease(workload="s")], id="of what runs gives the lease back too"),
+    ],
+)
+def test_work_can_go_in_every_state(steps, decisions, event):
+    scheduler = mesh()
+    for step in steps:
+        scheduler.handle(step)
+    assert scheduler.handle(event) == decisions
+    assert scheduler.workloads == {}
+    assert scheduler.ledger.pools["general"].free == cpu(4)
+
+
+def test_what_went_can_be_offered_again_and_goes_to_the_end_of_the_queue():
+    scheduler = mesh(pool("general", 1))
+    scheduler.handle(offer("a"), offer("b"), WorkloadWithdrawn(workload="a"), offer("a"))
+    assert scheduler.workloads["b"].state is WorkloadState.RESERVED
+    assert scheduler.workloads["a"].state is WorkloadState.QUEUED
+
+
+def test_the_same_events_give_the_same_decisions():
+    events = [offer("a", width=2), offer("b", priority=1), granted("b"), refused("a"), RoomMayHaveCome(), ended("b"), offer("c", slot=cpu(3))]
+    assert [mesh().handle(*events[:2])] == [mesh().handle(*events[:2])]
+    one, other = mesh(), mesh()
+    assert [one.handle(event) for event in events] == [other.handle(event) for event in events]
+
+
+def test_broken_books_are_told_by_the_invariants():
+    scheduler = running(MeshScheduler((pool("general", 1),)), "s")
+    scheduler.ledger.pools["general"].used["ghost"] = cpu(1)
+    assert violations(scheduler) == [
+        "pool general has promised {cpu: 2} of {cpu: 1}",
+        "pool general counts ghost as running, which it is not",
+    ]
+    scheduler.ledger.pools["general"].reserved["s"] = NOTHING
+    assert "pool general has room set aside for s, which has not asked" in violations(scheduler)
+    scheduler.workloads["s"].pool = None
+    assert "s is RUNNING with pool None" in violations(scheduler)
