@@ -171,7 +171,7 @@ class RunMachine:
         elif isinstance(event, StageLost):
             self._lose_stage(stage, event.reason)
         elif isinstance(event, InputLost):
-            self._lose_values([event.node])
+            self._lose_input(stage, event.node)
         else:
             node = self.record.nodes.get(event.node)
             if node is not None and node.stage == stage.stage and node.attempt == event.attempt and node.state not in NODE_ENDS:
@@ -335,7 +335,7 @@ class RunMachine:
                 continue
             if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
                 continue  # Whether the same runner will have it shows when it starts.
-            self._deliver(reader_stage, node)
+            self._lose_input(reader_stage, node.node)
 
     def _fail(self, node: NodeRecord, failure: Failure) -> None:
         node.failure = failure
@@ -409,6 +409,14 @@ class RunMachine:
     def _is_held_by(self, kept: NodeRecord, stage: StageRecord) -> bool:
         held = kept.state is NodeState.SUCCEEDED and kept.stored is None
         return held and stage.incarnation > 0 and (kept.mesh, kept.incarnation) == (stage.mesh, stage.incarnation)
+
+    def _lose_input(self, stage: StageRecord, node: NodeId) -> None:
+        """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again."""
+        kept = self.record.nodes.get(node)
+        if kept is not None and kept.stored is not None:
+            self._deliver(stage, kept)
+        elif kept is not None:
+            self._lose_values([node])
 
     def _lose_values(self, nodes: Iterable[NodeId]) -> None:
         """These finished values are gone; compute again those that somebody still has to read, and what that takes."""

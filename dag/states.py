@@ -57,8 +57,8 @@ class NodeState(str, Enum):
 
 
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
-    RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
-    RunState.RUNNING: frozenset({RunState.CANCELLING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED}),
+    RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+    RunState.RUNNING: frozenset({RunState.CANCELLING, RunState.SUCCEEDED, RunState.FAILED}),
     RunState.CANCELLING: frozenset({RunState.CANCELLED}),
     RunState.SUCCEEDED: frozenset(),
     RunState.FAILED: frozenset(),
@@ -76,7 +76,7 @@ STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
 #: Moves within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
-    NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.ASSIGNED, NodeState.SKIPPED, NodeState.CANCELLED}),
+    NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.ASSIGNED: frozenset(
         {NodeState.WAITING, NodeState.RUNNING, NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}
     ),

@@ -1,0 +1,128 @@
+"""The mesh scheduler under any interleaving: its books are never broken, and nothing that could be admitted is forgotten."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mesh.decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.invariants import violations
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduler import MeshScheduler, WorkloadState
+
+REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
+slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
+
+
+class AnyInterleaving(RuleBasedStateMachine):
+    """Holds what the scheduler has decided so far: leases asked for and not answered, work started and not ended."""
+
+    names = Bundle("names")
+
+    @initialize(capacities=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), min_size=1, max_size=3))
+    def begin(self, capacities):
+        pools = [
+            PoolSpec(pool=f"p{index}", flavor=f"f{index % 2}", capacity=ResourceSet({"cpu": cpu, "gpu": gpu}))
+            for index, (cpu, gpu) in enumerate(capacities)
+        ]
+        self.capacity = {pool.pool: pool.capacity for pool in pools}
+        self.scheduler = MeshScheduler(tuple(pools))
+        self.asked = {}
+        self.running = {}
+        self.count = 0
+
+    def tell(self, *events):
+        for decision in self.scheduler.handle(*events):
+            if isinstance(decision, AcquireLease):
+                assert decision.workload not in self.asked
+                assert decision.want >= 1
+                self.asked[decision.workload] = decision
+            elif isinstance(decision, StartWorkload):
+                assert decision.workload not in self.running
+                self.running[decision.workload] = decision
+            elif isinstance(decision, ReleaseLease):
+                del self.running[decision.workload]
+            else:
+                assert isinstance(decision, ExplainWaiting)
+                assert decision.workload in self.scheduler.workloads
+                assert decision.detail
+
+    @rule(target=names, slot=slots, width=st.integers(1, 5), priority=st.integers(-1, 1))
+    def offer(self, slot, width, priority):
+        self.count += 1
+        name = f"w{self.count}"
+        self.tell(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority))
+        return name
+
+    @rule(name=names, slot=slots)
+    def offer_again(self, name, slot):
+        if name in self.scheduler.workloads:
+            known = set(self.scheduler.workloads)
+            self.tell(WorkloadOffered(workload=name, tenant="other", slot=slot, width=9, priority=9))
+            assert set(self.scheduler.workloads) == known
+
+    @precondition(lambda self: self.asked)
+    @rule(draw=st.data())
+    def grant(self, draw):
+        name = draw.draw(st.sampled_from(sorted(self.asked)))
+        wanted = self.asked.pop(name)
+        granted = draw.draw(st.integers(1, wanted.want))
+        self.tell(LeaseGranted(workload=name, slots=granted, token=1))
+        assert (self.running[name].slots, self.running[name].pool, self.running[name].slot) == (granted, wanted.pool, wanted.slot)
+
+    @precondition(lambda self: self.asked)
+    @rule(draw=st.data(), reason=st.sampled_from(REFUSALS))
+    def refuse(self, draw, reason):
+        name = draw.draw(st.sampled_from(sorted(self.asked)))
+        del self.asked[name]
+        self.tell(LeaseRefused(workload=name, reason=reason, detail="in words"))
+
+    @rule(name=names, withdrawn=st.booleans())
+    def end(self, name, withdrawn):
+        self.asked.pop(name, None)
+        self.tell(WorkloadWithdrawn(workload=name) if withdrawn else WorkloadEnded(workload=name))
+        assert name not in self.scheduler.workloads
+        assert name not in self.running
+
+    @rule()
+    def room_may_have_come(self):
+        self.tell(RoomMayHaveCome())
+
+    @invariant()
+    def the_books_are_in_order(self):
+        assert violations(self.scheduler) == []
+
+    @invariant()
+    def never_more_is_admitted_than_a_pool_holds(self):
+        for pool, capacity in self.capacity.items():
+            running = [each.slot.times(each.slots) for each in self.running.values() if each.pool == pool]
+            asked = [each.slot.times(each.want) for each in self.asked.values() if each.pool == pool]
+            assert sum([*running, *asked], start=NOTHING) <= capacity
+
+    @invariant()
+    def everybody_is_where_the_decisions_put_them(self):
+        states = {name: kept.state for name, kept in self.scheduler.workloads.items()}
+        assert {name for name, state in states.items() if state is WorkloadState.RESERVED} == set(self.asked)
+        assert {name for name, state in states.items() if state is WorkloadState.RUNNING} == set(self.running)
+
+    @invariant()
+    def whoever_is_queued_has_been_refused_by_every_pool(self):
+        for kept in self.scheduler.workloads.values():
+            if kept.state is WorkloadState.QUEUED:
+                assert set(kept.refused_by) == set(self.capacity)
+                assert kept.told is not None
+
+    @invariant()
+    def whoever_waits_for_room_would_not_fit(self):
+        for kept in self.scheduler.workloads.values():
+            for pool, (reason, _) in kept.refused_by.items():
+                if kept.state is WorkloadState.QUEUED and reason in (Reason.CAPACITY_BUSY, Reason.CAPACITY_TOO_SMALL):
+                    assert not kept.offer.slot <= self.scheduler.ledger.pools[pool].free
+
+
+TestAnyInterleaving = AnyInterleaving.TestCase
+TestAnyInterleaving.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

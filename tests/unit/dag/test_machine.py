@@ -1,0 +1,982 @@
+"""The run machine, told by hand what meshes would tell."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+
+import pytest
+
+from dag.compiling import NodePlan
+from dag.events import Blockage, CancelRequested, MeshGone, NodesPlaced, Placement
+from dag.machine import LOSSES_MAX, RunMachine
+from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
+from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.errors import IllegalTransition
+from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.values import Encoding, StoredValue
+
+NOW_MS = 1_000
+PREVIOUS_HOLDER, HOLDER = 70, 77
+
+
+def plans_of(*nodes, outputs=(), **told):
+    """A node: `name: needs`; a need with `~` is only waited for. `told`: fields of nodes, as `a={"retries": 1}`."""
+    plans = {}
+    for text in nodes:
+        node, _, needs = text.partition(":")
+        plans[node] = NodePlan(
+            node=node,
+            function="call:work:do",
+            inputs=tuple(need for need in needs.split() if not need.startswith("~")),
+            after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
+            is_output=node in outputs,
+            **{"resources": ResourceSet.of({"cpu": 1}), **told.get(node, {})},
+        )
+    return plans
+
+
+class Driven:
+    """A run, what it decided, and the words of its meshes. Stages are found by a node that is in them."""
+
+    def __init__(self, *nodes, on_error="fail_fast", **told):
+        self.record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
+        self.machine = RunMachine(self.record, plans_of(*nodes, **told), runtime_env={"pip": []}, on_error=on_error)
+        self.decisions = []
+        self.events = []
+
+    def take(self, *events):
+        """The change; decisions and events are kept as well."""
+        change = self.machine.handle(events, NOW_MS)
+        self.decisions = list(change.decisions)
+        self.events.extend(change.events)
+        assert [event.seq for event in self.events] == list(range(1, self.record.seq + 1))
+        return change
+
+    # -- what is told
+
+    def place(self, **meshes):
+        """`place(a="east")`; a mesh may be given to several at once: `place(a_b="east")`."""
+        where = {node: mesh for names, mesh in meshes.items() for node in names.split("_")}
+        return self.take(NodesPlaced(placements={node: Placement(mesh=mesh, why=f"why {mesh}") for node, mesh in where.items()}))
+
+    def block(self, node, reason=Reason.NO_MESH_FITS, detail="nobody"):
+        return self.take(NodesPlaced(blockages={node: Blockage(reason=reason, detail=detail)}))
+
+    def started(self, node, holder=HOLDER):
+        stage = self.stage(node)
+        return StageStarted(stage=stage.stage, mesh=stage.mesh, incarnation=holder, cluster=f"c-{stage.mesh}", slots=1, token=5)
+
+    def begun(self, node):
+        return NodeStarted(**self.attempt(node), started_ms=1)
+
+    def done(self, node, stored=None):
+        """It succeeded; what is exported was stored."""
+        stored = stored or (value(node) if self.node(node).exported else None)
+        return NodeSucceeded(**self.attempt(node), started_ms=1, finished_ms=2, worker="host:1", stored=stored)
+
+    def failed(self, node, reason=Reason.USER_ERROR, message="no"):
+        failure = Failure(reason=reason, type_name="builtins.ValueError", message=message)
+        return NodeFailed(**self.attempt(node), started_ms=1, finished_ms=2, failure=failure)
+
+    def ended(self, node):
+        return StageEnded(stage=self.stage(node).stage)
+
+    def lost(self, node, reason=Reason.LEASE_EXPIRED):
+        stage = self.stage(node)
+        return StageLost(stage=stage.stage, mesh=stage.mesh, incarnation=stage.incarnation, reason=reason)
+
+    def start(self, node, holder=HOLDER):
+        return self.take(self.started(node, holder))
+
+    def finish(self, *nodes):
+        """Each started (its stage too, if need be) and succeeded."""
+        for node in nodes:
+            if self.stage(node).state is StageState.QUEUED:
+                self.start(node)
+            self.take(self.begun(node), self.done(node))
+
+    def cancel(self):
+        return self.take(CancelRequested(detail="enough"))
+
+    # -- what is there
+
+    def node(self, node) -> NodeRecord:
+        return self.record.nodes[node]
+
+    def stage(self, node):
+        return self.record.stages[self.node(node).stage]
+
+    def attempt(self, node):
+        return {"stage": self.node(node).stage, "node": node, "attempt": self.node(node).attempt}
+
+    def states(self, *nodes):
+        return [self.node(node).state.value for node in nodes or self.record.nodes]
+
+    def sent(self):
+        """What the last step sent: mesh and nodes of each stage."""
+        return [(each.mesh, [task.node for task in each.spec.tasks]) for each in self.decisions if isinstance(each, SendStage)]
+
+    def delivered(self):
+        """What the last step delivered: stage, node, and whether it is a value or the word that none will come."""
+        return [(each.stage, each.node, each.value is not None) for each in self.decisions if isinstance(each, DeliverInput)]
+
+    def cancelled(self):
+        return [each.stage for each in self.decisions if isinstance(each, CancelStage)]
+
+
+def value(node):
+    return StoredValue(sha256=hashlib.sha256(node.encode()).hexdigest(), size_bytes=1, encoding=Encoding.JSON)
+
+
+# -- placing and sending ---------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_run_waits_for_its_places():
+    run = Driven("a:", "b: a")
+    assert run.machine.unplaced() == ("a", "b")
+    assert (run.record.state, run.states()) == (RunState.PENDING, ["WAITING", "WAITING"])
+
+
+def test_what_was_placed_together_on_one_mesh_goes_as_one_stage():
+    run = Driven("a:", "b: a", "c: ~b", outputs="c")
+    run.place(a_b_c="east")
+    assert run.sent() == [("east", ["a", "b", "c"])]
+    assert run.record.state is RunState.RUNNING
+    assert run.machine.unplaced() == ()
+    assert run.states() == ["ASSIGNED"] * 3
+    assert run.stage("a").why_here == "why east"
+
+
+def test_a_sent_stage_carries_what_its_tasks_need_and_covers_the_largest():
+    run = Driven(
+        "a0:",
+        "a:",
+        "b: a ~a0",
+        a={"resources": ResourceSet.of({"cpu": 2}), "priority": 3},
+        b={"resources": ResourceSet.of({"gpu": 1}), "args": ({"$ref": "a"},), "kwargs": {"x": 1}, "ray_options": {"max_retries": 2}},
+        outputs="b",
+    )
+    run.place(a_b_a0="east")
+    (sent,) = run.decisions
+    spec = sent.spec
+    assert (spec.slot, spec.priority, spec.width, spec.runtime_env) == (ResourceSet.of({"cpu": 2, "gpu": 1}), 3, 2, {"pip": []})
+    (task,) = [task for task in spec.tasks if task.node == "b"]
+    assert (task.args, task.kwargs, task.ray_options) == (({"$ref": "a"},), {"x": 1}, {"max_retries": 2})
+    assert (task.inputs, task.after, task.export, task.attempt) == (("a",), ("a0",), True, 1)
+    assert [task.export for task in spec.tasks if task.node != "b"] == [False, False]
+
+
+def test_what_another_mesh_reads_is_exported_and_what_the_own_mesh_reads_is_not():
+    run = Driven("a:", "b:", "c: a", "d: b")
+    run.place(a_b_d="east", c="west")
+    (sent,) = [each for each in run.decisions if each.mesh == "east"]
+    assert {task.node: task.export for task in sent.spec.tasks} == {"a": True, "b": False, "d": False}
+    assert run.machine.value_at("a") is None
+    assert run.machine.value_at("b") == "east"
+
+
+def relayed(*more, on_error="fail_fast", **told):
+    """`a` was sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
+    run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **told)
+    run.place(a="east")
+    run.place(b_c="west")
+    return run
+
+
+def test_no_stage_is_sent_while_an_input_of_it_waits_in_a_queue():
+    run = relayed()
+    assert run.sent() == []  # b would hold a slot while a has none yet.
+    assert run.stage("b").state is StageState.PLANNED
+
+
+def test_a_stage_is_sent_while_its_input_is_computed_if_some_node_of_it_can_start():
+    run = relayed()
+    run.start("a")
+    assert run.sent() == [("west", ["b", "c"])]
+    run.start("b")
+    run.take(run.begun("a"), run.done("a"))
+    assert run.delivered() == [(run.node("b").stage, "a", True)]
+
+
+def test_a_stage_of_which_nothing_can_start_waits_for_the_value():
+    run = Driven("a:", "b: a")
+    run.place(a="east", b="west")
+    run.start("a")
+    assert run.sent() == []
+    run.take(run.begun("a"), run.done("a"))
+    assert run.sent() == [("west", ["b"])]
+    assert run.delivered() == [(run.node("b").stage, "a", True)]
+
+
+def test_an_order_across_meshes_is_kept_by_sending_later_and_passes_no_value():
+    run = Driven("a:", "b: ~a", outputs="b")
+    run.place(a="east", b="west")
+    assert run.sent() == [("east", ["a"])]
+    assert not run.node("a").exported
+    run.start("a")
+    run.take(run.begun("a"))
+    assert run.sent() == []
+    run.take(run.done("a"))
+    assert run.sent() == [("west", ["b"])]
+    (task,) = run.decisions[0].spec.tasks
+    assert (task.after, task.inputs) == ((), ())
+    assert run.delivered() == []
+
+
+def test_an_order_between_two_stages_of_one_mesh_is_kept_too():
+    run = Driven("a:", "m: a", "b: ~m")
+    run.place(a_b="east", m="west")
+    run.finish("a")
+    run.finish("m")
+    assert run.sent() == [("east", ["b"])]
+
+
+def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
+    run = Driven("a:", "b: a")
+    run.block("a", Reason.LABEL_MISMATCH, "no gpu")
+    assert (run.states("a"), run.node("a").reason, run.node("a").detail) == (["BLOCKED"], Reason.LABEL_MISMATCH, "no gpu")
+    assert run.machine.unplaced() == ("a", "b")
+    run.place(a_b="east")
+    assert run.states() == ["ASSIGNED", "ASSIGNED"]
+    assert run.node("a").reason is None
+
+
+def test_the_same_blockage_is_recorded_once_and_another_one_anew():
+    run = Driven("a:")
+    run.block("a")
+    assert run.block("a").events == ()
+    (event,) = run.block("a", detail="nobody at all").events
+    assert (event.before, event.after, event.detail) == ("BLOCKED", "BLOCKED", "nobody at all")
+
+
+# -- the straight way ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_when_its_last_stage_has_ended_not_with_its_last_node():
+    run = Driven("a:", "b: a", outputs="b")
+    run.place(a_b="east")
+    run.finish("a", "b")
+    assert (run.record.state, run.states()) == (RunState.RUNNING, ["SUCCEEDED", "SUCCEEDED"])
+    run.take(run.ended("a"))
+    assert (run.record.state, run.record.ended_ms) == (RunState.SUCCEEDED, NOW_MS)
+    assert run.decisions == [ForgetRun(meshes=("east",), keep=(value("b").sha256,))]
+
+
+def test_the_end_names_meshes_files_to_delete_and_values_to_keep():
+    file = StoredValue(sha256="f" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///big")
+    kept = StoredValue(sha256="e" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///result")
+    run = Driven("a:", "b: a", outputs="b")
+    run.place(a="west", b="east")
+    run.start("a")
+    run.take(run.begun("a"), run.done("a", file))
+    run.start("b")
+    run.take(run.begun("b"), run.done("b", kept), StageEnded(stage="r.1"), StageEnded(stage="r.2"))
+    assert run.decisions == [ForgetRun(meshes=("east", "west"), uris=("file:///big",), keep=("e" * 64,))]
+
+
+def test_a_value_is_delivered_once_to_each_stage_elsewhere_that_reads_it():
+    run = Driven("a:", "b: a", "c: a", "k:", "d: a", "e: a", "l:")
+    run.place(a="east")
+    run.start("a")
+    run.place(b_c_k="west", e_l="north", d="east")
+    assert run.sent() == [("west", ["b", "c", "k"]), ("north", ["e", "l"])]
+    run.start("b")
+    run.take(run.begun("a"), run.done("a"))
+    assert run.delivered() == [(run.node("b").stage, "a", True), (run.node("e").stage, "a", True)]
+    assert run.sent() == [("east", ["d"])]
+
+
+def test_a_stage_under_the_same_holder_is_not_given_what_the_holder_has():
+    run = Driven("a:", "m: a", "b: a m", outputs="b")
+    run.place(a_b="east", m="west")
+    run.finish("a", "m")
+    assert run.sent() == [("east", ["b"])]
+    assert run.delivered() == [(run.node("b").stage, "m", True)]
+    run.start("b")
+    assert run.delivered() == []
+
+
+def test_a_stage_under_another_holder_is_given_what_was_stored():
+    run = Driven("a:", "m: a", "b: a m", outputs="b")
+    run.place(a_b="east", m="west")
+    run.start("a", PREVIOUS_HOLDER)
+    run.take(run.begun("a"), run.done("a"))
+    run.finish("m")
+    run.start("b")
+    assert run.delivered() == [(run.node("b").stage, "a", True)]
+
+
+def test_a_waiting_stage_says_why_until_it_starts():
+    run = Driven("a:")
+    run.place(a="east")
+    assert run.stage("a").reason is Reason.WAITING_IN_QUEUE
+    run.take(StageWaiting(stage=run.node("a").stage, reason=Reason.QUOTA_EXHAUSTED, detail="0 of 3 left"))
+    assert (run.stage("a").reason, run.stage("a").detail) == (Reason.QUOTA_EXHAUSTED, "0 of 3 left")
+    run.start("a")
+    assert (run.stage("a").reason, run.stage("a").detail) == (None, "")
+
+
+def test_a_task_that_was_never_seen_to_start_may_succeed():
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    run.take(run.done("a"))
+    assert run.states() == ["SUCCEEDED"]
+
+
+# -- late and foreign words ------------------------------------------------------------------------------------------------
+
+
+def unchanged(run, *events):
+    """These events change nothing at all."""
+    before = copy.deepcopy(run.record)
+    change = run.take(*events)
+    assert (change.nodes, change.stages, change.events, change.decisions) == ((), (), (), ())
+    assert run.record == before
+
+
+def test_words_of_an_old_attempt_change_nothing():
+    run = Driven("a:", a={"retries": 1})
+    run.place(a="east")
+    run.start("a")
+    late = [run.begun("a"), run.done("a"), run.failed("a")]
+    run.take(run.failed("a"), run.ended("a"))
+    run.place(a="east")
+    run.start("a")
+    unchanged(run, *late)
+    old_attempt_in_the_new_stage = NodeSucceeded(
+        stage=run.node("a").stage, node="a", attempt=1, started_ms=1, finished_ms=2, worker="host:1"
+    )
+    unchanged(run, old_attempt_in_the_new_stage)
+
+
+def test_words_of_a_lost_stage_change_nothing():
+    run = Driven("a:", "b: a")
+    run.place(a_b="east")
+    run.start("a")
+    late = [run.started("a"), run.begun("a"), run.done("a"), run.failed("b"), run.ended("a"), run.lost("a")]
+    waiting = StageWaiting(stage=run.node("a").stage, reason=Reason.CAPACITY_BUSY)
+    run.take(run.lost("a"))
+    unchanged(run, *late, waiting)
+
+
+def test_a_stage_does_not_start_twice():
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    unchanged(run, run.started("a", holder=99))
+
+
+def test_a_node_does_not_finish_twice():
+    run = Driven("a:", "b:")
+    run.place(a_b="east")
+    run.start("a")
+    success, failure = run.done("a"), run.failed("a")
+    run.take(success)
+    unchanged(run, success, failure)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(StageEnded(stage="r.9"), id="a stage that was never planned"),
+        pytest.param(NodeStarted(stage="r.1", node="zzz", attempt=1, started_ms=1), id="a node that is not in the graph"),
+        pytest.param(NodeStarted(stage="r.1", node="b", attempt=1, started_ms=1), id="a node of another stage"),
+        pytest.param(InputLost(stage="r.1", node="zzz"), id="an input that is not in the graph"),
+        pytest.param(InputLost(stage="r.1", node="b"), id="an input that was never computed"),
+        pytest.param(MeshGone(mesh="nowhere"), id="a mesh that has nothing of the run"),
+    ],
+)
+def test_words_about_what_is_not_there_change_nothing(event):
+    run = Driven("a:", "b: a")
+    run.place(a="east", b="west")
+    run.start("a")
+    unchanged(run, event)
+
+
+def test_nothing_changes_a_run_that_has_ended():
+    run = Driven("a:")
+    run.place(a="east")
+    run.finish("a")
+    late = [run.done("a"), run.lost("a"), CancelRequested(detail="late"), MeshGone(mesh="east")]
+    run.take(run.ended("a"))
+    unchanged(run, *late, NodesPlaced(placements={"a": Placement(mesh="west", why="")}))
+    assert run.machine.unplaced() == ()
+
+
+def test_the_same_events_on_the_same_record_give_the_same_change():
+    run, twin = Driven("a:", "b: a", outputs="b"), Driven("a:", "b: a", outputs="b")
+    placed = NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"})
+    assert run.take(placed) == twin.take(placed)
+    events = (run.started("a"), run.begun("a"), run.done("a"), run.failed("b"))
+    assert run.take(*events) == twin.take(*events)
+    assert run.record == twin.record
+
+
+def test_a_machine_goes_on_from_a_stored_record():
+    run = Driven("a:", "b: a", outputs="b")
+    run.place(a="east", b="west")
+    run.finish("a")
+    heir = RunMachine(copy.deepcopy(run.record), run.machine.plans, runtime_env={"pip": []}, on_error="fail_fast")
+    events = (run.started("b"), run.begun("b"), run.done("b"), run.ended("a"), run.ended("b"))
+    assert heir.handle(events, NOW_MS) == run.machine.handle(events, NOW_MS)
+    assert heir.record.state is RunState.SUCCEEDED
+
+
+# -- failures and retries --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_retried_as_often_as_was_asked_and_no_oftener():
+    run = Driven("a:", a={"retries": 2})
+    for attempt in (1, 2, 3):
+        run.place(a="east")
+        run.start("a")
+        assert run.node("a").attempt == attempt
+        run.take(run.begun("a"), run.failed("a", message=f"number {attempt}"), run.ended("a") if attempt < 3 else run.begun("a"))
+    assert (run.states(), run.node("a").retries_used) == (["FAILED"], 2)
+    run.take(run.ended("a"))
+    assert (run.record.state, run.record.reason) == (RunState.FAILED, Reason.USER_ERROR)
+    assert run.record.detail == "a: builtins.ValueError: number 3"
+
+
+def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
+    run = relayed("d: b", a={"retries": 1})
+    run.start("a")
+    run.place(d="west")
+    waiting = run.node("b").stage
+    run.take(run.begun("a"), run.failed("a"))
+    assert run.delivered() == [(waiting, "a", False)]
+    assert run.states() == ["WAITING", "WAITING", "ASSIGNED", "WAITING"]
+    assert [run.node(node).attempt for node in "abcd"] == [2, 1, 1, 1]
+    assert run.machine.unplaced() == ("a", "b", "d")
+
+
+def test_an_input_is_withheld_from_a_stage_once_however_many_read_it():
+    run = Driven("a:", "b: a", "c:", "d: a", a={"retries": 1})
+    run.place(a="east")
+    run.place(b_c_d="west")
+    run.start("a")
+    stage = run.node("b").stage
+    run.take(run.failed("a"))
+    assert run.delivered() == [(stage, "a", False)]
+    assert run.record.stages[stage].delivered == ("a",)
+
+
+def test_fail_fast_stops_the_run_and_skips_what_was_not_begun():
+    run = Driven("a:", "b: a", "c:", "d: c", "e:")
+    run.place(a_b="east", c="west", d="east", e="north")
+    run.start("a")
+    run.start("c")
+    run.take(run.begun("a"), run.begun("c"), run.failed("a"))
+    assert run.states() == ["FAILED", "SKIPPED", "RUNNING", "SKIPPED", "ASSIGNED"]
+    assert run.cancelled() == [run.node(node).stage for node in "ace"]
+    assert run.node("d").roots == ("a",)
+    assert run.machine.unplaced() == ()
+    run.take(run.ended("a"), run.failed("c", Reason.CANCELLED_BY_USER), run.ended("c"))
+    assert run.record.state is RunState.RUNNING
+    run.take(run.ended("e"))
+    assert run.states() == ["FAILED", "SKIPPED", "SKIPPED", "SKIPPED", "SKIPPED"]
+    assert run.record.state is RunState.FAILED
+    assert all(run.node(node).roots == ("a",) for node in "bcde")
+
+
+def test_what_finishes_while_the_run_stops_counts():
+    run = Driven("a:", "b:")
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.begun("b"), run.failed("a"), run.done("b"), run.ended("a"))
+    assert run.states() == ["FAILED", "SUCCEEDED"]
+
+
+def test_no_retry_is_begun_while_the_run_stops():
+    run = Driven("a:", "b:", b={"retries": 9})
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.failed("a"), run.failed("b"))
+    assert run.states() == ["FAILED", "FAILED"]
+
+
+def test_continue_finishes_what_does_not_depend_on_the_failure():
+    run = Driven("a:", "b: a", "c:", "d: c", "e: b d", "f: ~a", on_error="continue", outputs="d")
+    run.place(a_b_f="east", c_d_e="west")
+    run.start("a")
+    run.take(run.failed("a"))
+    assert run.cancelled() == []
+    assert run.states() == ["FAILED", "SKIPPED", "ASSIGNED", "ASSIGNED", "SKIPPED", "SKIPPED"]
+    run.take(run.ended("a"))
+    run.finish("c", "d")
+    run.take(run.ended("c"))
+    assert run.states() == ["FAILED", "SKIPPED", "SUCCEEDED", "SUCCEEDED", "SKIPPED", "SKIPPED"]
+    assert (run.record.state, run.record.detail) == (RunState.FAILED, "a: builtins.ValueError: no")
+
+
+@pytest.mark.parametrize("on_error", ["fail_fast", "continue"])
+def test_two_parents_that_fail_in_one_batch_are_both_listed(on_error):
+    run = Driven("a:", "b:", "c: a b", "d: c", on_error=on_error)
+    run.place(a_b_c_d="east")
+    run.start("a")
+    run.take(run.begun("a"), run.begun("b"), run.failed("a"), run.failed("b"))
+    assert run.states() == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
+    assert run.node("c").roots == run.node("d").roots == ("a", "b")
+
+
+def test_a_failure_elsewhere_is_told_to_the_stage_that_waits_for_the_value():
+    run = relayed(on_error="continue")
+    run.start("a")
+    run.take(run.failed("a"))
+    assert run.delivered() == [(run.node("b").stage, "a", False)]
+    assert run.states() == ["FAILED", "SKIPPED", "ASSIGNED"]
+
+
+def test_a_planned_stage_goes_without_the_nodes_that_were_skipped_and_an_empty_one_not_at_all():
+    run = Driven("a:", "k:", "b: a", "c: k", "d: a", on_error="continue")
+    run.place(a_k="east", b_c="west", d="north")
+    run.start("a")
+    run.take(run.failed("a"))
+    assert run.sent() == []
+    run.take(run.done("k"))
+    assert run.sent() == [("west", ["c"])]
+    assert {stage.state for stage in run.record.stages.values() if stage.mesh == "north"} == {StageState.ENDED}
+
+
+def test_pickled_errors_outlive_the_run():
+    pickled = StoredValue(sha256="d" * 64, size_bytes=1, encoding=Encoding.PICKLE)
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    failure = Failure(reason=Reason.USER_ERROR, type_name="E", message="", pickled=pickled)
+    run.take(NodeFailed(**run.attempt("a"), started_ms=1, finished_ms=2, failure=failure), run.ended("a"))
+    assert run.decisions[-1] == ForgetRun(meshes=("east",), keep=("d" * 64,))
+
+
+# -- losses ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_lost_stage_had_not_finished_is_placed_again():
+    run = Driven("a:", "b: a", "c:")
+    run.place(a_b_c="east")
+    run.start("a")
+    run.take(run.done("c", value("c")), run.begun("a"), run.lost("a"))
+    assert run.states() == ["WAITING", "WAITING", "SUCCEEDED"]
+    assert run.machine.unplaced() == ("a", "b")
+    assert [run.node(node).attempt for node in "ab"] == [2, 1]
+    run.place(a_b="west")
+    assert run.sent() == [("west", ["a", "b"])]
+
+
+@pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.VALUE_LOST])
+def test_a_lost_worker_costs_a_loss_and_no_retry(reason):
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    run.take(run.failed("a", reason))
+    assert (run.states(), run.node("a").losses, run.node("a").retries_used, run.node("a").attempt) == (["WAITING"], 1, 0, 2)
+
+
+def test_a_value_that_was_lost_with_its_holder_is_computed_again_with_what_that_takes():
+    run = Driven("a:", "b: a", "m:", "c: b ~m", "x:")
+    run.place(a_b_c_x="east", m="west")
+    run.finish("a", "b")
+    run.take(run.lost("x"))
+    assert run.states() == ["WAITING", "WAITING", "ASSIGNED", "WAITING", "WAITING"]
+    assert [run.node(node).attempt for node in "abmcx"] == [2, 2, 1, 1, 2]
+    assert (run.node("a").reason, run.node("b").reason) == (Reason.VALUE_LOST, Reason.VALUE_LOST)
+
+
+def test_a_value_that_was_stored_is_not_computed_again():
+    run = Driven("a:", "x:", "b: a")
+    run.place(a_x="east", b="west")
+    run.finish("a")
+    run.take(run.lost("x"))
+    assert run.states() == ["SUCCEEDED", "WAITING", "ASSIGNED"]
+
+
+def test_a_value_that_nobody_will_read_any_more_is_not_computed_again():
+    run = Driven("a:", "b: a", "x:", outputs="b")
+    run.place(a_b_x="east")
+    run.finish("a", "b")
+    run.take(run.lost("x"))
+    assert run.states() == ["SUCCEEDED", "SUCCEEDED", "WAITING"]
+
+
+def test_values_of_another_holder_of_the_mesh_survive():
+    run = Driven("a:", "m: ~a", "b: a ~m", "x: ~m")
+    run.place(a="east", m="west")
+    run.finish("a")
+    run.take(run.ended("a"))
+    run.finish("m")
+    run.place(x="east")
+    run.start("x", holder=99)
+    run.take(run.lost("x"))
+    assert run.states("a", "x") == ["SUCCEEDED", "WAITING"]
+
+
+def test_a_value_whose_holder_is_gone_is_missed_when_the_reader_starts_under_another():
+    run = Driven("a:", "m: ~a", "b: a ~m")
+    run.place(a_b="east", m="west")
+    run.start("a", PREVIOUS_HOLDER)
+    run.take(run.done("a"), run.ended("a"))
+    run.finish("m")
+    assert run.states("b") == ["ASSIGNED"]
+    stage = run.node("b").stage
+    run.start("b")
+    assert run.states("a", "b") == ["WAITING", "WAITING"]
+    assert run.delivered() == [(stage, "a", False)]
+
+
+def test_a_value_that_comes_under_another_holder_than_its_waiting_reader_is_computed_again():
+    run = Driven("a:", "m:", "b: a ~m", "c: ~m")
+    run.place(a_b_c="east", m="west")
+    run.start("a", PREVIOUS_HOLDER)
+    run.finish("m")
+    assert run.sent() == [("east", ["b", "c"])]
+    stage = run.node("b").stage
+    run.start("b")
+    run.take(run.done("a"))
+    assert run.states("a", "b", "c") == ["WAITING", "WAITING", "ASSIGNED"]
+    assert run.delivered() == [(stage, "a", False)]
+
+
+def test_an_input_that_the_runner_lost_is_computed_again():
+    run = Driven("a:", "m: ~a", "b: a ~m")
+    run.place(a_b="east", m="west")
+    run.finish("a", "m")
+    stage = run.node("b").stage
+    run.start("b")
+    run.take(InputLost(stage=stage, node="a"))
+    assert run.states("a", "b") == ["WAITING", "WAITING"]
+    assert run.delivered() == [(stage, "a", False)]
+
+
+def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
+    run = Driven("a:", "m: a", "b: a ~m")
+    run.place(a_b="east", m="west")
+    run.finish("a", "m")
+    stage = run.node("b").stage
+    run.start("b")
+    run.take(InputLost(stage=stage, node="a"))
+    assert run.states("a", "b") == ["SUCCEEDED", "ASSIGNED"]
+    assert run.delivered() == [(stage, "a", True)]
+
+
+def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsewhere():
+    run = Driven("a:", "b: a")
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.done("a"), run.failed("b", Reason.WORKER_LOST), run.ended("a"))
+    run.place(b="west")
+    assert run.states("a", "b") == ["WAITING", "WAITING"]
+    run.take()
+    run.place(a="east", b="west")
+    assert run.sent() == [("east", ["a"])]
+    assert run.node("a").exported
+
+
+def test_losses_are_borne_as_often_as_allowed_and_then_fail_the_node():
+    run = Driven("a:", "b: a")
+    for loss in range(1, LOSSES_MAX + 2):
+        assert run.states("a") == ["WAITING"]
+        run.place(a_b="east")
+        run.start("a")
+        run.take(run.lost("a"))
+        assert run.node("a").losses == loss
+    assert run.states() == ["FAILED", "SKIPPED"]
+    assert run.node("b").roots == ("a",)
+    assert run.node("a").failure.reason is Reason.LEASE_EXPIRED
+    assert f"lost {LOSSES_MAX + 1} times" in run.record.detail
+    assert run.record.state is RunState.FAILED
+
+
+def test_losses_used_up_in_one_lost_stage_stop_a_fail_fast_run_without_leftovers():
+    run = Driven("a:", "b:", "c:")
+    for _ in range(LOSSES_MAX + 1):
+        run.place(a_b_c="east")
+        run.start("a")
+        run.take(run.lost("a"))
+    assert run.states() == ["FAILED", "SKIPPED", "SKIPPED"]
+    assert run.record.state is RunState.FAILED
+
+
+def test_with_continue_losses_used_up_leave_the_others_to_go_on():
+    run = Driven("a:", "b: a", "c:", on_error="continue")
+    for _ in range(LOSSES_MAX + 1):
+        run.place(a_b="east")
+        run.start("a")
+        run.take(run.lost("a"))
+    assert run.states() == ["FAILED", "SKIPPED", "WAITING"]
+    run.place(c="west")
+    run.finish("c")
+    run.take(run.ended("c"))
+    assert run.states() == ["FAILED", "SKIPPED", "SUCCEEDED"]
+
+
+def test_what_a_stage_leaves_undone_at_its_end_is_placed_again():
+    run = Driven("a:", "b: a")
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.begun("a"), run.ended("a"))
+    assert run.states() == ["WAITING", "WAITING"]
+    assert [run.node(node).attempt for node in "ab"] == [2, 1]
+    assert run.machine.unplaced() == ("a", "b")
+
+
+# -- meshes that go --------------------------------------------------------------------------------------------------------
+
+
+def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
+    run = Driven("a:", "b:", "c: b", "d:")
+    run.place(a="gone")
+    run.start("a")
+    run.place(d="gone", b="east", c="gone")
+    queued, planned = run.node("d").stage, run.node("c").stage
+    assert run.record.stages[planned].state is StageState.PLANNED
+    run.take(MeshGone(mesh="gone"))
+    assert run.states() == ["ASSIGNED", "ASSIGNED", "WAITING", "WAITING"]
+    assert run.stage("a").state is StageState.RUNNING
+    assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.LOST, StageState.ENDED)
+    assert run.cancelled() == [queued]
+    assert run.machine.unplaced() == ("c", "d")
+
+
+def test_a_second_word_of_the_gone_mesh_changes_nothing():
+    run = Driven("a:")
+    run.place(a="gone")
+    run.take(MeshGone(mesh="gone"))
+    unchanged(run, MeshGone(mesh="gone"))
+
+
+def test_the_rest_of_an_old_split_is_placed_anew_together_with_what_was_lost():
+    run = Driven("a:", "b: a", "c: b", "d:")
+    run.place(a_c="east", b="west")
+    run.place(d="west")
+    run.take(run.failed("d", Reason.WORKER_LOST))
+    assert run.machine.unplaced() == ("b", "c", "d")
+    assert [stage.state for stage in run.record.stages.values() if stage.state is StageState.PLANNED] == []
+
+
+# -- cancelling ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_not_placed_is_cancelled_at_once():
+    run = Driven("a:", "b: a")
+    run.cancel()
+    assert (run.record.state, run.record.reason, run.record.detail) == (RunState.CANCELLED, Reason.CANCELLED_BY_USER, "enough")
+    assert run.states() == ["CANCELLED", "CANCELLED"]
+
+
+def test_a_run_with_blocked_nodes_only_is_cancelled_at_once():
+    run = Driven("a:", "b: a")
+    run.block("a")
+    run.cancel()
+    assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
+
+
+def test_a_running_run_is_cancelled_when_its_stages_have_stopped():
+    run = Driven("a:", "b: a", "c:", "d: c")
+    run.place(a_b="east", c="west", d="east")
+    run.start("a")
+    run.take(run.begun("a"))
+    run.cancel()
+    assert run.record.state is RunState.CANCELLING
+    assert run.cancelled() == [run.node("a").stage, run.node("c").stage]
+    assert run.states() == ["RUNNING", "ASSIGNED", "ASSIGNED", "CANCELLED"]
+    run.take(run.failed("a", Reason.CANCELLED_BY_USER), run.ended("a"))
+    assert run.record.state is RunState.CANCELLING
+    run.take(run.ended("c"))
+    assert (run.record.state, set(run.states())) == (RunState.CANCELLED, {"CANCELLED"})
+    assert isinstance(run.decisions[-1], ForgetRun)
+
+
+def test_a_second_wish_to_cancel_changes_nothing():
+    run = Driven("a:")
+    run.place(a="east")
+    run.cancel()
+    unchanged(run, CancelRequested(detail="now"))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(lambda run: [run.ended("a")], id="the stage ends without a word about the node"),
+        pytest.param(lambda run: [run.lost("a")], id="the stage is lost"),
+        pytest.param(lambda run: [run.failed("a"), run.ended("a")], id="the node fails by itself"),
+        pytest.param(lambda run: [run.failed("a", Reason.WORKER_LOST), run.ended("a")], id="the worker dies"),
+    ],
+)
+def test_whatever_comes_while_cancelling_nothing_is_begun_again(last):
+    run = Driven("a:", "b: a", a={"retries": 5})
+    run.place(a="east", b="west")
+    run.start("a")
+    run.cancel()
+    run.take(*last(run))
+    assert run.sent() == []
+    assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
+
+
+def test_what_finishes_while_the_run_is_cancelled_keeps_its_success():
+    run = Driven("a:", outputs="a")
+    run.place(a="east")
+    run.start("a")
+    run.cancel()
+    run.take(run.done("a"), run.ended("a"))
+    assert (run.record.state, run.states()) == (RunState.CANCELLED, ["SUCCEEDED"])
+
+
+def test_a_run_that_stops_at_a_failure_can_be_cancelled():
+    run = Driven("a:", "b:")
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.begun("b"), run.failed("a"))
+    run.cancel()
+    assert run.record.state is RunState.CANCELLING
+    run.take(run.ended("a"))
+    assert (run.record.state, run.states()) == (RunState.CANCELLED, ["FAILED", "CANCELLED"])
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------------
+
+
+def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **told):
+    """A run after the steps."""
+    run = Driven(*nodes, on_error=on_error, **told)
+    for step in steps:
+        step(run)
+    return run
+
+
+def placed(run):
+    run.place(a_b="east")
+
+
+def apart(run):
+    run.place(a="east", b="west")
+
+
+def started_a(run):
+    run.start("a")
+
+
+def begun_a(run):
+    run.take(run.begun("a"))
+
+
+def told(name, *args):
+    """A step: tell the machine what `Driven` words so."""
+    return lambda run: run.take(getattr(run, name)(*args))
+
+
+def lose_a_often(run):
+    for _ in range(LOSSES_MAX + 1):
+        run.place(a_b="east")
+        run.start("a")
+        run.take(run.lost("a"))
+
+
+NODE_WAYS = {
+    ("WAITING", "BLOCKED"): lambda: drive(lambda run: run.block("a")),
+    ("WAITING", "ASSIGNED"): lambda: drive(placed),
+    ("WAITING", "FAILED"): lambda: drive(lose_a_often),
+    ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, told("failed", "a")),
+    ("WAITING", "CANCELLED"): lambda: drive(Driven.cancel),
+    ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),
+    ("BLOCKED", "SKIPPED"): lambda: drive(
+        lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, told("failed", "a")
+    ),
+    ("BLOCKED", "CANCELLED"): lambda: drive(lambda run: run.block("a"), Driven.cancel),
+    ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, told("lost", "a")),
+    ("ASSIGNED", "RUNNING"): lambda: drive(placed, started_a, begun_a),
+    ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, told("done", "a")),
+    ("ASSIGNED", "FAILED"): lambda: drive(placed, started_a, told("failed", "a")),
+    ("ASSIGNED", "SKIPPED"): lambda: drive(placed, started_a, told("failed", "a")),
+    ("ASSIGNED", "CANCELLED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, started_a, begun_a, told("done", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, begun_a, told("failed", "a")),
+    ("RUNNING", "SKIPPED"): lambda: drive(
+        lambda run: run.place(a_b="east"), started_a, begun_a, told("failed", "b"), told("ended", "a"), nodes=("a:", "b:")
+    ),
+    ("RUNNING", "CANCELLED"): lambda: drive(placed, started_a, begun_a, Driven.cancel, told("ended", "a")),
+}
+
+STAGE_WAYS = {
+    ("PLANNED", "QUEUED"): lambda: drive(placed),
+    ("PLANNED", "ENDED"): lambda: drive(apart, Driven.cancel),
+    ("QUEUED", "RUNNING"): lambda: drive(placed, started_a),
+    ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
+    ("QUEUED", "LOST"): lambda: drive(placed, lambda run: run.take(MeshGone(mesh="east"))),
+    ("RUNNING", "ENDED"): lambda: drive(placed, started_a, told("ended", "a")),
+    ("RUNNING", "LOST"): lambda: drive(placed, started_a, told("lost", "a")),
+}
+
+RUN_WAYS = {
+    ("PENDING", "RUNNING"): lambda: drive(placed),
+    ("PENDING", "CANCELLED"): lambda: drive(Driven.cancel),
+    ("RUNNING", "CANCELLING"): lambda: drive(placed, Driven.cancel),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, lambda run: run.finish("a", "b"), told("ended", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, told("failed", "a"), told("ended", "a")),
+    ("CANCELLING", "CANCELLED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
+}
+
+
+@pytest.mark.parametrize(
+    ("ways", "table"),
+    [
+        pytest.param(NODE_WAYS, NODE_TRANSITIONS, id="nodes"),
+        pytest.param(STAGE_WAYS, STAGE_TRANSITIONS, id="stages"),
+        pytest.param(RUN_WAYS, RUN_TRANSITIONS, id="runs"),
+    ],
+)
+def test_the_tables_have_the_rows_that_are_taken_and_no_others(ways, table):
+    assert set(ways) == {(before.value, after.value) for before, row in table.items() for after in row}
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "way"),
+    [
+        pytest.param(kind, row, way, id=f"a {kind} from {row[0]} to {row[1]}")
+        for kind, ways in (("node", NODE_WAYS), ("stage", STAGE_WAYS), ("run", RUN_WAYS))
+        for row, way in ways.items()
+    ],
+)
+def test_every_row_of_the_tables_is_taken(kind, row, way):
+    assert row in {(event.before, event.after) for event in way().events if event.kind == kind}
+
+
+@pytest.mark.parametrize(
+    ("table", "move"),
+    [
+        pytest.param(NODE_TRANSITIONS, lambda run, before, after: _move_node(run, before, after), id="nodes"),
+        pytest.param(STAGE_TRANSITIONS, lambda run, before, after: _move_stage(run, before, after), id="stages"),
+        pytest.param(RUN_TRANSITIONS, lambda run, before, after: _move_run(run, before, after), id="runs"),
+    ],
+)
+def test_every_move_that_is_no_row_is_refused(table, move):
+    for before, row in table.items():
+        for after in table:
+            if after is not before and after not in row:
+                run = drive(placed)
+                with pytest.raises(IllegalTransition, match=f"cannot go from {before.value} to {after.value}"):
+                    move(run, before, after)
+
+
+def _move_node(run, before, after):
+    run.node("a").state = before
+    run.machine._move(run.node("a"), after)
+
+
+def _move_stage(run, before, after):
+    run.stage("a").state = before
+    run.machine._move_stage(run.stage("a"), after)
+
+
+def _move_run(run, before, after):
+    run.record.state = before
+    run.machine._move_run(after)
+
+
+def test_a_node_that_ends_stays_ended():
+    run = drive(placed, lambda run: run.finish("a", "b"), told("ended", "a"))
+    assert all(node.state in NODE_ENDS for node in run.record.nodes.values())
+    assert run.record.nodes["a"].state is NodeState.SUCCEEDED
