@@ -6,21 +6,22 @@ import argparse
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import ray
 from rich.console import Console
 
-from benchmarks import demo, fan_out, one_node, report
-from benchmarks.bed import Bed, ended_by_sigterm, open_bed
+from benchmarks import after_pause, demo, fan_out, one_node, report
+from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
 from benchmarks.measuring import Result, result_of
 
 #: Benchmarks on the bed, with their usual number of turns.
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
-    "after_pause": (one_node.measure_after_pause, 5),
+    "after_pause": (after_pause.measure, 7),
 }
 DEMO_TURNS = 5
 STARTUP, DEMO = "startup", "demo"
@@ -35,11 +36,11 @@ def main() -> None:
     console.print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()), "\n")
     names = [name for name in NAMES if name in (asked.names or NAMES)]
     results: list[Result] = []
-    with ended_by_sigterm():
-        if any(name in (STARTUP, *ON_THE_BED) for name in names):
-            results += _on_the_bed(names, asked, console)
-        if DEMO in names:
-            results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
+    let_sigterm_interrupt()
+    if any(name in (STARTUP, *ON_THE_BED) for name in names):
+        results += _on_the_bed(names, asked, console)
+    if DEMO in names:
+        results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
     machine["load_at_end"] = round(os.getloadavg()[0], 2)
     if asked.json:
         print(json.dumps(report.as_json(machine, results), indent=1))
@@ -89,4 +90,7 @@ def _told(result: Result, console: Console) -> Result:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped before its end; nothing is left running")

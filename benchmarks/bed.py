@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from types import FrameType
 from typing import Any
 
 import ray
@@ -61,6 +62,7 @@ def open_bed(cpus: int) -> Iterator[Bed]:
         stack.start()
         startup.update(steps.durations_ms())
         ray.init(address=stack.clusters["bed"].address, namespace="benchmarks", log_to_driver=False, logging_level=logging.ERROR)
+        let_sigterm_interrupt()
         opened.callback(ray.shutdown)
         access = Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)
         client = opened.enter_context(Client(access))
@@ -83,18 +85,17 @@ class _Steps:
         return {**steps, WALL: sum(steps.values())}
 
 
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that what was started is stopped."""
+def let_sigterm_interrupt() -> None:
+    """SIGTERM ends this process as Ctrl-C does, so that what was started is stopped.
 
-    def interrupt(_number: int, _frame: Any) -> None:
+    `ray.init` takes SIGTERM for itself, so this is called again after it.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
 
 
 def _config(cpus: int, folder: Path) -> FederationConfig:
@@ -104,6 +105,9 @@ def _config(cpus: int, folder: Path) -> FederationConfig:
 
 
 def _stop(stack: Stack, startup: dict[str, float]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not cut the stop short.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     begun = time.perf_counter()
     stack.stop()
+    let_sigterm_interrupt()
     startup["the stop, to the end of the last process"] = (time.perf_counter() - begun) * 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from typing import Any
 
 import httpx
 import ray
@@ -19,32 +19,20 @@ from mesh.ids import RunId
 PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"
 SPEC = {"spec": "dag/1", "nodes": {"nothing": {"call": "benchmarks.work:nothing"}}, "outputs": {"result": {"$ref": "nothing"}}}
 WAIT_S = 30
-PAUSE_S = 4
 
 
 def measure(bed: Bed, turns: int) -> Result:
     """Three sides in turns."""
     access = bed.client.access
     headers = {"Authorization": f"Bearer {access.api_key}"}
+    task = bed.plain(nothing)
     with httpx.Client(base_url=access.address, headers=headers, timeout=WAIT_S + 10) as http:
-        sides = {PYTHON: lambda: _by_client(bed), HTTP: lambda: _by_http(bed, http), PLAIN: lambda: _by_ray(bed)}
+        sides = {PYTHON: lambda: _by_client(bed), HTTP: lambda: _by_http(bed, http), PLAIN: lambda: _by_ray(task)}
         found = in_turns(sides, warm_ups=5, turns=turns)
     return result_of("one_node", "one task that does nothing, from its submission until its value is there", found, base=PLAIN)
 
 
-def measure_after_pause(bed: Bed, turns: int) -> Result:
-    """The same after a pause, in which whatever keeps processes warm has the time to let them go."""
-
-    def rested(measure: Callable[[Bed], Sample]) -> Sample:
-        time.sleep(PAUSE_S)
-        return measure(bed)
-
-    found = in_turns({PYTHON: lambda: rested(_by_client), PLAIN: lambda: rested(_by_ray)}, warm_ups=1, turns=turns)
-    return result_of("after_pause", f"the same, each after {PAUSE_S} s in which nothing runs", found, base=PLAIN)
-
-
-def _by_ray(bed: Bed) -> Sample:
-    task = bed.plain(nothing)
+def _by_ray(task: Any) -> Sample:
     begun = time.perf_counter()
     ray.get(task.remote())
     return {WALL: (time.perf_counter() - begun) * 1000}

@@ -24,24 +24,29 @@ def as_json(machine: Mapping[str, Any], results: Iterable[Result]) -> dict[str, 
 
 def _tables(result: Result) -> list[RenderableType]:
     base = _base(result)
-    table = _table(f"[bold]{result.name}[/bold]: {result.about}", "side", "turns", "median", "p95", "least")
+    title = Text.assemble((result.name, "bold"), f": {result.about}")
+    table = _table("side", "turns", "median", "p95", "least")
     if base is not None:
         table.add_column(f"against {base.name}", justify="right")
     for side in result.sides:
         cells = [side.name, str(len(side.samples_ms)), _ms(side.median_ms), _ms(side.p95_ms), _ms(min(side.samples_ms))]
         table.add_row(*cells, *([_against(side, base)] if base is not None else []))
-    return [table, *[_parts_table(side, result) for side in result.sides if side.name in result.parts]]
+    parts: list[RenderableType] = [title, table]
+    for side in result.sides:
+        if side.name in result.parts:
+            parts += [Text(f"where the time of {side.name} goes", style="italic"), _parts_table(side, result)]
+    return parts
 
 
 def _parts_table(side: Series, result: Result) -> Table:
-    table = _table(f"{result.name}, {side.name}: where the time goes", "part", "median", "p95", "of the whole")
+    table = _table("part", "median", "p95", "of the whole")
     for part in result.parts[side.name]:
         table.add_row(part.name, _ms(part.median_ms), _ms(part.p95_ms), f"{part.median_ms / side.median_ms:.0%}")
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="")
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left")
     return table

@@ -151,7 +151,10 @@ class Coordinator:
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
-        """One step, written and carried out; False when another coordinator was faster. What is in memory is dropped unless all went well."""
+        """One step, written and carried out; False when another coordinator was faster.
+
+        What is in memory is dropped first, and kept again only when all went well.
+        """
         del self._kept[run]
         change = machine.handle(events, self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry

@@ -411,12 +411,22 @@ class RunMachine:
         return held and stage.incarnation > 0 and (kept.mesh, kept.incarnation) == (stage.mesh, stage.incarnation)
 
     def _lose_input(self, stage: StageRecord, node: NodeId) -> None:
-        """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again."""
+        """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again.
+
+        So is what was handed over already: its file is gone or damaged.
+        """
         kept = self.record.nodes.get(node)
-        if kept is not None and kept.stored is not None:
+        if kept is None:
+            return
+        if kept.stored is not None and node not in stage.delivered:
             self._deliver(stage, kept)
-        elif kept is not None:
-            self._lose_values([node])
+            return
+        if kept.stored is not None:
+            if not any(self._is_left(stage, reader) for reader in self._readers[node]):
+                return  # Whoever read it there was taken back: this is about an earlier attempt's value.
+            kept.stored = None
+            self._touch(kept)
+        self._lose_values([node])
 
     def _lose_values(self, nodes: Iterable[NodeId]) -> None:
         """These finished values are gone; compute again those that somebody still has to read, and what that takes."""
@@ -638,7 +648,9 @@ class RunMachine:
     def _move(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
         before = node.state
         if state is not before and state not in NODE_TRANSITIONS[before]:
-            raise IllegalTransition(f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}")
+            raise IllegalTransition(
+                f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}"
+            )
         if before not in NODE_ENDS and state in NODE_ENDS:
             self._open -= 1
             self._failures += state is NodeState.FAILED

@@ -8,9 +8,12 @@ clock, all work stops at once: the leases that paid for it are no longer ours.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -86,6 +89,7 @@ class ChildMesh:
         self._scheduler = self._new_scheduler()
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
+        self._doubtful: set[LeaseId] = set()  #: Asked for, and no answer came: perhaps granted.
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
@@ -110,14 +114,24 @@ class ChildMesh:
             return
         except StoreUnavailable as gone:
             log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
-            if self._session is not None and sent_ms - self._renewed_ms >= self._session.ttl_ms * OWN_PART_OF_TTL:
-                self._lose_session("it could not be renewed in time")
+            self._look_at_the_clock(sent_ms)
             return
         self._beats += 1
         self._guard(self._tell)
+        for lease in tuple(self._doubtful):
+            self._guard(partial(self._clear_doubt, lease))
         self._guard(self._look)
         if self._beats % BEATS_PER_COMPARISON == 0:
             self._guard(self._compare)
+
+    def _look_at_the_clock(self, now_ms: int) -> None:
+        if self._session is None:
+            return
+        over_ms = self._renewed_ms + math.ceil(self._session.ttl_ms * OWN_PART_OF_TTL)
+        if now_ms >= over_ms:
+            self._lose_session("it could not be renewed in time")
+        else:
+            self._due_ms = min(self._due_ms, over_ms)
 
     def leave(self) -> None:
         """Stop all work and end the session, so that its quota is free at once."""
@@ -132,6 +146,7 @@ class ChildMesh:
         self._session = None
         self._running.clear()
         self._untold.clear()
+        self._doubtful.clear()
         self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> MeshScheduler:
@@ -157,12 +172,13 @@ class ChildMesh:
 
     def take_mail(self, letters: Iterable[Mail]) -> None:
         """Letters from the root."""
+        letters = tuple(letters)
         kinds = {letter.kind for letter in letters}
         for letter in letters:
             if letter.kind is MailKind.FORGET:
                 self._host.forget(RunId(letter.subject))
             elif letter.kind is MailKind.INPUT and letter.subject in self._running:
-                self._guard(lambda stage=StageId(letter.subject): self._bring_inputs(stage))  # type: ignore[misc]
+                self._guard(partial(self._bring_inputs, StageId(letter.subject)))
             elif letter.kind is MailKind.CANCEL and letter.subject in self._running:
                 self._cancel(self._running[StageId(letter.subject)])
         if MailKind.STAGE in kinds or MailKind.CANCEL in kinds:
@@ -229,10 +245,11 @@ class ChildMesh:
             elif isinstance(decision, StartWorkload):
                 pending.extend(self._start(decision))
             elif isinstance(decision, ReleaseLease):
-                self._untold.append(lambda lease=LeaseId(decision.workload): self._release(lease))  # type: ignore[misc]
+                self._untold.append(partial(self._release, LeaseId(decision.workload)))
                 self._guard(self._tell_in_turn)
-            elif isinstance(decision, ExplainWaiting) and self._session is not None:
-                self._queue.explain(self._session, decision.workload, decision.reason, decision.detail)
+            elif isinstance(decision, ExplainWaiting):
+                self._untold.append(partial(self._explain, decision))
+                self._guard(self._tell_in_turn)
 
     def _tell_in_turn(self) -> None:
         """Tell, unless this is called from within telling: then it comes in turn anyway."""
@@ -243,11 +260,23 @@ class ChildMesh:
         if self._session is not None:
             self._ledger.release(self._session, lease)
 
+    def _explain(self, told: ExplainWaiting) -> None:
+        if self._session is not None:
+            self._queue.explain(self._session, told.workload, told.reason, told.detail)
+
+    def _clear_doubt(self, lease: LeaseId) -> None:
+        """Give back what may have been granted; asked again now, it could come with another flavor or more slots than there is room for."""
+        if lease in self._doubtful:
+            self._release(lease)
+            self._doubtful.discard(lease)
+
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
-        session = self._held_session()
+        session, lease = self._held_session(), LeaseId(wanted.workload)
         try:
-            answer = self._ledger.acquire(session, LeaseId(wanted.workload), wanted.tenant, wanted.flavor, wanted.slot, wanted.want)
+            self._clear_doubt(lease)
+            answer = self._ledger.acquire(session, lease, wanted.tenant, wanted.flavor, wanted.slot, wanted.want)
         except StoreUnavailable as gone:
+            self._doubtful.add(lease)
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=str(gone))
         except UnknownTenant as unknown:
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_TOO_SMALL, detail=str(unknown))
@@ -263,6 +292,7 @@ class ChildMesh:
     def _start(self, decision: StartWorkload) -> list[MeshDecision]:
         try:
             claimed = self._queue.claim(self._held_session(), decision.workload)
+            blobs = self._blobs.get(claimed.spec.run, _named_in(claimed)) if claimed is not None else {}
         except StoreUnavailable as gone:
             log.warning("a claim was not answered", stage=decision.workload, error=str(gone))
             claimed = None  # If it was taken in all the same, `_compare` gives it back.
@@ -270,10 +300,8 @@ class ChildMesh:
             return self._scheduler.handle(events.WorkloadWithdrawn(workload=decision.workload))
         running = _Running(claim=claimed.claim, run=claimed.spec.run, delivered=set(claimed.inputs))
         self._running[decision.workload] = running
-        inline = tuple(value.sha256 for value in claimed.inputs.values() if value is not None and value.uri is None)
-        blobs = self._blobs.get(running.run, (*claimed.spec.blobs(), *inline))
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
-        holder = self._host.start(claimed.spec, decision.slot, decision.slots, decision.token, blobs, inputs)
+        holder = self._host.start(claimed.spec, decision.slots, decision.token, blobs, inputs)
         started = StageStarted(
             stage=decision.workload,
             mesh=self._record.mesh,
@@ -283,7 +311,7 @@ class ChildMesh:
             token=decision.token,
         )
         self._untold.append(self._telling(running, (started,), {}))
-        self._tell_in_turn()
+        self._guard(self._tell_in_turn)
         if claimed.cancelled:
             self._cancel(running)
         return []
@@ -321,8 +349,14 @@ class ChildMesh:
         """A claim that was granted while its answer got lost: nothing of it runs here."""
         claim = claimed.claim
         lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.LEDGER_UNREACHABLE)
-        self._queue.report(claim, 1, (lost,))
+        with contextlib.suppress(StaleFence):  # Its run was forgotten since we asked.
+            self._queue.report(claim, 1, (lost,))
         self._release(LeaseId(claim.stage))
+
+
+def _named_in(claimed: ClaimedStage) -> tuple[str, ...]:
+    """The hashes of everything that the stage needs from the control store."""
+    return (*claimed.spec.blobs(), *(value.sha256 for value in claimed.inputs.values() if value is not None and value.uri is None))
 
 
 def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:

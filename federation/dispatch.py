@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-
 from federation.leases import Session
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageMessage

@@ -67,6 +67,6 @@ def _walk(value: Any, path: Sequence[str | int], node: NodeId) -> Any:
     for step in path:
         try:
             value = value[step]
-        except (LookupError, TypeError) as nowhere:  # noqa: PERF203 - a path is a few steps, and each can be the wrong one
+        except (LookupError, TypeError) as nowhere:
             raise type(nowhere)(f"the value of {node} has no {step!r} on the path {list(path)}: {type(value).__name__} {nowhere}") from None
     return value

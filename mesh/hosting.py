@@ -5,7 +5,6 @@ from typing import Protocol
 
 from mesh.ids import NodeId, RunId, StageId
 from mesh.messages import StageMessage
-from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 
@@ -26,7 +25,7 @@ class HostReport:
 class StageHost(Protocol):
     """Runs stages and reports on them through the callback that it was built with. Methods return at once."""
 
-    def start(self, spec: StageSpec, slot: ResourceSet, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
         """Run the stage on `slots` slots; the holder of its values (a token that names the runner)."""
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:

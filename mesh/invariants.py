@@ -1,5 +1,7 @@
 """What must hold of a mesh scheduler's state after every step."""
 
+from mesh.ids import StageId
+from mesh.resources import NOTHING
 from mesh.scheduler import MeshScheduler, WorkloadState
 
 
@@ -7,16 +9,19 @@ def violations(scheduler: MeshScheduler) -> list[str]:
     """Every broken invariant, in words; empty when all hold."""
     found = []
     for name, pool in scheduler.ledger.pools.items():
-        total = sum((amounts for amounts in (*pool.reserved.values(), *pool.used.values())), start=type(pool.spec.capacity)())
+        total = sum((*pool.reserved.values(), *pool.used.values()), start=NOTHING)
         if not total <= pool.spec.capacity:
             found.append(f"pool {name} has promised {total} of {pool.spec.capacity}")
-        for holder in pool.reserved:
-            if holder not in scheduler.workloads or scheduler.workloads[holder].state is not WorkloadState.RESERVED:
-                found.append(f"pool {name} has room set aside for {holder}, which has not asked")
-        for holder in pool.used:
-            if holder not in scheduler.workloads or scheduler.workloads[holder].state is not WorkloadState.RUNNING:
-                found.append(f"pool {name} counts {holder} as running, which it is not")
-    for name, workload in scheduler.workloads.items():
-        if (workload.state is WorkloadState.QUEUED) is not (workload.pool is None):
-            found.append(f"{name} is {workload.state.value} with pool {workload.pool}")
+        asking, running = _in_state(scheduler, WorkloadState.RESERVED), _in_state(scheduler, WorkloadState.RUNNING)
+        found.extend(f"pool {name} has room set aside for {holder}, which has not asked" for holder in pool.reserved.keys() - asking)
+        found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.used.keys() - running)
+    found.extend(
+        f"{stage} is {workload.state.value} with pool {workload.pool}"
+        for stage, workload in scheduler.workloads.items()
+        if (workload.state is WorkloadState.QUEUED) is not (workload.pool is None)
+    )
     return found
+
+
+def _in_state(scheduler: MeshScheduler, state: WorkloadState) -> set[StageId]:
+    return {stage for stage, workload in scheduler.workloads.items() if workload.state is state}

@@ -141,7 +141,9 @@ class MeshScheduler:
             want = offer.width if fits is None else min(offer.width, fits)
             self.ledger.reserve(name, offer.workload, offer.slot.times(want))
             workload.state, workload.pool = WorkloadState.RESERVED, name
-            return [AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, want=want)]
+            return [
+                AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, want=want)
+            ]
         return self._explain(workload)
 
     def _explain(self, workload: Workload) -> list[MeshDecision]:
@@ -160,5 +162,6 @@ def _no_room(workload: Workload, pool: Pool) -> tuple[Reason, str]:
     ever = slot <= pool.spec.capacity
     room = pool.free if ever else pool.spec.capacity
     short = next(name for name in slot if slot[name] > room[name])
-    words = f"pool {pool.spec.pool} has {format_units(short, room[short])} {short} {'free' if ever else 'in all'}, one slot takes {format_units(short, slot[short])}"
+    has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in all'}"
+    words = f"pool {pool.spec.pool} has {has}, one slot takes {format_units(short, slot[short])}"
     return (Reason.CAPACITY_BUSY if ever else Reason.CAPACITY_TOO_SMALL, words)

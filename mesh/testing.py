@@ -12,7 +12,6 @@ from mesh.hosting import Delivered, HostReport
 from mesh.ids import NodeId, RunId, StageId
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageMessage
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 
@@ -52,9 +51,8 @@ class SimulatedHost:
         """Nothing runs and no value is kept."""
         return not self._stages and not self._values
 
-    def start(self, spec: StageSpec, slot: ResourceSet, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:  # noqa: PLR0917
+    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
         """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
-        assert slot.times(slots) is not None
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
         assert not spec.blobs() - set(blobs)

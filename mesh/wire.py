@@ -17,7 +17,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def encode(value: object, kind: Any = None) -> bytes:
     """JSON bytes of a dataclass (or of a container of them, with `kind` saying which)."""
-    return _adapter(kind or type(value)).dump_json(value)
+    wanted: Any = kind or type(value)
+    return _adapter(wanted).dump_json(value)
 
 
 def decode(kind: Any, data: bytes | str) -> Any:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import ray
 import structlog
@@ -76,7 +77,8 @@ def main(settings_file: str) -> None:
 
 def _cluster_id() -> str:
     """Ray's own id of the cluster, different for each head that is started."""
-    return ray._private.worker.global_worker.gcs_client.cluster_id.hex()  # type: ignore[no-any-return]  # noqa: SLF001
+    worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
+    return str(worker.gcs_client.cluster_id.hex())
 
 
 def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:

@@ -159,14 +159,10 @@ def root_targets(settings: RootSettings) -> list[RunTarget]:
         return gateway_app(settings)
 
     light = {"num_cpus": 0}
-    coordinator = serve.deployment(CoordinatorLoop, name="Coordinator", ray_actor_options=light, health_check_period_s=2)
-    gateway = serve.deployment(
-        serve.ingress(build)(),
-        name="Gateway",
-        num_replicas=settings.gateways,
-        max_ongoing_requests=1000,
-        ray_actor_options=light,
-    )
+    coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
+    gateway: serve.Deployment = serve.deployment(
+        name="Gateway", num_replicas=settings.gateways, max_ongoing_requests=1000, ray_actor_options=light
+    )(serve.ingress(build)())
     return [
         RunTarget(target=coordinator.bind(settings), name="coordinator", route_prefix=None),
         RunTarget(target=gateway.bind(), name="gateway", route_prefix="/"),

@@ -57,7 +57,8 @@ class ManagedProcess:
             RuntimeDoorError: It ended, or said nothing in time; the message shows the end of its log.
         """
         output = self._process.stdout
-        assert output is not None
+        if output is None:
+            raise RuntimeDoorError(f"{self.name} was started without a pipe")
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)

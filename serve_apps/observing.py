@@ -35,7 +35,8 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        offered = _offered_id(scope)
+        is_offered, request_id = offered is not None, offered or uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         begun_ms = self._clock.monotonic_ms()
         status = 0
@@ -44,7 +45,8 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id.encode())]}
+                if not is_offered:  # Whoever gave the request its id (Serve's proxy) tells it as well.
+                    message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id.encode())]}
             await send(message)
 
         try:
@@ -70,9 +72,9 @@ def _internal(broken: Exception, request_id: str) -> JSONResponse:
     return JSONResponse(body_of(broken, request_id).model_dump(), status_code=INTERNAL.status)
 
 
-def _request_id(scope: Scope) -> str:
+def _offered_id(scope: Scope) -> str | None:
     offered = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-    return offered if _SAFE_ID.fullmatch(offered) else uuid.uuid4().hex
+    return offered if _SAFE_ID.fullmatch(offered) else None
 
 
 def _method(scope: Scope) -> str:

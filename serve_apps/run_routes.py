@@ -115,7 +115,7 @@ async def summarize_run(run_id: RunPath, ports: Ports, principal: Asking, wait_s
 
 
 @router.get("/{run_id}/nodes", responses={404: {"model": ErrorBody}})
-def list_nodes(  # noqa: PLR0917  FastAPI calls it by name
+def list_nodes(
     run_id: RunPath,
     ports: Ports,
     principal: Asking,
@@ -132,7 +132,7 @@ def list_nodes(  # noqa: PLR0917  FastAPI calls it by name
     response_model=EventsView,
     responses={200: {"content": {"text/event-stream": {}}}, 404: {"model": ErrorBody}},
 )
-async def follow_run(  # noqa: PLR0917  FastAPI calls it by name
+async def follow_run(
     run_id: RunPath,
     request: Request,
     ports: Ports,

@@ -10,9 +10,8 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -82,10 +81,10 @@ class Stack:
             self._note_start()
             stores = self._start_redis()
             self._start_clusters()
-            self._start_root()
+            root = self._start_root()
             for mesh in self._config.meshes:
                 self._start_child(mesh)
-            self._await_processes()
+            self._await_processes(root)
             self._publish(stores)
         except BaseException:
             self.stop()
@@ -120,7 +119,9 @@ class Stack:
     def _start_cluster(self, name: str) -> None:
         section = self._config.clusters[name]
         nodes = tuple(
-            NodeSpec(cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=dict(node.resources))
+            NodeSpec(
+                cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=_as_written(node.resources)
+            )
             for node in section.nodes or ()
         )
         self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
@@ -142,7 +143,7 @@ class Stack:
             "storage_url": self._config.storage.url or (self._folder.path / "objects").as_uri(),
         }
 
-    def _start_root(self) -> None:
+    def _start_root(self) -> ManagedProcess:
         section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
         self._port = self._port or free_port(section.host, section.port)
         if self._port != section.port:
@@ -159,6 +160,7 @@ class Stack:
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")
+        return self.root
 
     def _start_child(self, mesh: str) -> None:
         section = self._config.meshes[mesh]
@@ -178,13 +180,12 @@ class Stack:
         environment = {"PYTHONPATH": path, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled"), "RAY_USAGE_STATS_ENABLED": "0"}
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
 
-    def _await_processes(self) -> None:
-        assert self.root is not None
+    def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():
             facts = child.wait_ready(READY_S_MAX)
             labels = ", ".join(f"{key}={value}" for key, value in self._config.meshes[mesh].labels.items())
             self._say(f"mesh {mesh}: joined ({labels or 'no labels'}), Ray cluster {str(facts['cluster'])[:8]}")
-        self.address = str(self.root.wait_ready(READY_S_MAX)["address"])
+        self.address = str(root.wait_ready(READY_S_MAX)["address"])
         self._say(f"root: answers at {self.address}")
 
     def _publish(self, stores: Stores) -> None:
@@ -250,8 +251,8 @@ class Stack:
         self._start_child(mesh)
 
     def _restart_root(self) -> None:
-        assert self.root is not None
-        self.root.kill()
+        if self.root is not None:
+            self.root.kill()
         self._start_root()
 
     # -- stop ----------------------------------------------------------------------------------------------------------
@@ -270,6 +271,11 @@ class Stack:
         if self._redis is not None:
             self._redis.stop()
             self._redis = None
+
+
+def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
+    """Custom resources in Ray's own measure."""
+    return {name: float(amount) for name, amount in resources.items()}
 
 
 def free_port(host: str, wanted: int) -> int:

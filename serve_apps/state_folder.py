@@ -25,7 +25,7 @@ class StateFolder:
         self.path = path.resolve()
         self._lock: int | None = None
 
-    def __enter__(self) -> StateFolder:
+    def __enter__(self) -> StateFolder:  # noqa: PYI034  `Self` needs Python 3.11
         """Own the folder until `__exit__`, or until this process ends in any way.
 
         Raises:

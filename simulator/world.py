@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 
 from dag.coordinator import Coordinator
 from dag.runs import RunRecord
@@ -117,13 +118,10 @@ class World:
         mesh.host._report = reports.append  # noqa: SLF001  the wire between the two is the world's
         mesh.host.advance()
         mesh.cursor, letters = self.store.mail(mesh.record.mesh, mesh.cursor, 0)
-        work = [*reports, letters]
-        self.chance.shuffle(work[len(reports) :])
-        for item in work:
-            if isinstance(item, HostReport):
-                mesh.child.take_report(item)
-            else:
-                mesh.child.take_mail(item)
+        deliveries = [partial(mesh.child.take_report, report) for report in reports]
+        place = self.chance.randint(0, len(deliveries))  # Reports stay in order; mail comes anywhere between them.
+        for deliver in (*deliveries[:place], partial(mesh.child.take_mail, letters), *deliveries[place:]):
+            deliver()
         if mesh.child.due_in_ms() == 0:
             mesh.child.beat()
 

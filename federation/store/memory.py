@@ -136,7 +136,7 @@ class MemoryStore:
             if seat.leases:
                 self._wake_meshes()
 
-    def acquire(  # noqa: PLR0917  # the port's signature
+    def acquire(  # the port's signature
         self, session: Session, lease: LeaseId, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, want: int
     ) -> Lease | LeaseRefused:
         """See `LeaseLedger.acquire`. Raises AmountError besides, when `want` is less than 1."""

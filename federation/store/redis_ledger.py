@@ -53,7 +53,7 @@ class RedisLedger:
         """See `LeaseLedger.leave`."""
         self._scripts.call("leave", session.mesh, session.incarnation)
 
-    def acquire(  # noqa: PLR0917  # the port's signature
+    def acquire(  # the port's signature
         self, session: Session, lease: LeaseId, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, want: int
     ) -> Lease | LeaseRefused:
         """See `LeaseLedger.acquire`. Raises AmountError besides, when `want` is less than 1."""

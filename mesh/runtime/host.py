@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -23,7 +24,6 @@ from mesh.hosting import Delivered, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageLost, StageMessage
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
 from mesh.runtime.placement import PlacementPool
 from mesh.runtime.runner import StageRunner
 from mesh.stages import StageSpec
@@ -81,14 +81,14 @@ class RayStageHost:
         self._cancelled: set[StageId] = set()
         self._placements = PlacementPool(node_labels)
         self._guard = threading.Lock()  #: Over `_runners` and `_of_stage`, which the threads of runners read too.
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
         self._orders.put(self._warm_up)
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
-    def start(self, spec: StageSpec, slot: ResourceSet, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
         """See `StageHost`; a tenant's first stage takes a warm runner."""
         key = (spec.tenant, _digest(spec.runtime_env))
         with self._guard:
@@ -99,7 +99,7 @@ class RayStageHost:
                 self._bind(key, runner)
             runner.stages[spec.stage] = None
             self._of_stage[spec.stage] = key
-        self._orders.put(lambda: self._start(runner, spec, slot, slots, blobs, inputs))
+        self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs))
         return runner.holder
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
@@ -123,7 +123,8 @@ class RayStageHost:
         """See `StageHost`."""
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
-        self._orders.put(lambda: [actor.forget.remote(run) for actor in actors] and None)
+        for actor in actors:
+            self._orders.put(partial(actor.forget.remote, run))
 
     def stop_all(self) -> None:
         """Kill every bound runner; Ray ends the tasks that a dead runner has submitted."""
@@ -156,12 +157,10 @@ class RayStageHost:
             key = self._of_stage.get(stage)
             runner = self._runners.get(key) if key is not None else None
         if runner is not None:
-            self._orders.put(lambda: order(runner.actor) and None)
+            self._orders.put(partial(order, runner.actor))
 
-    def _start(
-        self, runner: _Runner, spec: StageSpec, slot: ResourceSet, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]
-    ) -> None:
-        group = self._placements.take(slot, slots)
+    def _start(self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> None:
+        group = self._placements.take(spec.slot, slots)
         with self._guard:
             if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
                 self._placements.give_back(group)
@@ -176,7 +175,7 @@ class RayStageHost:
             group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
         if group is not None:
             log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
-            self._orders.put(lambda: self._placements.give_back(group, reuse=False))
+            self._orders.put(partial(self._placements.give_back, group, reuse=False))
 
     # -- runners -------------------------------------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class RayStageHost:
                 clean = stage not in self._cancelled
                 self._cancelled.discard(stage)
             if group is not None:
-                self._orders.put(lambda: self._placements.give_back(group, reuse=clean))
+                self._orders.put(partial(self._placements.give_back, group, reuse=clean))
             self._orders.put(self._warm_up)
         self._report(HostReport(stage=stage, messages=messages, blobs=blobs))
 
@@ -236,7 +235,7 @@ class RayStageHost:
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
         for stage, group in stages.items():
             if group is not None:
-                self._orders.put(lambda group=group: self._placements.give_back(group))  # type: ignore[misc]
+                self._orders.put(partial(self._placements.give_back, group))
             lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
             self._report(HostReport(stage=stage, messages=(lost,)))
 

@@ -82,9 +82,9 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "confusion-matrix.png"
     picture.write_bytes(report["picture_png"])
-    sizes = ", ".join(f"{count} to {'learn from' if part == 'train' else part}" for part, count in report["sizes"].items())
-    table = Table(box=None, pad_edge=False, header_style="bold", title=f"result: {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})")
-    table.title_justify = "left"
+    sizes = ", ".join(f"{count} to {part}" for part, count in report["sizes"].items())
+    console.print(f"\n[bold]result[/bold]: {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
     table.add_column("accuracy", justify="right")
     for row in report["table"]:
@@ -94,8 +94,8 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
 
 
 def _tell_stages(views: list[RunView], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", title="where each stage ran, and why there")
-    table.title_justify = "left"
+    console.print("[bold]where each stage ran, and why there[/bold]")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
     table.add_column("why there", overflow="fold")
@@ -114,8 +114,8 @@ def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
 
 
 def _tell_tenants(views: list[RunView], held: Held, console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", title="what each tenant held, and waited for")
-    table.title_justify = "left"
+    console.print("[bold]what each tenant held, and waited for[/bold]")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant")
     table.add_column("held at most")
     table.add_column("waited", justify="right")

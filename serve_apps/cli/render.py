@@ -74,7 +74,7 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     if not view.runs:
         return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", overflow="fold", max_width=34)
+    table.add_column("run", no_wrap=True)  # Whole, whatever else has to give way: it is there to be copied.
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("state", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)

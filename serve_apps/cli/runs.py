@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command()(cancel)
 
 
-def submit(  # noqa: PLR0917  typer reads each as an option; nobody calls it by position
+def submit(
     target: Annotated[str, typer.Argument(help="FILE.py:NAME (a node, nodes, or a function that gives them), or a dag/1 spec: FILE.json.")],
     tenant: Annotated[str | None, typer.Option(help="Whose quota pays. Left out: the default of the stack or of the key.")] = None,
     run_id: Annotated[str | None, typer.Option("--id", help="Id of the run; the same id with the same graph is the same run.")] = None,
@@ -165,6 +165,10 @@ def _follow(session: Session, run: Run) -> None:
 
 
 def _draw_until_end(session: Session, run: Run) -> None:
+    if not session.console.is_terminal:  # A log or a pipe gets the end of the story, once.
+        run.wait()
+        session.console.print(run_panel(session.view(RunView, run.path), _now_ms()))
+        return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:
         while True:
             view = session.view(RunView, run.path)

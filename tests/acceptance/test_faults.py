@@ -153,7 +153,7 @@ def result_of(run: Run) -> int:
 
 
 def test_the_same_id_submitted_by_many_at_once_is_one_run(client: Client, stores: Stores) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  only here
+    from concurrent.futures import ThreadPoolExecutor
 
     node = dag.bind(begin, 7)
     with ThreadPoolExecutor(8) as pool:

@@ -31,7 +31,7 @@ class Unlucky(Exception):
 
 
 def cluster() -> str:
-    import ray  # noqa: PLC0415  a worker's own
+    import ray
 
     return str(ray.get_runtime_context().gcs_address)
 
@@ -107,7 +107,7 @@ def test_a_failing_task_fails_its_run_with_the_users_own_exception(client: Clien
     with pytest.raises(RunFailed, match="of all days") as failed:
         run.result(LIMIT_S)
     assert isinstance(failed.value.__cause__, Unlucky)
-    assert 'raise Unlucky(message)' in str(failed.value)
+    assert "raise Unlucky(message)" in str(failed.value)
     skipped = RunView.model_validate(client.ask(run.path)).skipped
     assert [(node.node, node.roots) for node in skipped] == [("after", ["unlucky"])]
 
@@ -153,7 +153,7 @@ def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(
     tenants = [line for line in client.ask("/v1/runs", {"tenant": "acme/small"})["runs"] if line["id"] == run.id]
     assert tenants[0]["counts"] == {"BLOCKED": 1}
     before = stores.ledger.snapshot().tree
-    from conftest import CONFIG  # noqa: PLC0415  only this test changes it
+    from conftest import CONFIG
 
     more = load_config(CONFIG.replace("nominal: 0, borrowing_limit: 0", "nominal: 1, borrowing_limit: 0"), source="more")
     stores.ledger.configure(TenantTree(tenants_of(more)))
@@ -226,8 +226,8 @@ def test_metrics_and_traces_tell_of_the_run(stack: Stack, client: Client, folder
     run = submit(client, dag.bind(size, b"abcd"))
     run.result(LIMIT_S)
     text = httpx.get(f"{stack.address}/metrics").text
-    assert 'schedulemesh_runs{' in text
-    assert 'schedulemesh_mesh_alive' in text
+    assert "schedulemesh_runs{" in text
+    assert "schedulemesh_mesh_alive" in text
     eventually(lambda: _assert_traced(folder, run.id))
 
 

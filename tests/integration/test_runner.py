@@ -198,7 +198,7 @@ def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_
         pytest.param(give, {"$oops": 1}, Reason.USER_ERROR, "$oops", id="an argument form that nobody knows"),
     ],
 )
-def test_each_way_to_fail_has_its_reason(story, task, function, arg, reason, words):  # noqa: PLR0917 - the columns of the table
+def test_each_way_to_fail_has_its_reason(story, task, function, arg, reason, words):
     key = function if isinstance(function, str) else story.function(function)
     told = story.end(story.start(task("a", key, arg), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
     assert set(told) == {"a"}

@@ -662,6 +662,31 @@ def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
     assert run.delivered() == [(stage, "a", True)]
 
 
+def test_a_stored_value_that_was_handed_over_and_could_not_be_read_is_computed_again():
+    run = Driven("a:", "b: a")
+    run.place(a="east", b="west")
+    run.finish("a")
+    stage = run.node("b").stage
+    run.start("b")
+    run.take(InputLost(stage=stage, node="a"), run.failed("b", Reason.VALUE_LOST))
+    assert run.states() == ["WAITING", "WAITING"]
+    assert run.node("a").stored is None
+    run.place(a="east", b="west")
+    run.finish("a")
+    assert run.delivered() == [(run.node("b").stage, "a", True)]
+
+
+def test_the_late_complaint_of_a_stage_that_was_refused_an_input_does_not_cost_the_new_value():
+    run = relayed(a={"retries": 1})
+    run.start("a")
+    complaint = InputLost(stage=run.node("b").stage, node="a")
+    run.take(run.failed("a"))
+    run.place(a_b="north")
+    run.finish("a")
+    run.node("a").stored = value("a")
+    unchanged(run, complaint)
+
+
 def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsewhere():
     run = Driven("a:", "b: a")
     run.place(a_b="east")
@@ -882,9 +907,7 @@ NODE_WAYS = {
     ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, told("failed", "a")),
     ("WAITING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),
-    ("BLOCKED", "SKIPPED"): lambda: drive(
-        lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, told("failed", "a")
-    ),
+    ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, told("failed", "a")),
     ("BLOCKED", "CANCELLED"): lambda: drive(lambda run: run.block("a"), Driven.cancel),
     ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, told("lost", "a")),
     ("ASSIGNED", "RUNNING"): lambda: drive(placed, started_a, begun_a),

@@ -165,7 +165,9 @@ def test_the_same_explanation_is_given_once():
 @pytest.mark.parametrize(
     ("slot", "reason", "words"),
     [
-        pytest.param(cpu(5), Reason.CAPACITY_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"),
+        pytest.param(
+            cpu(5), Reason.CAPACITY_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"
+        ),
         pytest.param(
             ResourceSet.of({"gpu": 1}), Reason.CAPACITY_TOO_SMALL, "pool general has 0 gpu in all, one slot takes 1", id="what it never has"
         ),
@@ -255,7 +257,15 @@ def test_what_went_can_be_offered_again_and_goes_to_the_end_of_the_queue():
 
 
 def test_the_same_events_give_the_same_decisions():
-    events = [offer("a", width=2), offer("b", priority=1), granted("b"), refused("a"), RoomMayHaveCome(), ended("b"), offer("c", slot=cpu(3))]
+    events = [
+        offer("a", width=2),
+        offer("b", priority=1),
+        granted("b"),
+        refused("a"),
+        RoomMayHaveCome(),
+        ended("b"),
+        offer("c", slot=cpu(3)),
+    ]
     assert [mesh().handle(*events[:2])] == [mesh().handle(*events[:2])]
     one, other = mesh(), mesh()
     assert [one.handle(event) for event in events] == [other.handle(event) for event in events]

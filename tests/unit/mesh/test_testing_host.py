@@ -25,7 +25,7 @@ class Hosted:
         self.host = SimulatedHost(self.reports.append, self.clock, lambda task: (duration_ms, task.node in failing))
 
     def start(self, *tasks, stage="s", slots=1, token=7, inputs=None):
-        return self.host.start(spec(*tasks, stage=stage), CPU, slots, token, {}, inputs or {})
+        return self.host.start(spec(*tasks, stage=stage), slots, token, {}, inputs or {})
 
     def run(self, by_ms=10):
         """Let time pass; what was told meanwhile."""

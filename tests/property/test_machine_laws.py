@@ -1,0 +1,358 @@
+"""Laws of the run machine, on random graphs, placements, orders of messages, and losses of every kind.
+
+The meshes here are a few sets: what a runner (a holder) has in memory, which stages it works on, what it has not told yet.
+They keep the promises of `mesh.messages`, and break down where hypothesis says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import networkx as nx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dag.compiling import NodePlan
+from dag.events import CancelRequested, MeshGone, NodesPlaced, Placement
+from dag.machine import RunMachine
+from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
+from dag.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
+from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
+from mesh.reasons import Reason
+from mesh.values import Encoding, StoredValue
+
+MESHES = ["east", "north", "west"]
+FAULTS_MAX = 3  #: As many as a node may lose attempts; one more could rightly fail it.
+STEPS_MAX = 2_000
+
+
+@st.composite
+def graphs(draw):
+    """Plans in topological order; some edges are of order only, some nodes are outputs."""
+    count = draw(st.integers(1, 8))
+    plans = {}
+    for number in range(count):
+        earlier = [f"n{other}" for other in range(number)]
+        needs = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=3)) if earlier else []
+        order_only = draw(st.lists(st.booleans(), min_size=len(needs), max_size=len(needs)))
+        plans[f"n{number}"] = NodePlan(
+            node=f"n{number}",
+            function="call:work:do",
+            inputs=tuple(need for need, only in zip(needs, order_only, strict=True) if not only),
+            after=tuple(need for need, only in zip(needs, order_only, strict=True) if only),
+            is_output=draw(st.booleans()),
+            retries=draw(st.integers(0, 1)),
+        )
+    return plans
+
+
+@dataclass
+class Stage:
+    """A stage at its mesh."""
+
+    spec: object
+    mesh: str
+    holder: int = 0  #: 0: queued.
+    outside: dict = field(default_factory=dict)  #: What was delivered: is it a value?
+    running: set = field(default_factory=set)
+    done: set = field(default_factory=set)
+    failed: set = field(default_factory=set)  #: Or dropped.
+    cancelled: bool = False
+
+
+class Meshes:
+    """A run and the meshes that it runs on; `actions` are the things that could happen next."""
+
+    def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
+        self.machine = RunMachine(
+            RunRecord(run="r", tenant="acme", digest="", spec=b""), plans, runtime_env={}, on_error=on_error
+        )
+        self.record = self.machine.record
+        self.failing = failing
+        self.stages = {}
+        self.holders = dict.fromkeys(MESHES, 0)
+        self.values = {}  #: Holder to the nodes whose values it has.
+        self.untold = {mesh: deque() for mesh in MESHES}
+        self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end was not told yet, with their holders.
+        self.inbox = deque()  #: What the store itself tells.
+        self.tokens = 0
+        self.faults = 0
+        self.forgotten = False
+
+    # -- the machine
+
+    def tell(self, *events):
+        for decision in self.machine.handle(events, 1).decisions:
+            if isinstance(decision, SendStage):
+                assert decision.spec.stage not in self.stages
+                self.stages[decision.spec.stage] = Stage(decision.spec, decision.mesh)
+            elif isinstance(decision, DeliverInput) and decision.stage in self.stages:
+                self.stages[decision.stage].outside.setdefault(decision.node, decision.value is not None)
+            elif isinstance(decision, CancelStage) and decision.stage in self.stages:
+                self.cancel(decision.stage)
+            elif isinstance(decision, ForgetRun):
+                assert not self.forgotten
+                self.forgotten = True
+        check(self.machine)
+
+    def cancel(self, name):
+        stage = self.stages[name]
+        if stage.holder:
+            stage.cancelled = True
+        else:
+            del self.stages[name]
+            self.inbox.append(StageEnded(stage=name))
+
+    # -- what can happen next
+
+    def actions(self, *, with_faults):
+        if self.machine.unplaced():
+            yield ("place",)
+        if self.inbox:
+            yield ("tell", None)
+        for mesh in MESHES:
+            if self.untold[mesh]:
+                yield ("tell", mesh)
+        for name, stage in self.stages.items():
+            if not stage.holder:
+                yield ("start", name)
+                continue
+            for task in stage.spec.tasks:
+                if task.node in stage.running:
+                    yield ("finish", name, task)
+                elif task.node not in stage.done | stage.failed and not stage.cancelled and self.is_ready(stage, task):
+                    yield ("begin", name, task)
+        if with_faults and self.faults < FAULTS_MAX:
+            for mesh in MESHES:
+                yield ("kill the runner", mesh)
+                yield ("sweep the session", mesh)
+                yield ("miss the mesh", mesh)
+                for node in sorted(self.values.get(self.holders[mesh], ())):
+                    yield ("lose a value", mesh, node)
+
+    def do(self, action, choice=0):
+        kind, *told = action
+        if kind == "place":
+            self.place(choice)
+        elif kind == "tell":
+            self.pass_on(*told)
+        elif kind == "start":
+            self.start(*told)
+        elif kind == "begin":
+            self.begin(*told)
+        elif kind == "finish":
+            self.finish(*told)
+        else:
+            self.faults += 1
+            self.break_down(kind, *told)
+        for name in list(self.stages):
+            self.settle(name)
+
+    def place(self, choice):
+        """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
+        where = {}
+        for place, node in enumerate(self.machine.unplaced()):
+            pinned = [mesh for need in self.machine.plans[node].inputs if (mesh := self.machine.value_at(need)) is not None]
+            where[node] = Placement(mesh=pinned[0] if pinned else MESHES[(choice // 3**place) % 3], why="")
+        self.tell(NodesPlaced(placements=where))
+
+    def pass_on(self, mesh):
+        message = (self.untold[mesh] if mesh else self.inbox).popleft()
+        if mesh and isinstance(message, StageEnded | StageLost):
+            del self.claims[mesh][message.stage]
+        self.tell(message)
+
+    def start(self, name):
+        stage = self.stages[name]
+        if not self.holders[stage.mesh]:
+            self.tokens += 1
+            self.holders[stage.mesh] = self.tokens
+            self.values[self.tokens] = set()
+        stage.holder = self.holders[stage.mesh]
+        self.claims[stage.mesh][name] = stage.holder
+        self.say(stage, StageStarted(stage=name, mesh=stage.mesh, incarnation=stage.holder, cluster="c", slots=1, token=1))
+        for node in sorted(stage.spec.external_inputs() - stage.outside.keys()):
+            if node in self.values.get(-stage.holder, ()):
+                self.say(stage, InputLost(stage=name, node=node))
+
+    def begin(self, name, task):
+        stage = self.stages[name]
+        stage.running.add(task.node)
+        self.say(stage, NodeStarted(stage=name, node=task.node, attempt=task.attempt, started_ms=1))
+
+    def finish(self, name, task):
+        stage = self.stages[name]
+        stage.running.discard(task.node)
+        told = {"stage": name, "node": task.node, "attempt": task.attempt, "started_ms": 1, "finished_ms": 2}
+        if task.node in self.failing:
+            stage.failed.add(task.node)
+            failure = Failure(reason=Reason.USER_ERROR, type_name="E", message="no")
+            self.say(stage, NodeFailed(**told, failure=failure))
+            return
+        stage.done.add(task.node)
+        self.values[stage.holder].add(task.node)
+        self.values.get(-stage.holder, set()).discard(task.node)
+        stored = StoredValue(sha256=task.node, size_bytes=1, encoding=Encoding.JSON) if task.export else None
+        self.say(stage, NodeSucceeded(**told, worker="w", stored=stored))
+
+    def break_down(self, kind, mesh, node=None):
+        holder = self.holders[mesh]
+        here = {name: stage for name, stage in self.stages.items() if stage.mesh == mesh and stage.holder}
+        if kind == "miss the mesh":
+            self.tell(MeshGone(mesh=mesh))
+        elif kind == "lose a value":
+            self.lose_value(holder, node, here)
+        else:
+            self.holders[mesh] = 0
+            for name in here:
+                del self.stages[name]
+            if kind == "kill the runner":
+                self.untold[mesh].extend(self.lost(name, mesh, holder) for name in here)
+            else:  # Whoever was to tell anything is gone; the ledger itself tells the loss of what was claimed.
+                self.untold[mesh].clear()
+                self.inbox.extend(self.lost(name, mesh, claimed) for name, claimed in self.claims[mesh].items())
+                self.claims[mesh].clear()
+
+    def lost(self, name, mesh, holder):
+        return StageLost(stage=name, mesh=mesh, incarnation=holder, reason=Reason.WORKER_LOST)
+
+    def lose_value(self, holder, node, here):
+        """The runner notices when a task of another stage wants it; within its own stage the task that reads it has it."""
+        self.values[holder].discard(node)
+        self.values.setdefault(-holder, set()).add(node)  # What the holder knows to be lost.
+        for name, stage in here.items():
+            if node in stage.spec.external_inputs() - stage.outside.keys():
+                self.say(stage, InputLost(stage=name, node=node))
+
+    def settle(self, name):
+        """Drop what will never run; end the stage when nothing is left."""
+        stage = self.stages[name]
+        if not stage.holder:
+            return
+        inside = {task.node for task in stage.spec.tasks}
+        for task in stage.spec.tasks:
+            needs = {*task.inputs, *task.after}
+            hopeless = needs & stage.failed or any(stage.outside.get(need) is False for need in needs - inside)
+            if task.node not in stage.done | stage.running and (hopeless or stage.cancelled):
+                stage.failed.add(task.node)
+            elif task.node in stage.running and stage.cancelled:
+                stage.running.discard(task.node)
+                stage.failed.add(task.node)
+        if inside == stage.done | stage.failed:
+            del self.stages[name]
+            self.say(stage, StageEnded(stage=name))
+
+    def say(self, stage, message):
+        self.untold[stage.mesh].append(message)
+
+    def is_ready(self, stage, task):
+        inside = {each.node for each in stage.spec.tasks}
+        return all(
+            need in stage.done if need in inside else stage.outside.get(need) or need in self.values[stage.holder]
+            for need in (*task.inputs, *task.after)
+        )
+
+    # -- the whole way
+
+    def run(self, choices, *, cancel_at=-1):
+        """As `choices` say, with faults; then, without any more of them, until nothing is left to do."""
+        for step, choice in enumerate(choices):
+            if step == cancel_at:
+                self.tell(CancelRequested(detail=""))
+            actions = list(self.actions(with_faults=choice % 8 == 0))
+            if self.record.state in RUN_ENDS or not actions:
+                break
+            self.do(actions[choice // 8 % len(actions)], choice)
+        for step in range(STEPS_MAX):
+            actions = list(self.actions(with_faults=False))
+            if self.record.state in RUN_ENDS or not actions:
+                return
+            self.do(actions[step % len(actions)], step)
+
+
+def still_needed(plan, state):
+    """An order across stages is kept before a node is sent, and whoever runs has its values; so a repetition does not hold them up."""
+    if state is NodeState.RUNNING:
+        return ()
+    return plan.inputs if state is NodeState.ASSIGNED else (*plan.inputs, *plan.after)
+
+
+def check(machine):
+    """What holds after every step."""
+    record = machine.record
+    live = {name: stage for name, stage in record.stages.items() if stage.state not in STAGE_ENDS}
+    waits = nx.DiGraph()
+    for node, kept in record.nodes.items():
+        if kept.state in NODE_ENDS:
+            continue
+        if kept.state in (NodeState.ASSIGNED, NodeState.RUNNING):
+            assert kept.stage in live
+            assert live[kept.stage].state in (StageState.QUEUED, StageState.RUNNING)
+        if kept.stage is None:
+            continue
+        assert node in record.stages[kept.stage].nodes
+        for need in still_needed(machine.plans[node], kept.state):
+            other = record.nodes[need]
+            if other.stage not in (None, kept.stage) and other.state not in NODE_ENDS:
+                waits.add_edge(kept.stage, other.stage)
+    assert nx.is_directed_acyclic_graph(waits), list(nx.find_cycle(waits))
+    assert machine._open == sum(kept.state not in NODE_ENDS for kept in record.nodes.values())
+    for before, after in waits.edges:
+        if record.stages[before].state is StageState.RUNNING:
+            assert record.stages[after].state is StageState.RUNNING, "a stage holds slots while it waits for one that has none"
+
+
+untimed = settings(deadline=None, max_examples=150)
+choices = st.lists(st.integers(0, 3**9), max_size=120)
+
+
+@untimed
+@given(graphs(), choices)
+def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans, choices):
+    world = Meshes(plans)
+    world.run(choices)
+    assert world.record.state is RunState.SUCCEEDED
+    assert all(kept.state is NodeState.SUCCEEDED for kept in world.record.nodes.values())
+    assert all(world.record.nodes[node].stored is not None for node, plan in plans.items() if plan.is_output)
+    assert world.forgotten
+
+
+@untimed
+@given(graphs(), choices, st.sets(st.integers(0, 7), max_size=2))
+def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choices, failing):
+    failing = {f"n{number}" for number in failing} & set(plans)
+    below = set()
+    for node, plan in plans.items():
+        if (failing | below) & {*plan.inputs, *plan.after}:
+            below.add(node)
+    world = Meshes(plans, failing=failing, on_error="continue")
+    world.run(choices)
+    assert world.record.state is (RunState.FAILED if failing else RunState.SUCCEEDED)
+    for node, kept in world.record.nodes.items():
+        wanted = NodeState.SKIPPED if node in below else NodeState.FAILED if node in failing else NodeState.SUCCEEDED
+        assert kept.state is wanted
+        if node in below:
+            assert kept.roots
+            assert set(kept.roots) <= failing
+
+
+@untimed
+@given(graphs(), choices, st.sets(st.integers(0, 7), min_size=1, max_size=2))
+def test_with_fail_fast_the_run_stops_and_every_node_has_ended(plans, choices, failing):
+    failing = {f"n{number}" for number in failing} & set(plans)
+    world = Meshes(plans, failing=failing)
+    world.run(choices)
+    assert world.record.state is (RunState.FAILED if failing else RunState.SUCCEEDED)
+    assert all(kept.state in NODE_ENDS for kept in world.record.nodes.values())
+    assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
+
+
+@untimed
+@given(graphs(), choices, st.integers(0, 60))
+def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
+    world = Meshes(plans)
+    world.run(choices, cancel_at=cancel_at)
+    assert world.record.state in (RunState.CANCELLED, RunState.SUCCEEDED)
+    assert all(kept.state in NODE_ENDS for kept in world.record.nodes.values())
+    assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
