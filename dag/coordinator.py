@@ -130,6 +130,8 @@ class Coordinator:
             kept = self._get(run)
             if kept is None:
                 return
+            if not pending and not kept.unplaced():
+                break
             if not pending:
                 snapshot = snapshot if snapshot is not None else self._ledger.snapshot()
                 placed = self._place(kept, snapshot)
@@ -145,8 +147,6 @@ class Coordinator:
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
-        if not machine.unplaced():
-            return None
         placed = place(machine, machine.record.tenant, snapshot)
         return placed if placed.placements or _is_news(machine, placed) else None
 

@@ -142,9 +142,9 @@ class Client:
             if told.data:  # The stream's own words to its reader (`retry:`) come as events without any.
                 yield decode(RunEvent, told.data)
 
-    def result_answer(self, run: RunId) -> tuple[int, Any]:
-        """Status and JSON of the answer to `result`: 200, 202, or 409 with the failures. Raises as `run`."""
-        answer = self._calls.get(f"{_path_of(run)}/result", also_good=(httpx.codes.CONFLICT,))
+    def result_answer(self, run: RunId, wait_s: float = 0) -> tuple[int, Any]:
+        """Status and JSON of the answer to `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
+        answer = self._calls.get(f"{_path_of(run)}/result", {"wait_s": wait_s}, also_good=(httpx.codes.CONFLICT,))
         return answer.status_code, answer.json()
 
     def close(self) -> None:
@@ -214,8 +214,7 @@ class Run:
             RuntimeDoorError: A value did not arrive as it was written.
             UnknownRun, ApiError: As `Client.run`.
         """
-        self.wait(timeout)
-        status, answer = self._client.result_answer(self.id)
+        status, answer = self._result_after(timeout)
         if status == httpx.codes.OK:
             values = {name: decode_output(output, self._client.fetch) for name, output in answer["outputs"].items()}
             return next(iter(values.values())) if len(values) == 1 else values
@@ -224,6 +223,17 @@ class Run:
         if answer.get("state") == RunState.CANCELLED.value:
             raise RunCancelled(f"run {self.id} was cancelled: {answer.get('detail') or 'no reason was given'}")
         raise ApiError(status, f"the root gave no result of run {self.id}: {answer}")
+
+    def _result_after(self, timeout: float | None) -> tuple[int, Any]:
+        """Status and answer of `result` when the run has ended: one question, which the root answers at the end. Raises as `wait`."""
+        deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
+        while True:
+            left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
+            status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s))
+            if status != httpx.codes.ACCEPTED:
+                return status, answer
+            if left_s == 0:
+                raise ResultTimeout(f"run {self.id} is {answer['state']} after {timeout:g} s; it goes on")
 
     def events(self, after: int = 0) -> Iterator[RunEvent]:
         """What happens to the run, from the event after number `after` to the last one, across lost connections.

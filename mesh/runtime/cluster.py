@@ -105,8 +105,8 @@ class OwnCluster:
             address = f"127.0.0.1:{ports[-1]}"
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             environment = _environment(python_path)
-            for index, command in enumerate(commands):
-                processes.append(_spawn(command, environment, _log_file(folder, index)))
+            for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
             _await_up(processes, folder)
         except BaseException:
             cls(address, folder, tuple(processes)).kill()
@@ -218,6 +218,12 @@ def _environment(python_path: tuple[str, ...]) -> dict[str, str]:
     if "PYTHONPATH" in inherited:
         folders.append(inherited["PYTHONPATH"])
     return {**_ENVIRONMENT, **inherited, **({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})}
+
+
+def _kept_workers(node: NodeSpec) -> dict[str, str]:
+    """As many idle workers are kept as the node has CPUs. Ray's own measure is its *available* CPUs, and a placement group that is kept
+    for the next stage leaves none: every worker would end after a second of silence, and the next stage wait a second for new ones."""
+    return {"RAY_num_workers_soft_limit": str(max(1, int(node.cpu)))}
 
 
 def _log_file(folder: Path, index: int) -> Path:

@@ -60,6 +60,8 @@ _TOLD = (
 _ENDED_WORDS = frozenset(state.value for state in NODE_ENDS)
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
+#: Characters of a run's id that stand in one line.
+_ID_SHOWN = 40
 #: Characters of a value that are shown in a summary.
 _VALUE_SHOWN = 600
 
@@ -74,7 +76,8 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     if not view.runs:
         return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", no_wrap=True)  # Whole, whatever else has to give way: it is there to be copied.
+    whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # An id is there to be copied: other columns give way first.
+    table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("state", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)

@@ -25,6 +25,8 @@ from serve_apps.schemas import NoResultView, ResultView, RunLine, RunsView, RunV
 
 #: How often a picture that moves is drawn anew, in seconds.
 LOOK_S = 0.5
+#: How long one question of a command whose output nobody watches may rest at the root.
+LOG_LOOK_S = 20.0
 #: How long `runs --watch` rests between two looks.
 RUNS_LOOK_S = 2.0
 
@@ -166,7 +168,8 @@ def _follow(session: Session, run: Run) -> None:
 
 def _draw_until_end(session: Session, run: Run) -> None:
     if not session.console.is_terminal:  # A log or a pipe gets the end of the story, once.
-        run.wait()
+        while RunState(session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S}).state) not in RUN_ENDS:
+            pass
         session.console.print(run_panel(session.view(RunView, run.path), _now_ms()))
         return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:

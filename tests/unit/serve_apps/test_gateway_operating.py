@@ -60,7 +60,10 @@ def test_a_body_is_counted_while_it_is_read(world, promise):
 
 def test_every_answer_has_a_request_id_and_a_safe_one_is_taken_over(world):
     http = world.http()
-    assert http.get("/v1/runs", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+    given = http.get("/v1/runs/none", headers={"X-Request-Id": "mine-1"})
+    assert given.json()["error"]["request_id"] == "mine-1"
+    assert "x-request-id" not in given.headers  # Whoever gave it tells it.
+    assert http.get("/healthz").headers["x-request-id"]
     forged = http.get("/v1/runs/none", headers={"X-Request-Id": "bad id\twith space"})
     assert forged.headers["x-request-id"] != "bad id\twith space"
     assert forged.json()["error"]["request_id"] == forged.headers["x-request-id"]

@@ -1,0 +1,479 @@
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+
+import pytest
+
+from dag.coordinator import Coordinator, machine_of
+from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
+from dag.spec import digest, parse
+from dag.states import NodeState, RunState, StageState
+from dag.store.memory import MemoryRunStore
+from federation.dispatch import STAGE_MESSAGES, MailKind
+from federation.errors import StoreUnavailable
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import ManualClock
+from mesh.messages import NodeStarted, NodeSucceeded, StageEnded, StageStarted
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.values import Encoding, StoredValue
+from mesh.wire import encode
+
+CPU = ResourceSet.of({"cpu": 1})
+TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000
+
+
+class Flaky:
+    """A store that fails at the calls that are named, before or after doing what was asked."""
+
+    def __init__(self, store):
+        self._store = store
+        self.down = set()
+        self.mute = set()
+        self.called = []
+        self.before = {}  #: Method to what happens just before it, once.
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+
+        def call(*args):
+            self.called.append(name)
+            if name in self.before:
+                self.before.pop(name)()
+            if name in self.down:
+                raise StoreUnavailable(name)
+            answer = method(*args)
+            if name in self.mute:
+                raise StoreUnavailable(name)
+            return answer
+
+        return call
+
+
+class Root:
+    """Stores, coordinators on them, and meshes whose part the test plays."""
+
+    def __init__(self, *meshes):
+        self.clock = ManualClock(1_000_000)
+        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        quota = {("standard", "cpu"): Quota(nominal=100_000)}
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
+        self.flaky = Flaky(self.store)
+        self.runs = MemoryRunStore(self.store)
+        self.flaky_runs = Flaky(self.runs)
+        self.ended, self.deleted = [], []
+        self.coordinator = self.another()
+        self.sessions = {}
+        self.cursors = {}
+        for mesh in meshes:
+            self.join(mesh)
+
+    def another(self):
+        """One more coordinator on the same stores."""
+        return Coordinator(
+            runs=self.flaky_runs,
+            queue=self.flaky,
+            ledger=self.flaky,
+            blobs=self.flaky,
+            clock=self.clock,
+            on_end=self.ended.append,
+            delete=self.deleted.append,
+            retention_ms=RETENTION_MS,
+        )
+
+    def join(self, mesh):
+        pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}))
+        self.sessions[mesh] = self.store.join(MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}"))
+        self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
+
+    def submit(self, run="r", **nodes):
+        """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
+        spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
+        for node, told in nodes.items():
+            needs = [word for word in told.split() if not word.startswith("@")]
+            zones = [word[1:] for word in told.split() if word.startswith("@")]
+            options = {"labels": {"zone": zones[0]}} if zones else {}
+            spec["nodes"][node] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
+            spec["outputs"][node] = {"$ref": node}
+        body = json.dumps(spec).encode()
+        record = RunRecord(run=run, tenant="acme", digest=digest(parse(body)), spec=body, created_ms=self.clock.now_ms)
+        assert self.runs.create(record, {})
+
+    def record(self, run="r"):
+        return self.runs.load(run)
+
+    def states(self, run="r"):
+        return {node: kept.state.value for node, kept in self.record(run).nodes.items()}
+
+    def waiting(self, mesh):
+        return [stage.stage for stage in self.store.waiting(mesh)]
+
+    def start(self, mesh):
+        """The mesh claims its first stage and starts it."""
+        (stage, *_) = self.store.waiting(mesh)
+        self.store.acquire(self.sessions[mesh], stage.stage, "acme", "standard", CPU, 1)
+        claimed = self.store.claim(self.sessions[mesh], stage.stage)
+        self.say(claimed, 1, StageStarted(stage=stage.stage, mesh=mesh, incarnation=5, cluster="c", slots=1, token=1))
+        return claimed
+
+    def say(self, claimed, batch, *messages):
+        self.store.report(claimed.claim, batch, messages)
+
+    def finish(self, mesh):
+        """The mesh runs its first stage from claim to end."""
+        claimed = self.start(mesh)
+        self.say(claimed, 2, *(self.done(claimed, task) for task in claimed.spec.tasks), StageEnded(stage=claimed.claim.stage))
+        self.store.release(self.sessions[mesh], claimed.claim.stage)
+
+    def done(self, claimed, task):
+        value = StoredValue(sha256=hashlib.sha256(task.node.encode()).hexdigest(), size_bytes=1, encoding=Encoding.JSON)
+        self.store.put(claimed.spec.run, value.sha256, b"1")
+        return NodeSucceeded(
+            stage=claimed.claim.stage,
+            node=task.node,
+            attempt=task.attempt,
+            started_ms=1,
+            finished_ms=2,
+            worker="w",
+            stored=value if task.export else None,
+        )
+
+    def letters(self, mesh, kind):
+        self.cursors[mesh], letters = self.store.mail(mesh, self.cursors[mesh], 0)
+        return [letter.subject for letter in letters if letter.kind is kind]
+
+    def claimed(self, mesh):
+        return next(view.claimed for view in self.store.snapshot().meshes if view.record.mesh == mesh)
+
+    def inbox(self):
+        return len(self.store.inbox(0))
+
+
+@pytest.fixture
+def root():
+    return Root("east")
+
+
+# -- the straight way ------------------------------------------------------------------------------------------------------
+
+
+def test_a_submitted_run_is_placed_and_sent(root):
+    root.submit(a="", b="a")
+    assert root.coordinator.step(0) == 1
+    assert root.waiting("east") == ["r.1"]
+    assert (root.record().state, root.states()) == (RunState.RUNNING, {"a": "ASSIGNED", "b": "ASSIGNED"})
+    assert root.inbox() == 0
+
+
+def test_an_empty_inbox_is_no_work(root):
+    assert root.coordinator.step(0) == 0
+
+
+def test_a_run_goes_through_two_meshes_to_its_end_and_is_settled_once():
+    root = Root("east", "west")
+    root.submit(a="@east", b="a @west")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.coordinator.step(0)
+    assert root.store.inputs_of("r.2").keys() == {"a"}
+    root.finish("west")
+    root.coordinator.step(0)
+    assert root.record().state is RunState.SUCCEEDED
+    assert [record.run for record in root.ended] == ["r"]
+    assert root.runs.active() == ()
+    assert (root.letters("east", MailKind.FORGET), root.letters("west", MailKind.FORGET)) == (["r"], ["r"])
+    root.coordinator.tick()
+    assert len(root.ended) == 1
+
+
+def test_two_runs_in_one_inbox_do_not_mix(root):
+    root.submit("one", a="")
+    root.submit("two", a="")
+    assert root.coordinator.step(0) == 2
+    assert root.waiting("east") == ["one.1", "two.1"]
+
+
+def test_several_messages_of_a_run_are_taken_in_with_one_commit(root):
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.flaky_runs.called.clear()
+    root.coordinator.step(0)
+    assert root.flaky_runs.called.count("commit") == 1
+    assert root.record().state is RunState.SUCCEEDED
+
+
+def test_a_cancel_stops_the_stages(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.start("east")
+    root.runs.request_cancel("r", "enough")
+    root.coordinator.step(0)
+    assert root.record().state is RunState.CANCELLING
+    assert root.letters("east", MailKind.CANCEL) == ["r.1"]
+
+
+def test_a_run_that_was_cancelled_before_it_was_placed_sends_nothing(root):
+    root.submit(a="")
+    root.runs.request_cancel("r", "enough")
+    root.coordinator.step(0)
+    assert (root.record().state, root.record().detail, root.waiting("east")) == (RunState.CANCELLED, "enough", [])
+    assert len(root.ended) == 1
+
+
+def test_words_about_a_run_that_nobody_knows_are_dealt_with(root):
+    root.store.post("ghost", "stage", encode([StageEnded(stage="ghost.1")], STAGE_MESSAGES))
+    assert root.coordinator.step(0) == 1
+    assert root.inbox() == 0
+
+
+# -- the slow work ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_blocked_run_says_why_once_and_moves_on_when_a_mesh_joins():
+    root = Root()
+    root.submit(a="")
+    root.coordinator.step(0)
+    version = root.record().version
+    root.coordinator.tick()
+    assert (root.states(), root.record().version) == ({"a": "BLOCKED"}, version)
+    assert (root.record().nodes["a"].reason, root.record().nodes["a"].detail) == (Reason.NO_MESH_FITS, "no mesh has joined")
+    root.join("east")
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_stages_that_wait_at_a_dead_mesh_go_to_a_living_one(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.clock.advance(TTL_MS)
+    root.join("west")
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.waiting("west")) == ([], ["r.2"])
+    root.coordinator.step(0)  # What the cancelled stage said changes nothing.
+    assert (root.record().stages["r.1"].state, root.states()) == (StageState.LOST, {"a": "ASSIGNED"})
+
+
+def test_what_a_swept_mesh_ran_goes_to_a_living_one(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(TTL_MS + GRACE_MS + 1)
+    root.join("west")
+    root.coordinator.tick()
+    root.coordinator.step(0)
+    assert root.waiting("west") == ["r.2"]
+    assert root.record().nodes["a"].attempt == 2
+
+
+def test_a_running_stage_of_a_silent_mesh_is_left_to_it_until_the_sweep(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(TTL_MS + 1)
+    root.coordinator.tick()
+    assert root.record().stages["r.1"].state is StageState.RUNNING
+
+
+def test_old_runs_are_retired_with_their_files(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    file = StoredValue(sha256="f" * 64, size_bytes=1, encoding=Encoding.JSON, uri="file:///result")
+    done = NodeSucceeded(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, worker="w", stored=file)
+    root.say(claimed, 2, done, StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.clock.advance(RETENTION_MS)
+    root.coordinator.tick()
+    assert root.record() is not None
+    root.clock.advance(1)
+    root.coordinator.tick()
+    assert (root.record(), root.deleted) == (None, ["file:///result"])
+
+
+# -- crashes ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["submit", "snapshot", "acknowledge"], ids=["as it is sent", "before it is placed", "before it is acknowledged"]
+)
+@pytest.mark.parametrize("heir", [pytest.param(False, id="the same coordinator"), pytest.param(True, id="another one")])
+def test_a_run_whose_coordinator_stumbled_goes_on(root, method, heir):
+    root.submit(a="", b="a")
+    root.flaky.down = {method}
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    root.flaky.down = set()
+    coordinator = root.another() if heir else root.coordinator
+    assert coordinator.step(0) == 1
+    assert (root.waiting("east"), root.inbox()) == (["r.1"], 0)
+    root.finish("east")
+    coordinator.step(0)
+    assert root.record().state is RunState.SUCCEEDED
+
+
+@pytest.mark.parametrize("method", ["commit", "load"])
+def test_a_run_that_could_not_be_read_or_written_is_taken_up_again(root, method):
+    root.submit(a="")
+    root.flaky_runs.down = {method}
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    root.flaky_runs.down = set()
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_a_commit_that_was_made_without_an_answer_is_not_made_twice(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.flaky_runs.mute = {"commit"}
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    root.flaky_runs.mute = set()
+    root.coordinator.step(0)
+    assert root.record().state is RunState.SUCCEEDED
+    assert [event.seq for event in root.runs.events("r")] == list(range(1, root.record().seq + 1))
+    assert len(root.ended) == 1
+
+
+def test_what_was_decided_and_not_carried_out_is_carried_out_by_whoever_loads_the_run():
+    root = Root("east", "west")
+    root.submit(a="@east", b="a @west")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.flaky.down = {"deliver"}
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    assert root.store.inputs_of("r.2") == {}
+    root.flaky.down = set()
+    root.another().tick()
+    assert root.store.inputs_of("r.2").keys() == {"a"}
+
+
+def test_the_end_is_carried_out_and_settled_by_whoever_loads_the_run(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.flaky.down = {"forget"}
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    assert (root.record().state, root.runs.active(), root.ended) == (RunState.SUCCEEDED, ("r",), [])
+    root.flaky.down = set()
+    root.another().tick()
+    assert (root.letters("east", MailKind.FORGET), root.runs.active(), len(root.ended)) == (["r"], (), 1)
+
+
+def test_the_outbox_of_a_loaded_run_is_carried_out_again_and_harmless():
+    root = Root("east", "west")
+    root.submit(a="@east", b="a @west")
+    root.coordinator.step(0)
+    root.start("east")
+    for _ in range(3):
+        root.another().tick()
+    assert (root.waiting("east"), root.claimed("east")) == ([], 1)
+    assert (root.waiting("west"), root.inbox()) == ([], 1)
+
+
+@pytest.mark.parametrize("kind", [SendStage, DeliverInput, CancelStage, ForgetRun], ids=lambda kind: kind.__name__)
+def test_every_decision_may_be_carried_out_twice(kind):
+    root = Root("east", "west")
+    root.submit(a="@east", b="a @west", c="@west")
+    root.coordinator.step(0)
+    steps = {
+        SendStage: lambda: None,
+        DeliverInput: lambda: root.finish("east"),
+        CancelStage: lambda: (root.start("east"), root.runs.request_cancel("r", "")),
+        ForgetRun: lambda: [root.runs.request_cancel("r", ""), root.store.cancel("r.1"), root.store.cancel("r.2")],
+    }
+    steps[kind]()
+    root.coordinator.step(0)
+    root.coordinator.step(0)
+    record = root.record()
+    assert any(isinstance(decision, kind) for decision in record.outbox)
+    before = copy.deepcopy(root.store._stages)
+    root.another()._carry_out(record, record.outbox)
+    assert root.store._stages == before
+
+
+# -- two coordinators ------------------------------------------------------------------------------------------------------
+
+
+def test_two_coordinators_that_take_the_same_messages_take_them_in_once():
+    root = Root("east", "west")
+    other = root.another()
+    root.submit(a="@east", b="a @west")
+    other.step(0)
+    root.coordinator.tick()  # It has the run in memory too, as it was then.
+    root.finish("east")
+    root.flaky.down = {"acknowledge"}
+    with pytest.raises(StoreUnavailable):
+        other.step(0)
+    root.flaky.down = set()
+    root.coordinator.step(0)
+    assert root.waiting("west") == ["r.2"]
+    assert [event.seq for event in root.runs.events("r")] == list(range(1, root.record().seq + 1))
+    assert [event.after for event in root.runs.events("r") if event.node == "a"].count("SUCCEEDED") == 1
+
+
+def test_the_slower_of_two_coordinators_takes_in_what_the_faster_has_not(root):
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    other = root.another()
+    other.tick()
+    claimed = root.start("east")
+    root.coordinator.step(0)  # Faster: the start.
+    root.say(claimed, 2, NodeStarted(stage="r.1", node="a", attempt=1, started_ms=1))
+    other.step(0)  # Its memory is a step behind.
+    assert root.states()["a"] == "RUNNING"
+    assert root.record().stages["r.1"].state is StageState.RUNNING
+
+
+def test_a_coordinator_that_is_overtaken_while_it_places_sends_nothing_twice(root):
+    root.submit(a="")
+    other = root.another()
+    root.flaky.before["snapshot"] = lambda: other.step(0)
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+    assert list(root.record().stages) == ["r.1"]
+
+
+def test_a_tick_that_is_overtaken_places_nothing_twice():
+    root = Root()
+    root.submit(a="")
+    root.coordinator.step(0)
+    other = root.another()
+    other.tick()
+    root.join("east")
+    root.flaky_runs.before["commit"] = other.tick
+    root.coordinator.tick()
+    assert list(root.record().stages) == ["r.1"]
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_a_cancel_that_two_coordinators_read_ends_the_run_once(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    other = root.another()
+    other.tick()
+    root.runs.request_cancel("r", "enough")
+    root.flaky_runs.before["commit"] = lambda: other.step(0)
+    root.coordinator.step(0)
+    root.coordinator.step(0)
+    other.step(0)
+    assert root.record().state is RunState.CANCELLED
+    assert len(root.ended) == 1
+
+
+def test_a_machine_of_a_stored_run_knows_its_graph():
+    root = Root()
+    root.submit(a="", b="a")
+    machine = machine_of(root.record())
+    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced()) == (["a", "b"], ("a",), ("a", "b"))
+    assert machine.record.nodes["b"].state is NodeState.WAITING

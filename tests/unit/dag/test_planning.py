@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+
+from dag.compiling import NodePlan
+from dag.planning import place
+from federation.routing import route
+from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
+
+
+class Run:
+    """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
+
+    def __init__(self, *nodes, at=None, stays_at=None, **told):
+        self.plans = {}
+        for text in nodes:
+            node, _, needs = text.partition(":")
+            self.plans[node] = NodePlan(
+                node=node,
+                function="call:m:f",
+                inputs=tuple(need for need in needs.split() if not need.startswith("~")),
+                after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
+                **{"resources": ResourceSet.of({"cpu": 1}), **told.get(node, {})},
+            )
+        self._at = at or {}
+        self._stays_at = stays_at or {}
+
+    def unplaced(self):
+        return tuple(node for node in self.plans if node not in self._at)
+
+    def mesh_of(self, node):
+        return self._at.get(node)
+
+    def value_at(self, node):
+        return self._stays_at.get(node)
+
+
+def mesh(name, *, cpus=8, used=0, alive=True, **labels):
+    pool = PoolRecord(
+        pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used})
+    )
+    record = MeshRecord(mesh=name, labels={"zone": name, **labels}, pools=(pool,), cluster=f"c-{name}")
+    return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0)
+
+
+def placed(run, *meshes):
+    """Node to mesh, and node to the reason why none takes it."""
+    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes))
+    where = {node: placement.mesh for node, placement in answer.placements.items()}
+    return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
+
+
+EAST, WEST = mesh("east"), mesh("west")
+
+
+def test_every_node_gets_a_mesh_and_the_words_why():
+    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)))
+    assert list(answer.placements) == ["a", "b"]
+    assert answer.placements["a"].why == "ONLY_FIT east/general"
+    assert answer.blockages == {}
+
+
+def test_the_words_tell_what_the_other_meshes_said():
+    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)))
+    assert answer.placements["a"].why == "ONLY_FIT east/general (west: zone=east is asked, the mesh has zone=west)"
+
+
+def test_nothing_that_is_placed_is_placed_again():
+    assert placed(Run("a:", "b: a", at={"a": "west", "b": "west"}), EAST, WEST) == ({}, {})
+
+
+def test_a_node_goes_where_its_inputs_go():
+    run = Run("a:", "b: a", "c: b", a={"labels": {"zone": "west"}})
+    assert placed(run, EAST, WEST)[0] == {"a": "west", "b": "west", "c": "west"}
+
+
+def test_a_node_goes_where_its_inputs_are():
+    assert placed(Run("a:", "b: a", at={"a": "west"}), EAST, WEST)[0] == {"b": "west"}
+
+
+def test_most_of_the_inputs_decide():
+    run = Run("a:", "b:", "c:", "d: a b c", at={"a": "east", "b": "west", "c": "west"})
+    assert placed(run, EAST, WEST)[0] == {"d": "west"}
+
+
+def test_an_order_pulls_nothing_to_a_mesh():
+    assert placed(Run("a:", "b: ~a", at={"a": "west"}), EAST, WEST)[0] == {"b": "east"}
+
+
+def test_a_value_that_cannot_leave_keeps_its_reader_even_where_it_has_to_wait():
+    run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"})
+    assert placed(run, EAST, mesh("west", cpus=1, used=1))[0] == {"b": "west"}
+
+
+def test_a_value_on_a_mesh_that_takes_nothing_is_left_behind():
+    run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"})
+    assert placed(run, EAST, mesh("west", alive=False))[0] == {"b": "east"}
+
+
+def test_labels_come_before_a_value_that_cannot_leave():
+    run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"}, b={"labels": {"zone": "east"}})
+    assert placed(run, EAST, WEST)[0] == {"b": "east"}
+
+
+def test_the_one_mesh_that_a_node_asks_for_comes_before_a_value_that_cannot_leave():
+    run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"}, b={"mesh": "east"})
+    assert placed(run, EAST, WEST) == ({"b": "east"}, {})
+
+
+def test_a_node_that_asks_for_a_mesh_that_is_gone_is_blocked_and_goes_nowhere_else():
+    run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"}, b={"mesh": "east"})
+    assert placed(run, mesh("east", alive=False), WEST) == ({}, {"b": Reason.MESH_UNREACHABLE})
+
+
+def test_below_a_blocked_node_nothing_is_placed_and_beside_it_everything_is():
+    run = Run("a:", "b: a", "c: ~b", "d:", "e: d", a={"labels": {"gpu": "a100"}})
+    assert placed(run, EAST, WEST) == ({"d": "east", "e": "east"}, {"a": Reason.LABEL_MISMATCH})
+
+
+def test_a_node_below_a_blocked_one_of_an_earlier_round_is_left_too():
+    run = Run("a:", "b: a", "c: a b", b={"labels": {"gpu": "a100"}}, at={"a": "east"})
+    assert placed(run, EAST) == ({}, {"b": Reason.LABEL_MISMATCH})
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.CAPACITY_TOO_SMALL, id="more than any pool holds"),
+        pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.CAPACITY_TOO_SMALL, id="what no pool has"),
+        pytest.param({"mesh": "north"}, Reason.MESH_UNREACHABLE, id="a mesh that has never joined"),
+    ],
+)
+def test_a_node_that_no_mesh_takes_says_why(told, reason):
+    assert placed(Run("a:", a=told), EAST, WEST) == ({}, {"a": reason})
+
+
+def test_without_any_mesh_everything_that_could_be_first_is_blocked():
+    assert placed(Run("a:", "b:", "c: a")) == ({}, {"a": Reason.NO_MESH_FITS, "b": Reason.NO_MESH_FITS})
+
+
+def test_nodes_of_one_kind_ask_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("dag.planning.route", lambda demand, snapshot: asked.append(demand) or route(demand, snapshot))
+    run = Run("a:", *(f"n{index}: a" for index in range(50)), "big: a", at={"a": "east"}, big={"resources": ResourceSet.of({"cpu": 2})})
+    assert len(placed(run, EAST, WEST)[0]) == 51
+    assert [demand.slot["cpu"] for demand in asked] == [10_000, 20_000]

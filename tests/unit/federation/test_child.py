@@ -1,0 +1,615 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from federation.child import BEATS_PER_COMPARISON, ChildMesh
+from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
+from federation.errors import StoreUnavailable
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import ManualClock
+from mesh.hosting import HostReport
+from mesh.invariants import violations
+from mesh.messages import StageEnded, StageLost
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.testing import SimulatedHost
+from mesh.values import Encoding, StoredValue
+from mesh.wire import decode
+
+CPU = ResourceSet.of({"cpu": 1})
+TTL_MS, GRACE_MS, HEARTBEAT_MS = 3_000, 1_000, 700
+DURATION_MS = 100
+
+
+class Flaky:
+    """A store that does not answer where it is told so: before doing what was asked, or after."""
+
+    def __init__(self, store):
+        self._store = store
+        self.down = set()  #: Methods that do nothing and raise.
+        self.mute = set()  #: Methods that do their work and raise.
+        self.before = {}  #: Method to what happens just before it, once.
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+
+        def call(*args):
+            if name in self.before:
+                self.before.pop(name)()
+            if name in self.down:
+                raise StoreUnavailable(f"{name} was not answered")
+            answer = method(*args)
+            if name in self.mute:
+                raise StoreUnavailable(f"{name} was not answered")
+            return answer
+
+        return call
+
+
+class Federation:
+    """A store, one child mesh, and what the root would see."""
+
+    def __init__(self, *pools, quota=4):
+        self.clock = ManualClock(1_000_000)
+        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        flavors = {"standard", *(pool.flavor for pool in pools)}
+        limits = {(flavor, "cpu"): Quota(nominal=quota * 10_000) for flavor in flavors}
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=limits)]))
+        self.flaky = Flaky(self.store)
+        self.reports = []
+        self.host = SimulatedHost(self.reports.append, self.clock, lambda task: (DURATION_MS, False))
+        self.record = MeshRecord(mesh="east", labels={}, pools=pools or (pool("general", 4),), cluster="c1")
+        self.cursor, _ = self.store.mail("east", "", 0)
+        self.child = ChildMesh(
+            record=self.record,
+            ledger=self.flaky,
+            queue=self.flaky,
+            blobs=self.flaky,
+            host=self.host,
+            clock=self.clock,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+        self.told = []
+
+    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0):
+        """A task: `name: needs`."""
+        made = []
+        for text in tasks or ("a:",):
+            node, _, needs = text.partition(":")
+            made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot))
+        spec = StageSpec(stage=name, run="r", tenant=tenant, tasks=tuple(made), slot=slot, width=width, priority=priority)
+        self.store.submit("east", spec)
+
+    def beat(self, times=1):
+        """What the loop does: time passes, mail and reports come in, and the child beats when it is due."""
+        for _ in range(times):
+            self.clock.advance(self.child.due_in_ms())
+            self.child.beat()
+            assert violations(self.child._scheduler) == []
+
+    def mail(self):
+        self.cursor, letters = self.store.mail("east", self.cursor, 0)
+        self.child.take_mail(letters)
+        assert violations(self.child._scheduler) == []
+
+    def work(self, by_ms=DURATION_MS):
+        """The host starts what it can, time passes, and it ends what is due; the child is told."""
+        for pause_ms in (0, by_ms):
+            self.clock.advance(pause_ms)
+            self.host.advance()
+            while self.reports:
+                self.child.take_report(self.reports.pop(0))
+                assert violations(self.child._scheduler) == []
+
+    def words(self):
+        """The kinds of messages that the root has got since it was last asked, each with its stage."""
+        entries = self.store.inbox(0)
+        self.store.acknowledge(tuple(entry.entry for entry in entries))
+        self.told = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+        return [(message.stage, message.kind) for message in self.told]
+
+    def held(self):
+        return {lease.lease for lease in self.store.snapshot().leases}
+
+    def running(self):
+        return set(self.child._running)
+
+    def view(self):
+        (view,) = self.store.snapshot().meshes
+        return view
+
+
+def pool(name, cpus, flavor="standard"):
+    return PoolRecord(pool=name, flavor=flavor, capacity=ResourceSet.of({"cpu": cpus}))
+
+
+def stored(store, value):
+    data = json.dumps(value).encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.put("r", sha256, data)
+    return StoredValue(sha256=sha256, size_bytes=len(data), encoding=Encoding.JSON)
+
+
+@pytest.fixture
+def joined():
+    federation = Federation()
+    federation.beat()
+    return federation
+
+
+@pytest.fixture
+def busy():
+    """Stage `s` runs."""
+    federation = Federation()
+    federation.submit("s", "a:", "b: a")
+    federation.beat()
+    federation.words()
+    return federation
+
+
+def all_is_free(federation):
+    """Nothing runs, is held, or is known of."""
+    return not federation.running() and not federation.held() and not federation.child._scheduler.workloads and not federation.child._untold
+
+
+# -- the straight way ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_beat_joins_and_the_next_is_due_a_heartbeat_later(joined):
+    assert joined.view().alive
+    assert joined.child.due_in_ms() == HEARTBEAT_MS
+    joined.clock.advance(HEARTBEAT_MS + 5)
+    assert joined.child.due_in_ms() == 0
+
+
+def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined):
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    assert joined.words() == [("s", "stage_started")]
+    assert (joined.running(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1)
+    joined.work()
+    joined.work()
+    assert [kind for _, kind in joined.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert all_is_free(joined)
+
+
+def test_a_heartbeat_tells_what_is_in_use(busy):
+    busy.beat()
+    assert busy.view().record.pools[0].used == CPU
+
+
+def test_an_end_lets_the_next_stage_in_at_once():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.words()
+    federation.work()
+    federation.mail()
+    assert federation.running() == {"t"}
+    assert ("t", "stage_started") in federation.words()
+
+
+def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat(3)
+    assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
+    assert (federation.told[1].reason, federation.told[1].detail) == (
+        Reason.QUOTA_EXHAUSTED,
+        "acme may take 0 cpu of standard now, one slot takes 1",
+    )
+
+
+def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
+    joined.submit("s", tenant="ghost")
+    joined.beat()
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.QUOTA_TOO_SMALL
+    assert joined.held() == set()
+
+
+def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.mail()
+    joined.mail()
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.beat(BEATS_PER_COMPARISON)
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_a_withheld_input_drops_what_waits_for_it(joined):
+    joined.submit("s", "a: x", "b:")
+    joined.mail()
+    joined.store.deliver("s", "x", None)
+    joined.mail()
+    joined.work()
+    kinds = [kind for _, kind in joined.words()]
+    assert (kinds.count("node_succeeded"), kinds[-1]) == (1, "stage_ended")
+
+
+def test_inputs_that_came_before_the_claim_are_handed_over_with_the_start(joined):
+    joined.submit("s", "a: x")
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.beat()
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_a_forgotten_run_is_forgotten_by_the_host(busy):
+    busy.work()
+    busy.work()
+    busy.mail()
+    busy.words()
+    assert not busy.host.is_empty
+    busy.store.forget("r", ("east",))
+    busy.mail()
+    assert busy.host.is_empty
+
+
+def test_letters_are_read_whatever_they_come_in(busy):
+    busy.submit("t")
+    busy.child.take_mail(letter for letter in [Mail(kind=MailKind.CANCEL, subject="s"), Mail(kind=MailKind.STAGE, subject="t")])
+    assert busy.running() == {"s", "t"}
+
+
+@pytest.mark.parametrize("kind", list(MailKind), ids=[f"a letter of kind {kind.value}" for kind in MailKind])
+def test_letters_about_what_is_not_here_are_harmless(busy, kind):
+    busy.child.take_mail((Mail(kind=kind, subject="nothing"),))
+    assert busy.running() == {"s"}
+
+
+# -- cancelling ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_stage_that_is_cancelled_stops_and_ends(busy):
+    busy.store.cancel("s")
+    busy.mail()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+    assert all_is_free(busy)
+
+
+def test_a_cancel_whose_letter_went_astray_is_found_by_comparing(busy):
+    busy.store.cancel("s")
+    busy.beat(BEATS_PER_COMPARISON)
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    federation.store.cancel("t")
+    federation.beat()
+    assert set(federation.child._scheduler.workloads) == {"s"}
+
+
+def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back(joined):
+    joined.submit("s")
+    joined.flaky.before["claim"] = lambda: joined.store.cancel("s")
+    joined.beat()
+    assert joined.words() == [("s", "stage_ended")]
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
+    joined.submit("s")
+    joined.flaky.before["get"] = lambda: joined.store.cancel("s")
+    joined.beat()
+    joined.mail()
+    joined.work()
+    assert [kind for _, kind in joined.words()][-1] == "stage_ended"
+    assert all_is_free(joined)
+
+
+# -- a store that does not answer ------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
+    busy.flaky.down = {"report"}
+    busy.work()
+    busy.work()
+    assert busy.words() == []
+    busy.beat()
+    assert busy.held() == {"s"}
+    busy.flaky.down = set()
+    busy.beat()
+    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert all_is_free(busy)
+
+
+def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy):
+    busy.flaky.mute = {"report"}
+    busy.work()
+    busy.flaky.mute = set()
+    busy.beat()
+    busy.work()
+    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+
+
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_release_that_was_not_answered_is_made_again(busy, mute):
+    busy.work()
+    (busy.flaky.mute if mute else busy.flaky.down).add("release")
+    busy.work()
+    busy.beat()
+    busy.flaky.mute, busy.flaky.down = set(), set()
+    busy.beat()
+    assert all_is_free(busy)
+
+
+def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
+    busy.flaky.down = {"put"}
+    task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
+    busy.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
+    busy.beat()
+    busy.work()
+    assert ("t", "node_succeeded") not in busy.words()
+    busy.flaky.down = set()
+    busy.beat()
+    assert ("t", "node_succeeded") in busy.words()
+    (value,) = [message.stored for message in busy.told if message.stage == "t" and message.kind == "node_succeeded"]
+    assert busy.store.get("r", (value.sha256,))
+
+
+@pytest.mark.parametrize("method", ["waiting", "claims_of", "inputs_of", "explain"])
+def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
+    federation = Federation(quota=1)
+    federation.beat()
+    federation.flaky.down = {method}
+    federation.submit("s", "a: x")
+    federation.submit("t")
+    federation.mail()
+    federation.store.deliver("s", "x", stored(federation.store, "seven"))
+    federation.mail()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.flaky.down = set()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
+    federation.mail()
+    federation.work()
+    kinds = federation.words()
+    assert ("s", "stage_ended") in kinds
+    assert ("t", "stage_ended") in kinds
+    assert all_is_free(federation)
+
+
+def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_later():
+    federation = Federation()
+    federation.flaky.down = {"explain"}
+    federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
+    federation.submit("s")
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.flaky.down = set()
+    federation.beat()
+    assert ("huge", "stage_waiting") in federation.words()
+
+
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
+    (joined.flaky.mute if mute else joined.flaky.down).add("acquire")
+    joined.submit("s")
+    joined.mail()
+    joined.flaky.mute, joined.flaky.down = set(), set()
+    assert joined.running() == set()
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
+    joined.flaky.mute = {"acquire"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.held() == {"s"}
+    joined.flaky.mute = set()
+    joined.store.cancel("s")
+    joined.beat()
+    assert all_is_free(joined)
+
+
+def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavor():
+    federation = Federation(pool("general", 1), pool("spot", 1, flavor="cheap"))
+    federation.submit("s")
+    federation.flaky.mute = {"acquire"}
+    federation.flaky.before["acquire"] = lambda: federation.flaky.before.update(release=federation.flaky.mute.clear)
+    federation.beat()
+    federation.beat()
+    (lease,) = federation.store.snapshot().leases
+    used = {kept.spec.flavor for kept in federation.child._scheduler.ledger.pools.values() if kept.used}
+    assert used == {lease.flavor}
+
+
+def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than_is_left():
+    federation = Federation()
+    federation.submit("wide", "a:", "b:", "c:", width=3)
+    federation.flaky.mute = {"acquire"}
+    federation.beat()
+    federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
+    federation.flaky.mute = set()
+    federation.beat()
+    leases = {lease.lease: lease.amounts for lease in federation.store.snapshot().leases}
+    assert leases == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("claim", id="the answer to the claim is lost"), pytest.param("get", id="the code for it cannot be had")],
+)
+def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
+    joined.flaky.mute = {method}
+    joined.submit("s")
+    joined.mail()
+    assert (joined.running(), joined.view().claimed) == (set(), 1)
+    joined.flaky.mute = set()
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.view().claimed == 0
+    assert joined.words()[-1] == ("s", "stage_lost")
+    assert joined.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert all_is_free(joined)
+
+
+def test_a_claim_that_was_not_taken_in_is_made_again(joined):
+    joined.flaky.down = {"claim"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.held() == set()
+    joined.flaky.down = set()
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined):
+    joined.flaky.mute = {"claim"}
+    joined.submit("s")
+    joined.mail()
+    joined.flaky.mute = set()
+    joined.flaky.before["report"] = lambda: joined.store.forget("r", ())
+    joined.beat(BEATS_PER_COMPARISON)
+    assert all_is_free(joined)
+    assert joined.view().alive
+
+
+def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
+    joined.submit("s")
+    joined.submit("t")
+    joined.flaky.down = {"report"}
+    joined.mail()
+    assert joined.running() == {"s", "t"}
+    joined.flaky.down = set()
+    joined.beat()
+    assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
+
+
+# -- the session -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_own_clock(busy):
+    busy.flaky.down = {"heartbeat"}
+    renewed_ms = busy.clock.now_ms
+    while busy.running():
+        assert busy.clock.now_ms - renewed_ms < 0.99 * TTL_MS
+        busy.beat()
+    assert busy.clock.now_ms - renewed_ms == 0.99 * TTL_MS
+    assert busy.host.is_empty
+    assert busy.held() == {"s"}  # The ledger outlasts the holder.
+
+
+def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy):
+    busy.flaky.down = {"heartbeat", "join"}
+    busy.beat(20)
+    assert busy.running() == set()
+    busy.flaky.down = set()
+    busy.submit("t")
+    busy.beat()
+    assert busy.running() == {"t"}
+    assert ("s", "stage_lost") in busy.words()
+    assert busy.held() == {"t"}
+
+
+def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
+    busy.clock.advance(TTL_MS + GRACE_MS + 1)
+    assert busy.store.sweep().stages == ("s",)
+    busy.child.beat()
+    assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
+    busy.beat()
+    assert busy.view().alive
+
+
+def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
+    busy.flaky.down = {"heartbeat"}
+    busy.beat(2)
+    busy.flaky.down = set()
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
+    federation = Federation()
+    federation.flaky.down = {"join"}
+    federation.beat(9)
+    federation.flaky.down = set()
+    federation.beat()
+    assert federation.view().alive
+
+
+def test_a_session_that_is_lost_in_the_middle_of_the_work_stops_everything(busy):
+    busy.submit("t")
+    busy.flaky.before["acquire"] = lambda: busy.store.join(busy.record)
+    busy.mail()
+    assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
+    busy.beat()
+    assert busy.running() == {"t"}
+
+
+def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(busy):
+    busy.flaky.down = {"report"}
+    busy.work()
+    busy.clock.advance(TTL_MS + GRACE_MS + 1)
+    busy.store.sweep()
+    busy.flaky.down = set()
+    busy.beat(2)
+    assert busy.words() == [("s", "stage_lost")]
+    assert all_is_free(busy)
+
+
+def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy):
+    busy.store.forget("r", ())
+    busy.work()
+    assert all_is_free(busy)
+    busy.work()
+    assert busy.words() == []
+
+
+def test_reports_about_stages_that_are_over_are_dropped(busy):
+    busy.work()
+    last = StageEnded(stage="s")
+    busy.work()
+    busy.words()
+    busy.child.take_report(HostReport(stage="s", messages=(last,)))
+    assert busy.words() == []
+
+
+def test_a_runner_that_died_ends_the_stage_as_lost(busy):
+    lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
+    busy.child.take_report(HostReport(stage="s", messages=(lost,)))
+    assert busy.words() == [("s", "stage_lost")]
+    assert all_is_free(busy)
+
+
+def test_leaving_stops_all_work_and_frees_the_quota_at_once(busy):
+    busy.child.leave()
+    assert busy.host.is_empty
+    assert (busy.held(), busy.store.snapshot().meshes) == (set(), ())
+    assert busy.words() == [("s", "stage_lost")]
+
+
+def test_leaving_before_joining_is_harmless():
+    federation = Federation()
+    federation.child.leave()
+    assert federation.store.snapshot().meshes == ()

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+
+import pytest
+
+from mesh.errors import RuntimeDoorError
+from serve_apps import stack
+from serve_apps.stack import free_port
+
+HERE = "127.0.0.1"
+
+
+@contextmanager
+def taken(port=0, *, listening=True):
+    """A socket that holds the port (any, for 0); the port."""
+    with socket.socket() as holder:
+        holder.bind((HERE, port))
+        if listening:
+            holder.listen()
+        yield holder.getsockname()[1]
+
+
+@contextmanager
+def two_free_in_a_row():
+    """A port that can be had, and is followed by one that can be had too."""
+    for _ in range(50):
+        with taken() as port:
+            try:
+                with taken(port + 1):
+                    break
+            except OSError:
+                continue
+    else:
+        pytest.skip("no two free ports in a row")
+    yield port
+
+
+def test_a_free_port_is_taken_as_it_was_wanted():
+    with two_free_in_a_row() as port:
+        assert free_port(HERE, port) == port
+
+
+@pytest.mark.parametrize("host", [HERE, "0.0.0.0"])
+def test_a_taken_port_is_passed_over_for_the_next(host):
+    with two_free_in_a_row() as port, taken(port):
+        assert free_port(host, port) == port + 1
+
+
+def test_a_port_that_somebody_holds_without_listening_is_taken_too():
+    with two_free_in_a_row() as port, taken(port, listening=False):
+        assert free_port(HERE, port) == port + 1
+
+
+def test_when_all_that_are_tried_are_taken_it_says_which_and_what_to_do(monkeypatch):
+    monkeypatch.setattr(stack, "PORTS_TRIED", 1)
+    with taken() as port, pytest.raises(RuntimeDoorError, match=rf"{port} .*set root\.port"):
+        free_port(HERE, port)
+
+
+def test_there_is_no_port_behind_the_last_one():
+    try:
+        with taken(65_535), pytest.raises(RuntimeDoorError, match=r"set root\.port"):
+            free_port(HERE, 65_535)
+    except OSError:
+        pytest.skip("somebody else holds the last port")
