@@ -172,9 +172,14 @@ def _plain(function: Any, settings: Options, given: Mapping[str, Any]) -> tuple[
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
     """The function's signature; None where Python does not know it (some built-ins)."""
     try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
+        return _signature_of(function)
+    except (TypeError, ValueError):  # TypeError also for a callable that cannot be hashed
         return None
+
+
+@functools.lru_cache(maxsize=256)  # A wide graph binds one function thousands of times, and this is most of what a bind costs.
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -53,21 +53,9 @@ async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s:
 
 
 async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> None:
-    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.follow`.
-
-    Events that have been are passed over one by one: cheaper than reading the whole run for the number of the last one.
-    """
-    events = feed.follow(run)
-
-    async def to_the_end() -> None:
-        async for _ in events:
-            pass
-
-    try:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(to_the_end(), wait_s)
-    finally:
-        await _close(events)
+    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.wait_for_end`."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(feed.wait_for_end(run), wait_s)
 
 
 async def _next(events: AsyncIterator[RunEvent]) -> RunEvent | None:

@@ -34,6 +34,7 @@ class ManagedProcess:
                 [sys.executable, "-m", module, str(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
+                bufsize=0,  # What a buffer has read already, the selector would wait for in vain.
                 stderr=sink,
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # noqa: PLW1509  it makes one system call and nothing else

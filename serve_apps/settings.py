@@ -24,9 +24,10 @@ class _Settings(BaseModel):
     storage_url: str  #: fsspec URL of the folder for values that are too large for the control store.
 
     def write(self, path: Path) -> None:
-        """Write to a new file that only its owner reads."""
+        """Write to a file that only its owner reads."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(descriptor, 0o600)  # The mode above is for new files only.
         with os.fdopen(descriptor, "w") as file:
             file.write(self.model_dump_json())
 

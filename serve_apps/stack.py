@@ -39,6 +39,7 @@ STOP_S_MAX = 15.0
 RESTART_S = (1.0, 30.0)
 #: How many ports above the wanted one are tried.
 PORTS_TRIED = 50
+PORT_MAX = 65_535
 
 Say = Callable[[str], None]
 
@@ -284,7 +285,8 @@ def free_port(host: str, wanted: int) -> int:
     Raises:
         RuntimeDoorError: None of them is free.
     """
-    for port in range(wanted, wanted + PORTS_TRIED):
+    end = min(wanted + PORTS_TRIED, PORT_MAX + 1)
+    for port in range(wanted, end):
         with socket.socket() as probe:
             probe.settimeout(0.2)
             if probe.connect_ex((host if host != "0.0.0.0" else "127.0.0.1", port)) == 0:  # noqa: S104  asked for in the configuration
@@ -293,4 +295,4 @@ def free_port(host: str, wanted: int) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             return port
-    raise RuntimeDoorError(f"no port between {wanted} and {wanted + PORTS_TRIED} is free on {host}; set root.port in the configuration")
+    raise RuntimeDoorError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")

@@ -64,7 +64,7 @@ class StateFolder:
         """The facts in a file; empty when it is not there."""
         try:
             facts = json.loads((self.path / name).read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
+        except (FileNotFoundError, ValueError):  # No JSON, or no text at all.
             return {}
         return facts if isinstance(facts, dict) else {}
 
@@ -74,5 +74,5 @@ class StateFolder:
         try:
             process = psutil.Process(int(facts["pid"]))
             return process if abs(process.create_time() - float(facts["created"])) < 1 else None
-        except (KeyError, ValueError, psutil.Error):
+        except (KeyError, TypeError, ValueError, psutil.Error):
             return None

@@ -39,6 +39,9 @@ class EventFeed(Protocol):
             StoreUnavailable: The store has not answered for as long as the feed is patient.
         """
 
+    async def wait_for_end(self, run: RunId) -> None:
+        """Comes back when the run has ended; reads no event. Raises as `follow`."""
+
 
 class RedisEventFeed:
     """`EventFeed` on a stream. A server that is gone for a while is waited for, and nothing is lost or told twice.
@@ -66,6 +69,20 @@ class RedisEventFeed:
                 return
             if not events:
                 await self._patiently(self._wait, run, after)
+
+    async def wait_for_end(self, run: RunId) -> None:
+        """See `EventFeed.wait_for_end`."""
+        while True:
+            last = await self._patiently(self._last, run)
+            if await self._patiently(self._is_over, run):
+                return
+            await self._patiently(self._wait, run, last)
+
+    async def _last(self, run: RunId) -> int:
+        """The number of the last event; asked before the state is, so that the end cannot come in between unseen."""
+        with redis_answers("read the last event"):
+            entries = cast(Entries, await self._client.xrevrange(self._keys.run_events(run), count=1))
+        return int(entries[0][0].partition(b"-")[0]) if entries else 0
 
     async def _is_over(self, run: RunId) -> bool:
         """Whether the run has ended; asked before its events are read, so that none can come in between."""

@@ -188,3 +188,15 @@ class MemoryEventFeed:
                 return
             if not events:
                 await asyncio.to_thread(self._runs.wait_for_events, run, after, _WAIT_MS)
+
+    async def wait_for_end(self, run: RunId) -> None:
+        """See `EventFeed.wait_for_end`."""
+        seen = 0
+        while True:
+            summary = self._runs.summary(run)
+            if summary is None:
+                raise UnknownRun(f"there is no run {run}")
+            if summary.state in RUN_ENDS:
+                return
+            seen += len(self._runs.events(run, seen))
+            await asyncio.to_thread(self._runs.wait_for_events, run, seen, _WAIT_MS)

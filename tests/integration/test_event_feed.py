@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
+from dag.errors import UnknownRun
 from dag.runs import RunChange, RunEvent, RunRecord
 from dag.states import RunState
 from dag.store.event_feed import RedisEventFeed
@@ -65,3 +66,22 @@ def test_a_follower_gives_up_when_the_server_stays_away(tmp_path: Path):
 
     with pytest.raises(StoreUnavailable, match="Redis does not answer"):
         asyncio.run(watch())
+
+
+def test_waiting_for_the_end_sees_it_whenever_it_comes(tmp_path: Path):
+    async def watch() -> None:
+        with EmbeddedRedis.start(tmp_path) as server:
+            runs, record = begin(server)
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                feed = RedisEventFeed(client, KEYS)
+                waiting = asyncio.ensure_future(feed.wait_for_end(RUN))
+                for state in (RunState.RUNNING, RunState.CANCELLING):
+                    await asyncio.to_thread(step, runs, record, state)
+                    assert not waiting.done()
+                await asyncio.to_thread(step, runs, record, RunState.CANCELLED)
+                await waiting
+                await feed.wait_for_end(RUN)  # It has ended: at once.
+                with pytest.raises(UnknownRun):
+                    await feed.wait_for_end(RunId("nobody's"))
+
+    asyncio.run(watch())

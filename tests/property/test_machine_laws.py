@@ -65,9 +65,7 @@ class Meshes:
     """A run and the meshes that it runs on; `actions` are the things that could happen next."""
 
     def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
-        self.machine = RunMachine(
-            RunRecord(run="r", tenant="acme", digest="", spec=b""), plans, runtime_env={}, on_error=on_error
-        )
+        self.machine = RunMachine(RunRecord(run="r", tenant="acme", digest="", spec=b""), plans, runtime_env={}, on_error=on_error)
         self.record = self.machine.record
         self.failing = failing
         self.stages = {}
@@ -115,21 +113,24 @@ class Meshes:
             if self.untold[mesh]:
                 yield ("tell", mesh)
         for name, stage in self.stages.items():
-            if not stage.holder:
-                yield ("start", name)
-                continue
-            for task in stage.spec.tasks:
-                if task.node in stage.running:
-                    yield ("finish", name, task)
-                elif task.node not in stage.done | stage.failed and not stage.cancelled and self.is_ready(stage, task):
-                    yield ("begin", name, task)
+            yield from self.work_on(name, stage) if stage.holder else [("start", name)]
         if with_faults and self.faults < FAULTS_MAX:
-            for mesh in MESHES:
-                yield ("kill the runner", mesh)
-                yield ("sweep the session", mesh)
-                yield ("miss the mesh", mesh)
-                for node in sorted(self.values.get(self.holders[mesh], ())):
-                    yield ("lose a value", mesh, node)
+            yield from self.breakdowns()
+
+    def work_on(self, name, stage):
+        for task in stage.spec.tasks:
+            if task.node in stage.running:
+                yield ("finish", name, task)
+            elif task.node not in stage.done | stage.failed and not stage.cancelled and self.is_ready(stage, task):
+                yield ("begin", name, task)
+
+    def breakdowns(self):
+        for mesh in MESHES:
+            yield ("kill the runner", mesh)
+            yield ("sweep the session", mesh)
+            yield ("miss the mesh", mesh)
+            for node in sorted(self.values.get(self.holders[mesh], ())):
+                yield ("lose a value", mesh, node)
 
     def do(self, action, choice=0):
         kind, *told = action

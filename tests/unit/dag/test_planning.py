@@ -41,9 +41,7 @@ class Run:
 
 
 def mesh(name, *, cpus=8, used=0, alive=True, **labels):
-    pool = PoolRecord(
-        pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used})
-    )
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used}))
     record = MeshRecord(mesh=name, labels={"zone": name, **labels}, pools=(pool,), cluster=f"c-{name}")
     return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0)
 

@@ -63,7 +63,7 @@ class Federation:
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=limits)]))
         self.flaky = Flaky(self.store)
         self.reports = []
-        self.host = SimulatedHost(self.reports.append, self.clock, lambda task: (DURATION_MS, False))
+        self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (DURATION_MS, False))
         self.record = MeshRecord(mesh="east", labels={}, pools=pools or (pool("general", 4),), cluster="c1")
         self.cursor, _ = self.store.mail("east", "", 0)
         self.child = ChildMesh(

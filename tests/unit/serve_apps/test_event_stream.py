@@ -38,6 +38,10 @@ class Feed:
         finally:
             self.closed = True
 
+    async def wait_for_end(self, run: RunId) -> None:
+        async for _ in self.follow(run):
+            pass
+
 
 async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
     """The first parts of the stream, which is then closed by its reader."""

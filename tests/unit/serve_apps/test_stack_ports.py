@@ -42,7 +42,7 @@ def test_a_free_port_is_taken_as_it_was_wanted():
         assert free_port(HERE, port) == port
 
 
-@pytest.mark.parametrize("host", [HERE, "0.0.0.0"])
+@pytest.mark.parametrize("host", [HERE, "0.0.0.0"])  # noqa: S104  what a user may write; nothing listens on it
 def test_a_taken_port_is_passed_over_for_the_next(host):
     with two_free_in_a_row() as port, taken(port):
         assert free_port(host, port) == port + 1
