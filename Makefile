@@ -9,7 +9,7 @@ help: ## This list
 setup: $(STAMP) ## Make .venv with everything at the versions of constraints.txt; does nothing when it is up to date
 
 demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what happened, stop it
-	.venv/bin/schedulemesh demo
+	.venv/bin/schedulemesh demo $(ARGS)
 
 test: $(STAMP) ## All tests, with real Redis and real Ray
 	$(PY) -m pytest

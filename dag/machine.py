@@ -96,6 +96,7 @@ class RunMachine:
         for node in plans:
             record.nodes.setdefault(node, NodeRecord(node=node))
         self._open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)
+        self._blocked = {node for node, kept in record.nodes.items() if kept.state is NodeState.BLOCKED}
         self._failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
         self._step = _Step()
         self._now_ms = 0
@@ -123,6 +124,7 @@ class RunMachine:
             self._close_gaps()
             self._send_what_can_start()
             self._finish_if_done()
+        self._tell_what_it_waits_for()
         step = self._step
         return RunChange(
             nodes=tuple(step.nodes.values()),
@@ -518,6 +520,14 @@ class RunMachine:
             if self.record.nodes[node].state not in NODE_ENDS:
                 self._recall(self.record.nodes[node])
 
+    def _tell_what_it_waits_for(self) -> None:
+        """While the run goes on, its own reason is that of its first blocked node or waiting stage: what `runs` shows in one line."""
+        if self.record.state is not RunState.RUNNING:
+            return
+        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._blocked)]
+        waiting += [stage for stage in self.record.stages.values() if stage.state is StageState.QUEUED and stage.detail]
+        self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
+
     # -- stopping and ending -------------------------------------------------------------------------------------------
 
     def _cancel(self, event: CancelRequested) -> None:
@@ -655,6 +665,7 @@ class RunMachine:
             self._open -= 1
             self._failures += state is NodeState.FAILED
         node.state = state
+        (self._blocked.add if state is NodeState.BLOCKED else self._blocked.discard)(node.node)
         if reason is not None or state is not NodeState.WAITING:
             node.reason = reason
         self._touch(node)

@@ -162,15 +162,14 @@ def demo(
         show_demo(stack.address, stack.api_key, console, out)
         console.print(f"\nstart {started - begun:.1f} s, run {time.monotonic() - started:.1f} s")
         if keep:
-            _keep(stack, Path(folder), console)
+            _keep(stack, console)
         console.print("stopping")
     console.print(f"nothing is left running; in all {time.monotonic() - begun:.1f} s")
 
 
-def _keep(stack: Stack, folder: Path, console: Console) -> None:
+def _keep(stack: Stack, console: Console) -> None:
     console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
-    console.print(f"in another terminal: export SCHEDULEMESH_ADDRESS={stack.address}")
-    console.print(f"                     export SCHEDULEMESH_API_KEY=$(jq -r .api_key {folder}/client.json)", soft_wrap=True)
+    console.print(f"in another terminal: export SCHEDULEMESH_ADDRESS={stack.address} SCHEDULEMESH_API_KEY={stack.api_key}", soft_wrap=True)
     stop = stop_on_signals()
     while not stop.wait(WATCH_S):
         stack.watch()

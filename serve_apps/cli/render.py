@@ -86,7 +86,7 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     table.add_column("why", overflow="ellipsis", no_wrap=True, max_width=24)
     for line in view.runs:
         took_ms = (line.ended_ms or now_ms) - line.created_ms
-        why = line.detail or line.reason or ""
+        why = ": ".join(part for part in (line.reason, line.detail) if part)
         table.add_row(
             Text(line.id),
             Text(line.tenant),

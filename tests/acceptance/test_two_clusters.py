@@ -152,6 +152,7 @@ def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(
     assert [(blocked.reason, blocked.nodes) for blocked in view.blocked] == [("QUOTA_TOO_SMALL", ["size"])]
     tenants = [line for line in client.ask("/v1/runs", {"tenant": "acme/small"})["runs"] if line["id"] == run.id]
     assert tenants[0]["counts"] == {"BLOCKED": 1}
+    assert tenants[0]["reason"] == "QUOTA_TOO_SMALL"
     before = stores.ledger.snapshot().tree
     from conftest import CONFIG
 
