@@ -92,7 +92,8 @@ class StageQueue(Protocol):
     """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
-        """Queue the stage at the mesh and tell the mesh; False (and nothing done) when the id was submitted before."""
+        """Queue the stage at the mesh and tell the mesh; False (and nothing done) when the id was submitted before, or its run was
+        forgotten: the late word of a coordinator that slept."""
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """The mesh's queued stages: higher priority first, then earlier arrival."""

@@ -158,6 +158,7 @@ class MemoryRunStore:
             for _, run in oldest_first[:limit]:
                 uris.extend(uris_of(self._runs.pop(run).nodes.values()))
                 self._store.forget(run, ())
+                self._store.release_id(run)
                 self._store.keep_only(run, ())
             self._changed.notify_all()
         return tuple(uris)

@@ -81,6 +81,7 @@ class MemoryStore:
         self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._seats: dict[MeshId, _Seat] = {}
         self._stages: dict[StageId, _Stage] = {}
+        self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
         self._mail: defaultdict[MeshId, deque[tuple[int, Mail]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
@@ -253,7 +254,7 @@ class MemoryStore:
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
         """See `StageQueue.submit`."""
         with self._changed:
-            if spec.stage in self._stages:
+            if spec.stage in self._stages or spec.run in self._forgotten:
                 return False
             self._stages[spec.stage] = _Stage(mesh=mesh, head=head_of(spec), spec=encode(spec), arrival=self._next_entry())
             self._post_mail(mesh, MailKind.STAGE, spec.stage)
@@ -345,8 +346,14 @@ class MemoryStore:
                 record = self._stages.pop(stage)
                 if record.state == "claimed":
                     del self._seats[record.mesh].claims[stage]
+            self._forgotten.add(run)
             for mesh in meshes:
                 self._post_mail(mesh, MailKind.FORGET, run)
+
+    def release_id(self, run: RunId) -> None:
+        """The run is retired: another one may have its id."""
+        with self._changed:
+            self._forgotten.discard(run)
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
         """See `StageQueue.mail`."""

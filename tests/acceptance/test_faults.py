@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import LIMIT_S, eventually, submit, wait_for
+from federation_bed import LIMIT_S, eventually, submit, wait_for
 
 import dag
 from dag.states import RunState

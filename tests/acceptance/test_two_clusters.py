@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import LIMIT_S, TENANT, eventually, submit, wait_for
+from federation_bed import CONFIG, LIMIT_S, TENANT, eventually, submit, wait_for
 
 import dag
 from dag.errors import RunCancelled, RunFailed
@@ -154,8 +154,6 @@ def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(
     assert tenants[0]["counts"] == {"BLOCKED": 1}
     assert tenants[0]["reason"] == "QUOTA_TOO_SMALL"
     before = stores.ledger.snapshot().tree
-    from conftest import CONFIG
-
     more = load_config(CONFIG.replace("nominal: 0, borrowing_limit: 0", "nominal: 1, borrowing_limit: 0"), source="more")
     stores.ledger.configure(TenantTree(tenants_of(more)))
     try:

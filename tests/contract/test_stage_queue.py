@@ -478,11 +478,19 @@ def test_waiting_for_mail_holds_up_nobody_else(redis_server: redis.Redis):
     assert read == [(Mail(kind=MailKind.STAGE, subject=ONE),)]
 
 
-def test_nothing_is_left_of_a_run_that_was_forgotten(redis_server: redis.Redis):
+def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.Redis):
     keys = Keys("contract")
     ledger, queue = RedisLedger(redis_server, keys, ttl_ms=60_000, grace_ms=1), RedisStageQueue(redis_server, keys)
     queue.submit(WEST, spec())
     queue.deliver(ONE, NodeId("x"), VALUE)
     queue.forget(RUN, ())
     assert ledger.sweep().stages == ()
-    assert {key.decode() for key in redis_server.keys("*")} == {keys.meta, keys.mail(WEST)}
+    assert {key.decode() for key in redis_server.keys("*")} == {keys.meta, keys.mail(WEST), keys.stages_of(RUN)}
+    assert redis_server.smembers(keys.stages_of(RUN)) == {b"!forgotten"}
+
+
+def test_a_stage_of_a_forgotten_run_is_refused_however_late_it_comes(store):
+    store.queue.forget(RUN, ())
+    assert not store.queue.submit(EAST, spec())
+    assert store.queue.waiting(EAST) == ()
+    store.queue.forget(RUN, (EAST,))  # Again is harmless.

@@ -148,8 +148,7 @@ class Meshes:
         else:
             self.faults += 1
             self.break_down(kind, *told)
-        for name in list(self.stages):
-            self.settle(name)
+        self.settle_all()
 
     def place(self, choice):
         """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
@@ -227,6 +226,10 @@ class Meshes:
             if node in stage.spec.external_inputs() - stage.outside.keys():
                 self.say(stage, InputLost(stage=name, node=node))
 
+    def settle_all(self):
+        for name in list(self.stages):
+            self.settle(name)
+
     def settle(self, name):
         """Drop what will never run; end the stage when nothing is left."""
         stage = self.stages[name]
@@ -262,6 +265,7 @@ class Meshes:
         for step, choice in enumerate(choices):
             if step == cancel_at:
                 self.tell(CancelRequested(detail=""))
+                self.settle_all()
             actions = list(self.actions(with_faults=choice % 8 == 0))
             if self.record.state in RUN_ENDS or not actions:
                 break

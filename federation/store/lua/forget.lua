@@ -10,11 +10,14 @@ local run = ARGV[1]
 
 for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
-  redis.call('ZREM', READY .. mesh, member)
-  redis.call('SREM', CLAIMED .. mesh, stage)
+  if mesh then
+    redis.call('ZREM', READY .. mesh, member)
+    redis.call('SREM', CLAIMED .. mesh, stage)
+  end
   redis.call('DEL', STAGE .. stage, INPUTS .. stage)
 end
 redis.call('DEL', STAGES_OF .. run)
+redis.call('SADD', STAGES_OF .. run, '!forgotten')  -- Stays until the run is retired: `submit` refuses what comes late.
 for place = 2, #ARGV do
   post_mail(ARGV[place], 'forget', run)
 end

@@ -12,7 +12,7 @@
 
 local mesh, stage, run, spec, head, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-if redis.call('EXISTS', STAGE .. stage) == 1 then
+if redis.call('EXISTS', STAGE .. stage) == 1 or redis.call('SISMEMBER', STAGES_OF .. run, '!forgotten') == 1 then
   return 0
 end
 -- Members of equal score are ordered by their bytes: the padded arrival first.

@@ -477,3 +477,20 @@ def test_a_machine_of_a_stored_run_knows_its_graph():
     machine = machine_of(root.record())
     assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced()) == (["a", "b"], ("a",), ("a", "b"))
     assert machine.record.nodes["b"].state is NodeState.WAITING
+
+
+def test_a_coordinator_that_slept_between_commit_and_send_revives_no_stage_of_an_ended_run():
+    root = Root("east")
+    root.submit(a="")
+    other = root.another()
+
+    def meanwhile():
+        other.tick()  # Loads the run and carries out its outbox: the stage is sent.
+        root.runs.request_cancel("r", "enough")
+        other.step(0)
+        other.step(0)
+        assert root.runs.active() == ()
+
+    root.flaky.before["submit"] = meanwhile
+    root.coordinator.step(0)
+    assert root.waiting("east") == []

@@ -1,0 +1,79 @@
+"""What tests on a whole federation share: its configuration, submitting, and waiting for things that take real time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from dag.runs import RunEvent
+from dag.store.remote import Client, Run
+from dag.tasks import Node
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).parents[2]
+#: How long anything real may take before a test gives up on it.
+LIMIT_S = 90.0
+TENANT = "acme/research/vision"
+
+CONFIG = f"""
+federation: {{name: tests, lease_ttl: 4s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
+root: {{cluster: first, port: 18000}}
+import_paths: ["{REPOSITORY}"]
+clusters:
+  first: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}
+  second: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}
+flavors:
+  standard: {{}}
+meshes:
+  east:
+    cluster: first
+    labels: {{zone: east}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}
+  west:
+    cluster: second
+    labels: {{zone: west}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}
+tenants:
+  acme:
+    quotas: {{standard: {{cpu: {{nominal: 4}}, memory: {{nominal: 2GiB}}}}}}
+    functions: ["examples.*:*"]
+    pickled_code: true
+    tenants:
+      research: {{tenants: {{vision: {{}}, nlp: {{}}}}}}
+      small: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 0}}}}}}}}
+      narrow: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 1}}}}}}}}
+"""
+
+
+def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
+    """What `check` returns, as soon as it raises no AssertionError."""
+    for attempt in Retrying(
+        retry=retry_if_exception_type(AssertionError), stop=stop_after_delay(limit_s), wait=wait_fixed(0.1), reraise=True
+    ):
+        with attempt:
+            return check()
+    raise AssertionError
+
+
+def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:
+    """The first event of the run that is wanted."""
+    for event in run.events():
+        if wanted(event):
+            return event
+    raise AssertionError(f"run {run.id} ended without it")
+
+
+def submit(client: Client, outputs: Any, *, tenant: str = TENANT, on_error: str = "fail_fast") -> Run:
+    """Functions of the calling test module go along by value."""
+    module = sys.modules[_module_of(outputs)]
+    return client.submit(outputs, tenant=tenant, on_error=on_error, by_value=(module,))
+
+
+def _module_of(outputs: Any) -> str:
+    node = outputs if isinstance(outputs, Node) else next(iter(outputs.values()))
+    return str(node.function.__module__)
