@@ -19,19 +19,17 @@ Source: events in, decisions out as dask's `WorkerState`; stages as `references`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from dag.compiling import NodePlan
 from dag.events import CancelRequested, MeshGone, NodesPlaced
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, SendStage, StageRecord
+from dag.moves import Moves
+from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
+from dag.sending import spec_of
 from dag.stages import split
 from dag.states import (
     NODE_ENDS,
-    NODE_TRANSITIONS,
     RUN_ENDS,
-    RUN_TRANSITIONS,
     STAGE_ENDS,
-    STAGE_TRANSITIONS,
     NodeState,
     RunState,
     StageState,
@@ -51,23 +49,11 @@ from mesh.messages import (
     StageWaiting,
 )
 from mesh.reasons import Reason
-from mesh.resources import NOTHING
-from mesh.stages import StageSpec, TaskSpec
 
 #: How many attempts a node may lose with meshes and workers before it fails; its own errors are counted by `retries`.
 LOSSES_MAX = 3
 
 RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone
-
-
-@dataclass(slots=True)
-class _Step:
-    """What the present call of `handle` has changed so far."""
-
-    nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
-    stages: dict[StageId, StageRecord] = field(default_factory=dict)
-    events: list[RunEvent] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
 
 
 class RunMachine:
@@ -95,11 +81,7 @@ class RunMachine:
                     self._readers[need].append(node)
         for node in plans:
             record.nodes.setdefault(node, NodeRecord(node=node))
-        self._open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)
-        self._blocked = {node for node, kept in record.nodes.items() if kept.state is NodeState.BLOCKED}
-        self._failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
-        self._step = _Step()
-        self._now_ms = 0
+        self._moves = Moves(record)
         self._has_gaps = False
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
@@ -115,7 +97,7 @@ class RunMachine:
         Raises:
             IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
         """
-        self._step, self._now_ms = _Step(), now_ms
+        self._moves.begin(now_ms)
         for event in events:
             if self.record.state in RUN_ENDS:
                 break
@@ -125,13 +107,7 @@ class RunMachine:
             self._send_what_can_start()
             self._finish_if_done()
         self._tell_what_it_waits_for()
-        step = self._step
-        return RunChange(
-            nodes=tuple(step.nodes.values()),
-            stages=tuple(step.stages.values()),
-            events=tuple(step.events),
-            decisions=tuple(step.decisions),
-        )
+        return self._moves.change()
 
     def unplaced(self) -> tuple[NodeId, ...]:
         """Nodes that routing has to answer for, in topological order; none while the run is being stopped."""
@@ -165,7 +141,7 @@ class RunMachine:
     def _take_message(self, stage: StageRecord, event: StageMessage) -> None:
         if isinstance(event, StageWaiting):
             stage.reason, stage.detail = event.reason, event.detail
-            self._note_stage(stage, stage.state, event.reason, event.detail)
+            self._moves.note_stage(stage, stage.state, event.reason, event.detail)
         elif isinstance(event, StageStarted):
             self._start_stage(stage, event)
         elif isinstance(event, StageEnded):
@@ -183,7 +159,7 @@ class RunMachine:
         node.started_ms = event.started_ms
         if isinstance(event, NodeStarted):
             if node.state is NodeState.ASSIGNED:
-                self._move(node, NodeState.RUNNING)
+                self._moves.node(node, NodeState.RUNNING)
         elif isinstance(event, NodeSucceeded):
             self._succeed(node, event)
         else:
@@ -194,12 +170,12 @@ class RunMachine:
 
     def _place(self, event: NodesPlaced) -> None:
         if self.record.state is RunState.PENDING:
-            self._move_run(RunState.RUNNING)
+            self._moves.run(RunState.RUNNING)
         for node, blockage in event.blockages.items():
             kept = self.record.nodes[node]
             if (kept.state, kept.reason, kept.detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail):
                 kept.reason, kept.detail = blockage.reason, blockage.detail
-                self._move(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
+                self._moves.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
         placed = {node: where.mesh for node, where in event.placements.items()}
         order = [node for node in self.plans if node in placed]
         edges = [(need, node) for node in order for need in self._needs[node] if need in placed]
@@ -213,13 +189,13 @@ class RunMachine:
                 why_here=event.placements[plan.nodes[0]].why,
             )
             self.record.stages[stage.stage] = stage
-            self._note_stage(stage, None, None, stage.why_here)
+            self._moves.note_stage(stage, None, None, stage.why_here)
             for node in plan.nodes:
                 kept = self.record.nodes[node]
                 kept.stage, kept.mesh, kept.detail, kept.reason = stage.stage, plan.mesh, event.placements[node].why, None
                 if kept.state is NodeState.BLOCKED:
-                    self._move(kept, NodeState.WAITING)
-                self._touch(kept)
+                    self._moves.node(kept, NodeState.WAITING)
+                self._moves.touch(kept)
 
     def _send_what_can_start(self) -> None:
         if self._winding_down() or self.record.state is not RunState.RUNNING:
@@ -236,10 +212,10 @@ class RunMachine:
         """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
         left = tuple(node for node in stage.nodes if self.record.nodes[node].state not in NODE_ENDS)
         if not left:
-            self._move_stage(stage, StageState.ENDED)
+            self._moves.stage(stage, StageState.ENDED)
         elif len(left) < len(stage.nodes):
             stage.nodes = left
-            self._touch_stage(stage)
+            self._moves.touch_stage(stage)
 
     def _is_out_of_reach(self, need: NodeId, mesh: MeshId) -> bool:
         return self._succeeded(need) and self.value_at(need) not in (None, mesh)
@@ -264,12 +240,12 @@ class RunMachine:
     def _send(self, stage: StageRecord) -> None:
         for node in stage.nodes:
             self.record.nodes[node].exported = self._leaves(node, stage.mesh)
-        spec = self._spec_of(stage)
-        stage.sent_ms, stage.reason = self._now_ms, Reason.WAITING_IN_QUEUE
-        self._move_stage(stage, StageState.QUEUED)
+        spec = spec_of(self.record, stage, self.plans, self._runtime_env)
+        stage.sent_ms, stage.reason = self._moves.now_ms, Reason.WAITING_IN_QUEUE
+        self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
-            self._move(self.record.nodes[node], NodeState.ASSIGNED)
-        self._step.decisions.append(SendStage(mesh=stage.mesh, spec=spec))
+            self._moves.node(self.record.nodes[node], NodeState.ASSIGNED)
+        self._moves.decide(SendStage(mesh=stage.mesh, spec=spec))
         for need in self._external(stage):
             if self._succeeded(need) and self.record.nodes[need].mesh != stage.mesh:
                 self._deliver(stage, self.record.nodes[need])
@@ -279,45 +255,14 @@ class RunMachine:
         readers = (self.record.nodes[reader] for reader in self._readers[node])
         return self.plans[node].is_output or any(kept.mesh != mesh and kept.state not in NODE_ENDS for kept in readers)
 
-    def _spec_of(self, stage: StageRecord) -> StageSpec:
-        slot = NOTHING
-        for node in stage.nodes:
-            slot = slot.join(self.plans[node].resources)
-        inside = set(stage.nodes)
-        return StageSpec(
-            stage=stage.stage,
-            run=self.record.run,
-            tenant=self.record.tenant,
-            tasks=tuple(self._task_of(node, inside) for node in stage.nodes),
-            slot=slot,
-            width=stage.width,
-            priority=max(self.plans[node].priority for node in stage.nodes),
-            runtime_env=self._runtime_env,
-        )
-
-    def _task_of(self, node: NodeId, inside: set[NodeId]) -> TaskSpec:
-        plan = self.plans[node]
-        return TaskSpec(
-            node=node,
-            attempt=self.record.nodes[node].attempt,
-            function=plan.function,
-            args=plan.args,
-            kwargs=dict(plan.kwargs),
-            inputs=plan.inputs,
-            after=tuple(need for need in plan.after if need in inside),  # Those outside have succeeded: see `_may_go`.
-            resources=plan.resources,
-            ray_options=dict(plan.ray_options),
-            export=self.record.nodes[node].exported,
-        )
-
     # -- what meshes tell ----------------------------------------------------------------------------------------------
 
     def _start_stage(self, stage: StageRecord, event: StageStarted) -> None:
         if stage.state is not StageState.QUEUED:
             return
         stage.incarnation, stage.cluster, stage.slots = event.incarnation, event.cluster, event.slots
-        stage.started_ms, stage.reason, stage.detail = self._now_ms, None, ""
-        self._move_stage(stage, StageState.RUNNING, None, f"{event.slots} slots under lease token {event.token}")
+        stage.started_ms, stage.reason, stage.detail = self._moves.now_ms, None, ""
+        self._moves.stage(stage, StageState.RUNNING, None, f"{event.slots} slots under lease token {event.token}")
         gone = []
         for need in self._external(stage):
             kept = self.record.nodes[need]
@@ -331,7 +276,7 @@ class RunMachine:
     def _succeed(self, node: NodeRecord, event: NodeSucceeded) -> None:
         stage = self._stage_of(node)
         node.finished_ms, node.stored, node.incarnation = event.finished_ms, event.stored, stage.incarnation
-        self._move(node, NodeState.SUCCEEDED, detail=event.worker)
+        self._moves.node(node, NodeState.SUCCEEDED, detail=event.worker)
         for reader_stage in self._waiting_stages(node.node):
             if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
                 continue
@@ -358,23 +303,23 @@ class RunMachine:
 
     def _fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         node.failure = failure
-        self._move(node, NodeState.FAILED, failure.reason, failure.message)
+        self._moves.node(node, NodeState.FAILED, failure.reason, failure.message)
         self._skip_readers(node)
         if self._on_error == "fail_fast":
             self._stop_stages()
             self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
 
     def _end_stage(self, stage: StageRecord) -> None:
-        stage.ended_ms = self._now_ms
-        self._move_stage(stage, StageState.ENDED)
+        stage.ended_ms = self._moves.now_ms
+        self._moves.stage(stage, StageState.ENDED)
         left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
         if not self._drop_if_stopping(left):
             for node in left:  # The mesh dropped it: back to where it can be placed again.
                 self._recall(node)
 
     def _lose_stage(self, stage: StageRecord, reason: Reason) -> None:
-        stage.ended_ms = self._now_ms
-        self._move_stage(stage, StageState.LOST, reason)
+        stage.ended_ms = self._moves.now_ms
+        self._moves.stage(stage, StageState.LOST, reason)
         left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
         if self._drop_if_stopping(left):
             return
@@ -403,7 +348,7 @@ class RunMachine:
             if stage.state is StageState.PLANNED:
                 self._dissolve(stage)
             elif stage.state is StageState.QUEUED:
-                self._step.decisions.append(CancelStage(stage=stage.stage))
+                self._moves.decide(CancelStage(stage=stage.stage))
                 self._lose_stage(stage, Reason.MESH_UNREACHABLE)
 
     # -- loss and repetition -------------------------------------------------------------------------------------------
@@ -427,7 +372,7 @@ class RunMachine:
             if not any(self._is_left(stage, reader) for reader in self._readers[node]):
                 return  # Whoever read it there was taken back: this is about an earlier attempt's value.
             kept.stored = None
-            self._touch(kept)
+            self._moves.touch(kept)
         self._lose_values([node])
 
     def _lose_values(self, nodes: Iterable[NodeId]) -> None:
@@ -457,7 +402,7 @@ class RunMachine:
         """A new attempt, and back with everything that was sent to wait for this one."""
         before = node.state
         if before in NODE_ENDS:
-            self._open += 1
+            self._moves.open += 1
         old_stage = node.stage
         self._take_back_readers(node.node, old_stage)
         node.attempt += 1
@@ -465,8 +410,10 @@ class RunMachine:
         node.exported = False
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
-        self._touch(node)
-        self._note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage)
+        self._moves.touch(node)
+        self._moves.note(
+            "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
+        )
 
     def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
         """Recall, transitively, the nodes that were sent to wait for `node`; other stages are told that it will not come."""
@@ -487,18 +434,18 @@ class RunMachine:
     def _withhold(self, stage: StageRecord, node: NodeId) -> None:
         if stage.state not in STAGE_ENDS and node not in stage.delivered:
             stage.delivered = (*stage.delivered, node)
-            self._touch_stage(stage)
-            self._step.decisions.append(DeliverInput(stage=stage.stage, node=node, value=None))
+            self._moves.touch_stage(stage)
+            self._moves.decide(DeliverInput(stage=stage.stage, node=node, value=None))
 
     def _recall(self, node: NodeRecord) -> None:
         if node.state is NodeState.RUNNING:
             node.attempt += 1
             node.state = NodeState.ASSIGNED
         if node.state is NodeState.ASSIGNED:
-            self._move(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+            self._moves.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
         node.stage, node.mesh = None, None
         self._has_gaps = True
-        self._touch(node)
+        self._moves.touch(node)
 
     def _close_gaps(self) -> None:
         """Where nodes were taken out of stages, all that was not sent is placed anew, together with them.
@@ -515,7 +462,7 @@ class RunMachine:
 
     def _dissolve(self, stage: StageRecord) -> None:
         nodes, stage.nodes = stage.nodes, ()
-        self._move_stage(stage, StageState.ENDED)
+        self._moves.stage(stage, StageState.ENDED)
         for node in nodes:
             if self.record.nodes[node].state not in NODE_ENDS:
                 self._recall(self.record.nodes[node])
@@ -524,7 +471,7 @@ class RunMachine:
         """While the run goes on, its own reason is that of its first blocked node or waiting stage: what `runs` shows in one line."""
         if self.record.state is not RunState.RUNNING:
             return
-        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._blocked)]
+        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._moves.blocked)]
         waiting += [stage for stage in self.record.stages.values() if stage.state is StageState.QUEUED and stage.detail]
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
 
@@ -535,16 +482,16 @@ class RunMachine:
             return
         self.record.reason, self.record.detail = Reason.CANCELLED_BY_USER, event.detail
         if self.record.state is RunState.RUNNING:
-            self._move_run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, event.detail)
+            self._moves.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, event.detail)
         self._stop_stages()
         self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
 
     def _stop_stages(self) -> None:
         for stage in self.record.stages.values():
             if stage.state in (StageState.QUEUED, StageState.RUNNING):
-                self._step.decisions.append(CancelStage(stage=stage.stage))
+                self._moves.decide(CancelStage(stage=stage.stage))
             elif stage.state is StageState.PLANNED:
-                self._move_stage(stage, StageState.ENDED)
+                self._moves.stage(stage, StageState.ENDED)
 
     def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         unsent = (NodeState.WAITING, NodeState.BLOCKED)
@@ -553,7 +500,7 @@ class RunMachine:
     def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         for node in nodes:
             node.roots = tuple(dict.fromkeys((*node.roots, *roots)))
-            self._move(node, state, reason)
+            self._moves.node(node, state, reason)
 
     def _skip_readers(self, failed: NodeRecord) -> None:
         """Everything downstream of a final failure is skipped; stages that wait for it are told that it will not come."""
@@ -566,7 +513,7 @@ class RunMachine:
                 kept = self.record.nodes[reader]
                 if kept.state is NodeState.SKIPPED:
                     kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
-                    self._touch(kept)
+                    self._moves.touch(kept)
                 elif kept.state not in NODE_ENDS:
                     if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
                         self._withhold(self.record.stages[kept.stage], source)
@@ -583,10 +530,10 @@ class RunMachine:
         return self.record.state is RunState.CANCELLING or self._stopping()
 
     def _stopping(self) -> bool:
-        return self._on_error == "fail_fast" and bool(self._failures)
+        return self._on_error == "fail_fast" and bool(self._moves.failures)
 
     def _finish_if_done(self) -> None:
-        if self._open or any(stage.state in (StageState.QUEUED, StageState.RUNNING) for stage in self.record.stages.values()):
+        if self._moves.open or any(stage.state in (StageState.QUEUED, StageState.RUNNING) for stage in self.record.stages.values()):
             return
         failed = self._failed()
         if self.record.reason is Reason.CANCELLED_BY_USER:
@@ -601,20 +548,20 @@ class RunMachine:
     def _end_run(self, state: RunState, reason: Reason | None, detail: str) -> None:
         for stage in self.record.stages.values():
             if stage.state is StageState.PLANNED:
-                self._move_stage(stage, StageState.ENDED)
+                self._moves.stage(stage, StageState.ENDED)
         outputs = {node for node, plan in self.plans.items() if plan.is_output}
         stored = {node: kept.stored for node, kept in self.record.nodes.items() if kept.stored is not None}
         pickled = [kept.failure.pickled for kept in self.record.nodes.values() if kept.failure is not None]
         kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
-        self._step.decisions.append(
+        self._moves.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self.record.stages.values()})),
                 uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
                 keep=tuple(sorted(value.sha256 for value in kept_values)),
             )
         )
-        self.record.reason, self.record.detail, self.record.ended_ms = reason, detail, self._now_ms
-        self._move_run(state, reason, detail)
+        self.record.reason, self.record.detail, self.record.ended_ms = reason, detail, self._moves.now_ms
+        self._moves.run(state, reason, detail)
 
     # -- small questions -----------------------------------------------------------------------------------------------
 
@@ -650,92 +597,5 @@ class RunMachine:
         if node.node in stage.delivered or node.stored is None:
             return
         stage.delivered = (*stage.delivered, node.node)
-        self._touch_stage(stage)
-        self._step.decisions.append(DeliverInput(stage=stage.stage, node=node.node, value=node.stored))
-
-    # -- moves, each with its event ------------------------------------------------------------------------------------
-
-    def _move(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
-        before = node.state
-        if state is not before and state not in NODE_TRANSITIONS[before]:
-            raise IllegalTransition(
-                f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}"
-            )
-        if before not in NODE_ENDS and state in NODE_ENDS:
-            self._open -= 1
-            self._failures += state is NodeState.FAILED
-        node.state = state
-        (self._blocked.add if state is NodeState.BLOCKED else self._blocked.discard)(node.node)
-        if reason is not None or state is not NodeState.WAITING:
-            node.reason = reason
-        self._touch(node)
-        self._note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
-
-    def _move_stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
-        before = stage.state
-        if state not in STAGE_TRANSITIONS[before]:
-            raise IllegalTransition(f"stage {stage.stage} cannot go from {before.value} to {state.value}")
-        stage.state = state
-        self._note_stage(stage, before, reason, detail)
-
-    def _move_run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
-        before = self.record.state
-        if state not in RUN_TRANSITIONS[before]:
-            raise IllegalTransition(f"run {self.record.run} cannot go from {before.value} to {state.value}")
-        self.record.state = state
-        self._note("run", before=before.value, after=state.value, reason=reason, detail=detail)
-
-    def _touch(self, node: NodeRecord) -> None:
-        self._step.nodes[node.node] = node
-
-    def _touch_stage(self, stage: StageRecord) -> None:
-        self._step.stages[stage.stage] = stage
-
-    def _note_stage(self, stage: StageRecord, before: StageState | None, reason: Reason | None, detail: str) -> None:
-        self._touch_stage(stage)
-        self._note(
-            "stage",
-            stage=stage.stage,
-            mesh=stage.mesh,
-            cluster=stage.cluster,
-            before=before.value if before is not None else "",
-            after=stage.state.value,
-            reason=reason,
-            detail=detail,
-        )
-
-    def _note(
-        self,
-        kind: str,
-        *,
-        before: str,
-        after: str,
-        reason: Reason | None,
-        detail: str,
-        node: NodeRecord | None = None,
-        stage: StageId | None = None,
-        mesh: MeshId | None = None,
-        cluster: str = "",
-    ) -> None:
-        self.record.seq += 1
-        if node is not None:
-            stage = stage or node.stage
-            mesh = node.mesh
-            cluster = self.record.stages[stage].cluster if stage is not None else ""
-        self._step.events.append(
-            RunEvent(
-                seq=self.record.seq,
-                at_ms=self._now_ms,
-                run=self.record.run,
-                kind=kind,
-                node=node.node if node is not None else None,
-                attempt=node.attempt if node is not None else 0,
-                stage=stage,
-                mesh=mesh,
-                cluster=cluster,
-                before=before,
-                after=after,
-                reason=reason,
-                detail=detail,
-            )
-        )
+        self._moves.touch_stage(stage)
+        self._moves.decide(DeliverInput(stage=stage.stage, node=node.node, value=node.stored))

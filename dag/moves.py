@@ -1,0 +1,133 @@
+"""The moves of a run, its stages and nodes: each is checked against the tables of `dag.states`, counted, and noted as an event."""
+
+from __future__ import annotations
+
+from dag.runs import Decision, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
+from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.errors import IllegalTransition
+from mesh.ids import MeshId, NodeId, StageId
+from mesh.reasons import Reason
+
+
+class Moves:
+    """What the run machine does to a record, gathered into one change per step."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self.open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)  #: Nodes that need something yet.
+        self.failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
+        self.blocked = {node for node, kept in record.nodes.items() if kept.state is NodeState.BLOCKED}
+        self.begin(0)
+
+    def begin(self, now_ms: int) -> None:
+        """Begin a step. `now_ms`: milliseconds since the epoch, stamped on its events."""
+        self.now_ms = now_ms
+        self._nodes: dict[NodeId, NodeRecord] = {}
+        self._stages: dict[StageId, StageRecord] = {}
+        self._events: list[RunEvent] = []
+        self._decisions: list[Decision] = []
+
+    def change(self) -> RunChange:
+        """What the step has changed, and what it wants done, in order."""
+        return RunChange(
+            nodes=tuple(self._nodes.values()),
+            stages=tuple(self._stages.values()),
+            events=tuple(self._events),
+            decisions=tuple(self._decisions),
+        )
+
+    def decide(self, decision: Decision) -> None:
+        """Something has to be done."""
+        self._decisions.append(decision)
+
+    def node(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
+        """Move a node. Raises IllegalTransition."""
+        before = node.state
+        if state is not before and state not in NODE_TRANSITIONS[before]:
+            raise IllegalTransition(
+                f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}"
+            )
+        if before not in NODE_ENDS and state in NODE_ENDS:
+            self.open -= 1
+            self.failures += state is NodeState.FAILED
+        node.state = state
+        (self.blocked.add if state is NodeState.BLOCKED else self.blocked.discard)(node.node)
+        if reason is not None or state is not NodeState.WAITING:
+            node.reason = reason
+        self.touch(node)
+        self.note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
+        """Move a stage. Raises IllegalTransition."""
+        before = stage.state
+        if state not in STAGE_TRANSITIONS[before]:
+            raise IllegalTransition(f"stage {stage.stage} cannot go from {before.value} to {state.value}")
+        stage.state = state
+        self.note_stage(stage, before, reason, detail)
+
+    def run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
+        """Move the run. Raises IllegalTransition."""
+        before = self.record.state
+        if state not in RUN_TRANSITIONS[before]:
+            raise IllegalTransition(f"run {self.record.run} cannot go from {before.value} to {state.value}")
+        self.record.state = state
+        self.note("run", before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def touch(self, node: NodeRecord) -> None:
+        """A field of the node has changed; there is no event of it."""
+        self._nodes[node.node] = node
+
+    def touch_stage(self, stage: StageRecord) -> None:
+        """A field of the stage has changed; there is no event of it."""
+        self._stages[stage.stage] = stage
+
+    def note_stage(self, stage: StageRecord, before: StageState | None, reason: Reason | None, detail: str) -> None:
+        """An event of the stage; `before` is None when it is new, and its present state when only its reason changes."""
+        self.touch_stage(stage)
+        self.note(
+            "stage",
+            stage=stage.stage,
+            mesh=stage.mesh,
+            cluster=stage.cluster,
+            before=before.value if before is not None else "",
+            after=stage.state.value,
+            reason=reason,
+            detail=detail,
+        )
+
+    def note(
+        self,
+        kind: str,
+        *,
+        before: str,
+        after: str,
+        reason: Reason | None,
+        detail: str,
+        node: NodeRecord | None = None,
+        stage: StageId | None = None,
+        mesh: MeshId | None = None,
+        cluster: str = "",
+    ) -> None:
+        """An event, with the next number."""
+        self.record.seq += 1
+        if node is not None:
+            stage = stage or node.stage
+            mesh = node.mesh
+            cluster = self.record.stages[stage].cluster if stage is not None else ""
+        self._events.append(
+            RunEvent(
+                seq=self.record.seq,
+                at_ms=self.now_ms,
+                run=self.record.run,
+                kind=kind,
+                node=node.node if node is not None else None,
+                attempt=node.attempt if node is not None else 0,
+                stage=stage,
+                mesh=mesh,
+                cluster=cluster,
+                before=before,
+                after=after,
+                reason=reason,
+                detail=detail,
+            )
+        )

@@ -1,0 +1,45 @@
+"""A stage as its mesh gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dag.compiling import NodePlan
+from dag.runs import NodeRecord, RunRecord, StageRecord
+from mesh.ids import NodeId
+from mesh.resources import NOTHING
+from mesh.stages import StageSpec, TaskSpec
+
+
+def spec_of(record: RunRecord, stage: StageRecord, plans: Mapping[NodeId, NodePlan], runtime_env: dict[str, Any]) -> StageSpec:
+    """What the mesh is told of the stage. Its slot covers every single task; its priority is that of its most urgent one."""
+    slot = NOTHING
+    for node in stage.nodes:
+        slot = slot.join(plans[node].resources)
+    inside = frozenset(stage.nodes)
+    return StageSpec(
+        stage=stage.stage,
+        run=record.run,
+        tenant=record.tenant,
+        tasks=tuple(_task_of(plans[node], record.nodes[node], inside) for node in stage.nodes),
+        slot=slot,
+        width=stage.width,
+        priority=max(plans[node].priority for node in stage.nodes),
+        runtime_env=runtime_env,
+    )
+
+
+def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
+    return TaskSpec(
+        node=plan.node,
+        attempt=kept.attempt,
+        function=plan.function,
+        args=plan.args,
+        kwargs=dict(plan.kwargs),
+        inputs=plan.inputs,
+        after=tuple(need for need in plan.after if need in inside),  # A stage is sent when those outside it have succeeded.
+        resources=plan.resources,
+        ray_options=dict(plan.ray_options),
+        export=kept.exported,
+    )
