@@ -6,9 +6,7 @@ them. A part that dies is started again: the stores hold the truth, so it goes o
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,7 @@ from mesh.ids import TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from serve_apps.auth import issue
 from serve_apps.managed import ManagedProcess
+from serve_apps.port_claim import PortClaim
 from serve_apps.settings import ChildSettings, RootSettings
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
@@ -37,9 +36,6 @@ READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
 #: A part that dies is started again after this long, doubled with each death, at most the second figure.
 RESTART_S = (1.0, 30.0)
-#: How many ports above the wanted one are tried.
-PORTS_TRIED = 50
-PORT_MAX = 65_535
 
 Say = Callable[[str], None]
 
@@ -64,7 +60,7 @@ class Stack:
         self.api_key = ""
         self.default_tenant = ""
         self._redis_url = ""
-        self._port = 0
+        self._port: PortClaim | None = None
         self._deaths: dict[str, int] = {}
         self._again_at: dict[str, float] = {}
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
@@ -146,13 +142,14 @@ class Stack:
 
     def _start_root(self) -> ManagedProcess:
         section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
-        self._port = self._port or free_port(section.host, section.port)
-        if self._port != section.port:
-            self._say(f"root: port {section.port} is taken, using {self._port}")
+        if self._port is None:
+            self._port = PortClaim.take(section.host, section.port)
+            if self._port.port != section.port:
+                self._say(f"root: port {section.port} is taken, using {self._port.port}")
         settings = RootSettings(
             **self._common(section.cluster),
             host=section.host,
-            port=self._port,
+            port=self._port.port,
             gateways=section.gateways,
             body_limit_bytes=federation.body_limit_bytes,
             retention_ms=federation.retention_ms,
@@ -272,27 +269,11 @@ class Stack:
         if self._redis is not None:
             self._redis.stop()
             self._redis = None
+        if self._port is not None:
+            self._port.release()
+            self._port = None
 
 
 def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
     """Custom resources in Ray's own measure."""
     return {name: float(amount) for name, amount in resources.items()}
-
-
-def free_port(host: str, wanted: int) -> int:
-    """The first free port from `wanted` up.
-
-    Raises:
-        RuntimeDoorError: None of them is free.
-    """
-    end = min(wanted + PORTS_TRIED, PORT_MAX + 1)
-    for port in range(wanted, end):
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex((host if host != "0.0.0.0" else "127.0.0.1", port)) == 0:  # noqa: S104  asked for in the configuration
-                continue
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            return port
-    raise RuntimeDoorError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")

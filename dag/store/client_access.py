@@ -39,7 +39,9 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
     if not chosen:
         raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder)}")
     if not key:
-        raise ApiError(0, f"there is no API key for {chosen}: give api_key=…, or set {KEY_VARIABLE}; `schedulemesh keys` makes one")
+        raise ApiError(
+            0, f"there is no API key for {chosen}: give api_key=…, or set {KEY_VARIABLE}; `schedulemesh keys create TENANT` makes one"
+        )
     if not chosen.startswith(("http://", "https://")):
         raise ApiError(0, f"{chosen!r} is no address; write it like http://127.0.0.1:8000")
     return Access(address=chosen, api_key=key, tenant=published.get("tenant") or None if is_published else None)
@@ -47,7 +49,8 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
 
 _WAYS = (
     "start one with `schedulemesh up CONFIG` in this folder or one above ({folder} has no "
-    f"{STATE_FOLDER}/{CLIENT_FILE}), or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=…"
+    f"{STATE_FOLDER}/{CLIENT_FILE}), or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=… "
+    f"(in a terminal: --address, and {KEY_VARIABLE})"
 )
 
 

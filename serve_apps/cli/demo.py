@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +23,6 @@ MAIN, RIVAL = ("acme/research/vision", "digits/workflow.py:graph"), ("acme/resea
 LOOK_S = 0.4
 
 
-@dataclass(slots=True)
-class Held:
-    """The most that each tenant was seen to use of each (flavor, resource), in words and in units."""
-
-    most: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
-
-    def see(self, view: TenantsView) -> None:
-        """Take one look."""
-        for tenant in view.tenants:
-            for quota in tenant.quotas:
-                key = (tenant.tenant, quota.flavor, quota.resource)
-                if quota.used.units > self.most.get(key, (0, ""))[0]:
-                    self.most[key] = (quota.used.units, quota.used.text)
-
-
 def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
     """Submit both graphs, follow them to their ends, and tell the story.
 
@@ -49,12 +33,12 @@ def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
     """
     with connect(address, api_key) as client:
         runs = [_submit(client, *MAIN), _submit(client, *RIVAL)]
-        held = Held()
-        views = _watch(client, runs, held, console)
+        views = _watch(client, runs, console)
         report = runs[0].result()
         _tell_report(report, console, out)
+        console.print(f"[bold]the other tenant's result[/bold]: {runs[1].result()}\n")
         _tell_stages(views, console)
-        _tell_tenants(views, held, console)
+        _tell_tenants(views, [_waits(run) for run in runs], console)
 
 
 def _submit(client: Client, tenant: str, target: str) -> Run:
@@ -62,12 +46,11 @@ def _submit(client: Client, tenant: str, target: str) -> Run:
     return client.submit(graph.outputs, tenant=tenant, by_value=(graph.module,))
 
 
-def _watch(client: Client, runs: list[Run], held: Held, console: Console) -> list[RunView]:
+def _watch(client: Client, runs: list[Run], console: Console) -> list[RunView]:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             views = [RunView.model_validate(client.ask(run.path)) for run in runs]
             tenants = TenantsView.model_validate(client.ask("/v1/tenants"))
-            held.see(tenants)
             now_ms = SystemClock().wall_ms()
             parts = [part for view in views for part in (run_panel(view, now_ms), Text())]
             ended = all(RunState(view.state) in RUN_ENDS for view in views)
@@ -113,17 +96,31 @@ def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
     return (name, stage.mesh, stage.cluster[:8], str(sum(stage.counts.values())), str(stage.slots), waited, ran, stage.why_here)
 
 
-def _tell_tenants(views: list[RunView], held: Held, console: Console) -> None:
+def _waits(run: Run) -> list[str]:
+    """Each reason for which a stage of the run waited, in the order of the first time, with the words that were told."""
+    told = (f"{event.reason.value}: {event.detail}" for event in run.events() if event.kind == "stage" and event.reason and event.detail)
+    return list(dict.fromkeys(told))
+
+
+def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
     console.print("[bold]what each tenant held, and waited for[/bold]")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("tenant")
-    table.add_column("held at most")
-    table.add_column("waited", justify="right")
-    waits: dict[str, int] = {}
-    for view in views:
-        waits[view.tenant] = waits.get(view.tenant, 0) + sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
-    tenants = sorted({*waits, *(tenant for tenant, _, _ in held.most)})
-    for tenant in tenants:
-        most = ", ".join(f"{text} {resource} of {flavor}" for (path, flavor, resource), (_, text) in held.most.items() if path == tenant)
-        table.add_row(tenant, most, duration(waits[tenant]) if tenant in waits else "")
+    table.add_column("tenant", no_wrap=True)
+    table.add_column("held at most", no_wrap=True)
+    table.add_column("waited", justify="right", no_wrap=True)
+    table.add_column("for", overflow="fold")
+    for view, reasons in zip(views, waits, strict=True):
+        waited_ms = sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
+        table.add_row(view.tenant, f"{_most_slots(view.stages)} slots of 1 cpu", duration(waited_ms), "\n".join(reasons))
     console.print(table)
+    console.print("A tenant may borrow what others leave unused; nobody is preempted, so who comes later waits until it is given back.")
+
+
+def _most_slots(stages: list[StageView]) -> int:
+    """The most slots that stages of one run held at the same time."""
+    moments = sorted([(stage.started_ms, stage.slots) for stage in stages] + [(stage.ended_ms, -stage.slots) for stage in stages])
+    held = most = 0
+    for _, change in moments:
+        held += change
+        most = max(most, held)
+    return most

@@ -69,7 +69,8 @@ def up(
 def _up_here(config: FederationConfig, state: Path, console: Console) -> None:
     configure_logging()
     with _stack(config, state, console) as stack:
-        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs)")
+        if console.is_terminal:
+            console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
         stop = stop_on_signals()
         while not stop.wait(WATCH_S):
             stack.watch()
@@ -136,7 +137,7 @@ def down(state: StateOption = STATE) -> None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         raise typer.Exit(1) from None
-    console.print("down")
+    console.print(f"down: nothing runs any more; runs and results are kept in {state}, open runs go on at the next `up`")
 
 
 def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
@@ -154,7 +155,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
-    console = Console()
+    console = Console(highlight=False)
     checked = _read(config)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), console) as stack:
@@ -164,7 +165,7 @@ def demo(
         if keep:
             _keep(stack, console)
         console.print("stopping")
-    console.print(f"nothing is left running; in all {time.monotonic() - begun:.1f} s")
+    console.print(f"in all {time.monotonic() - begun:.1f} s")
 
 
 def _keep(stack: Stack, console: Console) -> None:
@@ -245,6 +246,9 @@ def _stack(config: FederationConfig, state: Path, console: Console) -> Iterator[
             stack.start()
             yield stack
         finally:
+            if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+                console.print("\ninterrupted: stopping everything that was started …")
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             stack.stop()
+            console.print("nothing is left running")

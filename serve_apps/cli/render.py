@@ -83,7 +83,7 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     table.add_column("nodes", justify="right", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("why", overflow="ellipsis", no_wrap=True, max_width=24)
+    whys: list[RenderableType] = []
     for line in view.runs:
         took_ms = (line.ended_ms or now_ms) - line.created_ms
         why = ": ".join(part for part in (line.reason, line.detail) if part)
@@ -94,9 +94,10 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
             f"{_ended(line.counts)}/{sum(line.counts.values())}",
             duration(now_ms - line.created_ms),
             duration(took_ms),
-            Text(why.partition("\n")[0]),
         )
-    return table
+        if why:
+            whys.append(Text.assemble((line.id, "bold"), f": {why.partition(chr(10))[0]}"))
+    return Group(table, Text(), *whys) if whys else table
 
 
 def run_panel(view: RunView, now_ms: int) -> RenderableType:
@@ -151,7 +152,8 @@ def tenants_table(view: TenantsView) -> RenderableType:
             table.add_row(name, "", "", "", "", "", "", "")
         for row, quota in enumerate(tenant.quotas):
             table.add_row(name if row == 0 else Text(), *_quota_cells(quota))
-    return table
+    note = "nominal is the tenant's own; used and borrowed count all below it, and borrowed is what exceeds the nominal of all of them"
+    return Group(table, Text(note, style="dim"))
 
 
 def meshes_table(view: MeshesView) -> RenderableType:

@@ -25,8 +25,8 @@ from serve_apps.schemas import NoResultView, ResultView, RunLine, RunsView, RunV
 
 #: How often a picture that moves is drawn anew, in seconds.
 LOOK_S = 0.5
-#: How long one question of a command whose output nobody watches may rest at the root.
-LOG_LOOK_S = 20.0
+#: How long one question may rest at the root when the output is a log or a pipe.
+LOG_LOOK_S = 2.0
 #: How long `runs --watch` rests between two looks.
 RUNS_LOOK_S = 2.0
 
@@ -138,14 +138,16 @@ def cancel(
     """Ask a run to stop; its running tasks are stopped too."""
     session = open_session(address, as_json=as_json)
     run = Run(RunId(run_id), session.client)
-    run.cancel(reason)
+    before = session.view(RunLine, f"{run.path}/summary")
+    if RunState(before.state) not in RUN_ENDS:
+        run.cancel(reason or "asked for in a terminal")
     line = session.view(RunLine, f"{run.path}/summary")
     if as_json:
         session.tell_json(line)
-    elif RunState(line.state) in RUN_ENDS:
+    elif RunState(before.state) in RUN_ENDS:
         session.console.print(f"{run_id} had ended already: {line.state}")
     else:
-        session.console.print(f"{run_id} is being stopped")
+        session.console.print(f"{run_id}: {line.state}" if RunState(line.state) in RUN_ENDS else f"{run_id} is being stopped")
 
 
 def _follow(session: Session, run: Run) -> None:
@@ -167,9 +169,16 @@ def _follow(session: Session, run: Run) -> None:
 
 
 def _draw_until_end(session: Session, run: Run) -> None:
-    if not session.console.is_terminal:  # A log or a pipe gets the end of the story, once.
-        while RunState(session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S}).state) not in RUN_ENDS:
-            pass
+    if not session.console.is_terminal:  # A log or a pipe gets a line for each change, and the end of the story once.
+        told = ""
+        while True:
+            line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
+            if RunState(line.state) in RUN_ENDS:
+                break
+            words = ": ".join(part for part in (line.state, line.reason, line.detail) if part)
+            if words != told:
+                told = words
+                session.console.print(words, soft_wrap=True)
         session.console.print(run_panel(session.view(RunView, run.path), _now_ms()))
         return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +16,8 @@ from dag.store.http_calls import Params
 from dag.store.remote import Client
 from mesh.errors import RuntimeDoorError
 
+#: A pipe has no width; nothing that goes into one is cut short.
+PIPE_COLUMNS = 400
 V = TypeVar("V", bound=BaseModel)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -56,7 +59,7 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
         ApiError: None is named.
     """
     access = find_access(address, None, environment=os.environ, folder=Path.cwd())
-    return Session(Client(access), Console(highlight=False), as_json=as_json)
+    return Session(Client(access), Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS), as_json=as_json)
 
 
 def read_view(kind: type[V], answer: object) -> V:

@@ -106,7 +106,9 @@ def test_runs_fit_the_width_whatever_their_names():
     assert "4/6" in told
     assert "5.0s" in told
     assert "Traceback" not in told
-    assert "".join(line.split()[0] for line in told.splitlines()[1:]) == LONG
+    table, _, whys = told.partition("\n\n")
+    assert "".join(line.split()[0] for line in table.splitlines()[1:]) == LONG
+    assert "the learning rate is much too large" in whys
 
 
 def test_no_runs_tell_what_to_do():

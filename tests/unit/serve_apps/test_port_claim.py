@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from mesh.errors import RuntimeDoorError
-from serve_apps import stack
-from serve_apps.stack import free_port
+from serve_apps import port_claim
+from serve_apps.port_claim import PortClaim
 
 HERE = "127.0.0.1"
 
@@ -33,35 +33,47 @@ def two_free_in_a_row():
             except OSError:
                 continue
     else:
-        pytest.skip("no two free ports in a row")
+        pytest.fail("no two free ports in a row")
     yield port
 
 
 def test_a_free_port_is_taken_as_it_was_wanted():
-    with two_free_in_a_row() as port:
-        assert free_port(HERE, port) == port
+    with two_free_in_a_row() as port, PortClaim.take(HERE, port) as claim:
+        assert claim.port == port
 
 
 @pytest.mark.parametrize("host", [HERE, "0.0.0.0"])  # noqa: S104  what a user may write; nothing listens on it
 def test_a_taken_port_is_passed_over_for_the_next(host):
-    with two_free_in_a_row() as port, taken(port):
-        assert free_port(host, port) == port + 1
+    with two_free_in_a_row() as port, taken(port), PortClaim.take(host, port) as claim:
+        assert claim.port == port + 1
 
 
 def test_a_port_that_somebody_holds_without_listening_is_taken_too():
-    with two_free_in_a_row() as port, taken(port, listening=False):
-        assert free_port(HERE, port) == port + 1
+    with two_free_in_a_row() as port, taken(port, listening=False), PortClaim.take(HERE, port) as claim:
+        assert claim.port == port + 1
 
 
 def test_when_all_that_are_tried_are_taken_it_says_which_and_what_to_do(monkeypatch):
-    monkeypatch.setattr(stack, "PORTS_TRIED", 1)
+    monkeypatch.setattr(port_claim, "PORTS_TRIED", 1)
     with taken() as port, pytest.raises(RuntimeDoorError, match=rf"{port} .*set root\.port"):
-        free_port(HERE, port)
+        PortClaim.take(HERE, port)
 
 
 def test_there_is_no_port_behind_the_last_one():
     try:
         with taken(65_535), pytest.raises(RuntimeDoorError, match=r"set root\.port"):
-            free_port(HERE, 65_535)
+            PortClaim.take(HERE, 65_535)
     except OSError:
         pytest.skip("somebody else holds the last port")
+
+
+def test_two_that_choose_before_either_opens_the_port_choose_different_ones():
+    with two_free_in_a_row() as port, PortClaim.take(HERE, port) as first, PortClaim.take(HERE, port) as second:
+        assert (first.port, second.port) == (port, port + 1)
+
+
+def test_a_port_that_was_released_can_be_chosen_again():
+    with two_free_in_a_row() as port:
+        PortClaim.take(HERE, port).release()
+        with PortClaim.take(HERE, port) as again:
+            assert again.port == port
