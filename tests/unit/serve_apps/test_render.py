@@ -174,7 +174,8 @@ def test_tenants_stand_below_their_parents_with_what_they_have():
     tenants = [TenantView(tenant=path, parent=parent, quotas=[quota], pickled_code=False, functions=[]) for path, parent in tree]
     told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
     assert told[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
-    assert [line[:12].rstrip() for line in told[1:]] == ["acme", "  research", "    vision"]
+    assert [line[:12].rstrip() for line in told[1:4]] == ["acme", "  research", "    vision"]
+    assert "count all below it" in " ".join(told[4:])
     assert told[1].split()[-4:] == ["2", "3", "1", "0"]
 
 
