@@ -9,6 +9,7 @@ is carried out is safe to repeat. Two coordinators at once cost work, not safety
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import structlog
 
@@ -21,10 +22,11 @@ from dag.spec import load
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
+from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
 from federation.snapshot import Snapshot
 from mesh.clock import Clock
-from mesh.ids import RunId
+from mesh.ids import MeshId, RunId
 from mesh.wire import decode
 
 log = structlog.get_logger(__name__)
@@ -72,7 +74,7 @@ class Coordinator:
         for entry in entries:
             by_run.setdefault(entry.run, []).append(entry)
         for run, of_run in by_run.items():
-            self._take(run, of_run)
+            self._alone(run, partial(self._take, run, of_run))
         if entries:
             self._queue.acknowledge(tuple(entry.entry for entry in entries))
         return len(entries)
@@ -89,19 +91,35 @@ class Coordinator:
         snapshot = self._ledger.snapshot()
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         for run in self._runs.active():
-            kept = self._get(run)
-            if kept is None or kept.record.state in RUN_ENDS:
-                self._settle(run)
-                continue
-            gone = {
-                stage.mesh
-                for stage in kept.record.stages.values()
-                if stage.state in (StageState.PLANNED, StageState.QUEUED) and stage.mesh not in alive
-            }
-            if gone or kept.unplaced():
-                self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
+            self._alone(run, partial(self._look_after, run, alive, snapshot))
         for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
+            self._drop_file(uri)
+
+    def _look_after(self, run: RunId, alive: set[MeshId], snapshot: Snapshot) -> None:
+        kept = self._get(run)
+        if kept is None or kept.record.state in RUN_ENDS:
+            self._settle(run)
+            return
+        unsent = (StageState.PLANNED, StageState.QUEUED)
+        gone = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent and stage.mesh not in alive}
+        if gone or kept.unplaced():
+            self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
+
+    def _alone(self, run: RunId, work: Callable[[], None]) -> None:
+        """What breaks over one run is told and stays with that run: the others, and other tenants, go on."""
+        try:
+            work()
+        except StoreUnavailable:
+            raise
+        except Exception:  # a record that cannot be read, an illegal move: whatever it is, only this run may stand still
+            log.exception("a run cannot be advanced", run=run)
+            self._kept.pop(run, None)
+
+    def _drop_file(self, uri: str) -> None:
+        try:
             self._delete(uri)
+        except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
+            log.exception("a file could not be deleted", uri=uri)
 
     def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
         kept = self._get(run)
@@ -177,7 +195,7 @@ class Coordinator:
                 self._queue.forget(record.run, decision.meshes)
                 self._blobs.keep_only(record.run, decision.keep)
                 for uri in decision.uris:
-                    self._delete(uri)
+                    self._drop_file(uri)
 
     def _settle(self, run: RunId) -> None:
         kept = self._kept.get(run)

@@ -349,7 +349,16 @@ class RunMachine:
                 self._dissolve(stage)
             elif stage.state is StageState.QUEUED:
                 self._moves.decide(CancelStage(stage=stage.stage))
-                self._lose_stage(stage, Reason.MESH_UNREACHABLE)
+                self._recall_stage(stage)
+
+    def _recall_stage(self, stage: StageRecord) -> None:
+        """Nothing of it ever ran, so nothing is lost: its nodes are placed again, at no cost."""
+        stage.ended_ms = self._moves.now_ms
+        self._moves.stage(stage, StageState.LOST, Reason.MESH_UNREACHABLE)
+        left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
+        if not self._drop_if_stopping(left):
+            for node in left:
+                self._recall(node)
 
     # -- loss and repetition -------------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 LOOK_LIMIT = 256
 #: The part of its time to live after which a session that could not be renewed counts as lost here: clocks differ in rate.
 OWN_PART_OF_TTL = 0.99
+#: A batch number beyond all others: whatever the store has taken in of a claim that is given back, this comes after it.
+LAST_BATCH = 2**31
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
 BEATS_PER_COMPARISON = 5
 
@@ -86,6 +88,7 @@ class ChildMesh:
         self._renewed_ms = 0
         self._due_ms = 0
         self._beats = 0
+        self._is_cut_off = False  #: The store did not answer a question since the last heartbeat.
         self._scheduler = self._new_scheduler()
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
@@ -108,6 +111,7 @@ class ChildMesh:
             else:
                 self._ledger.heartbeat(self._session, self._now())
             self._renewed_ms = sent_ms
+            self._is_cut_off = False
         except SessionLost:
             self._lose_session("the ledger has ended it")
             self._due_ms = sent_ms
@@ -118,11 +122,11 @@ class ChildMesh:
             return
         self._beats += 1
         self._guard(self._tell)
-        for lease in tuple(self._doubtful):
-            self._guard(partial(self._clear_doubt, lease))
+        self._guard(self._clear_doubts)
         self._guard(self._look)
         if self._beats % BEATS_PER_COMPARISON == 0:
             self._guard(self._compare)
+        self._look_at_the_clock(self._clock.monotonic_ms())
 
     def _look_at_the_clock(self, now_ms: int) -> None:
         if self._session is None:
@@ -264,6 +268,10 @@ class ChildMesh:
         if self._session is not None:
             self._queue.explain(self._session, told.workload, told.reason, told.detail)
 
+    def _clear_doubts(self) -> None:
+        for lease in tuple(self._doubtful):
+            self._clear_doubt(lease)
+
     def _clear_doubt(self, lease: LeaseId) -> None:
         """Give back what may have been granted; asked again now, it could come with another flavor or more slots than there is room for."""
         if lease in self._doubtful:
@@ -272,10 +280,15 @@ class ChildMesh:
 
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         session, lease = self._held_session(), LeaseId(wanted.workload)
+        if self._is_cut_off:  # Asking for each queued stage in turn would take longer than our session lives.
+            return events.LeaseRefused(
+                workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail="it did not answer the last question"
+            )
         try:
             self._clear_doubt(lease)
             answer = self._ledger.acquire(session, lease, wanted.tenant, wanted.flavor, wanted.slot, wanted.want)
         except StoreUnavailable as gone:
+            self._is_cut_off = True
             self._doubtful.add(lease)
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=str(gone))
         except UnknownTenant as unknown:
@@ -336,7 +349,10 @@ class ChildMesh:
         """Hold what runs here against what the store says that we have claimed."""
         if self._untold:
             return  # The store does not know yet what we know.
-        for claimed in self._queue.claims_of(self._held_session()):
+        claims = self._queue.claims_of(self._held_session())
+        for stage in self._running.keys() - {claimed.claim.stage for claimed in claims}:
+            self._drop_unpaid(stage)
+        for claimed in claims:
             running = self._running.get(claimed.claim.stage)
             if running is None:
                 self._give_back(claimed)
@@ -345,12 +361,19 @@ class ChildMesh:
             if claimed.cancelled:
                 self._cancel(running)
 
+    def _drop_unpaid(self, stage: StageId) -> None:
+        """The store knows of no claim of ours: it has lost its last second, and nobody pays for what runs."""
+        log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=stage)
+        del self._running[stage]
+        self._host.cancel(stage)
+        self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=stage)))
+
     def _give_back(self, claimed: ClaimedStage) -> None:
-        """A claim that was granted while its answer got lost: nothing of it runs here."""
+        """A claim of which nothing runs here: its answer got lost, or the store has lost the end that we told it."""
         claim = claimed.claim
         lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.LEDGER_UNREACHABLE)
         with contextlib.suppress(StaleFence):  # Its run was forgotten since we asked.
-            self._queue.report(claim, 1, (lost,))
+            self._queue.report(claim, LAST_BATCH, (lost,))
         self._release(LeaseId(claim.stage))
 
 

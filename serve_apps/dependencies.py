@@ -28,6 +28,7 @@ class Dependencies:
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int
+    storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
     clock: Clock
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 

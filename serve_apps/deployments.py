@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 
-import fsspec
 import redis
 import redis.asyncio
 import structlog
@@ -24,6 +24,7 @@ from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
+from mesh.runtime.exporting import remove_within
 from serve_apps.gateway import Dependencies, create_app
 from serve_apps.process import configure_logging
 from serve_apps.settings import RootSettings
@@ -92,7 +93,7 @@ class CoordinatorLoop:
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
-                        delete=delete_file,
+                        delete=partial(remove_within, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
                     )
                 coordinator.step(LOOK_MS)
@@ -125,13 +126,6 @@ def _leave(seat: Lock) -> None:
         seat.release()
 
 
-def delete_file(uri: str) -> None:
-    """Remove the file of a value; one that is gone already is fine."""
-    filesystem, path = fsspec.core.url_to_fs(uri)
-    if filesystem.exists(path):
-        filesystem.rm(path)
-
-
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
     configure_logging()
@@ -146,6 +140,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,
+            storage_url=settings.storage_url,
             clock=SystemClock(),
             close=feed_client.aclose,
         )

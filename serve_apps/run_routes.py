@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from dag.runs import RunRecord, RunSummary
 from dag.states import RUN_ENDS, NodeState, RunState
 from mesh.ids import RunId, TenantPath
+from mesh.runtime.exporting import belongs
 from mesh.values import Encoding
 from serve_apps.access import Asking, reaches, record_within, summary_within, tops
 from serve_apps.auth import Principal
@@ -183,6 +184,8 @@ def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) 
     if found is None:
         raise ValueNotThere(f"the run {run_id} has no output {output}")
     stored = stored_of(record, found)
+    if stored.uri is not None and not belongs(stored.uri, record.run, ports.storage_url):
+        raise ValueNotThere(f"the value of output {output} is not where values are kept")
     is_json = stored.encoding is Encoding.JSON
     return StreamingResponse(
         open_value(ports.blobs, record.run, stored),

@@ -236,7 +236,7 @@ class Stack:
             self._restart_root()
 
     def _restart_cluster(self, name: str) -> None:
-        self.clusters.pop(name).stop()
+        self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
         self._starters.submit(self._start_cluster, name).result()
         for mesh, section in self._config.meshes.items():
             if section.cluster == name:

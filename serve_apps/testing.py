@@ -66,6 +66,7 @@ class World:
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
     body_limit_bytes: int = 1 << 20
+    storage_url: str = ""
     store: MemoryStore = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
@@ -88,6 +89,7 @@ class World:
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,
+            storage_url=self.storage_url,
             clock=self.clock,
         )
 

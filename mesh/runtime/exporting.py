@@ -121,6 +121,23 @@ def unpack(data: bytes | bytearray, encoding: Encoding) -> Any:
         raise ValueUnreadable(Reason.CODE_UNAVAILABLE, f"a stored value cannot be unpickled here: {_told(unknown)}") from unknown
 
 
+def belongs(uri: str, run: RunId, storage_url: str) -> bool:
+    """Whether the address is one that `export` gives to values of the run. A worker's word is not enough: tenants' code runs there."""
+    folder = f"{storage_url.rstrip('/')}/{_file_name(run)}/"
+    return uri.startswith(folder) and "/" not in uri[len(folder) :] and ".." not in uri[len(folder) :]
+
+
+def remove_within(storage_url: str, uri: str) -> None:
+    """Delete the file of a stored value, if it lies in the storage folder; whatever else a worker has named is left alone.
+
+    Raises:
+        PermissionError: It lies elsewhere.
+    """
+    if not uri.startswith(f"{storage_url.rstrip('/')}/") or ".." in uri:
+        raise PermissionError(f"{uri} is not in {storage_url}")
+    remove(uri)
+
+
 def remove(uri: str) -> None:
     """Delete the file of a stored value. Harmless when it is gone."""
     filesystem, path = fsspec.core.url_to_fs(uri)

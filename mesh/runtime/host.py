@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayError
 
 from mesh.hosting import Delivered, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import STAGE_MESSAGE, StageLost, StageMessage
+from mesh.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.runtime.placement import PlacementPool
 from mesh.runtime.runner import StageRunner
@@ -94,7 +94,11 @@ class RayStageHost:
         with self._guard:
             runner = self._runners.get(key)
             if runner is None:
-                runner = _Runner(actor=self._take_warm(spec.runtime_env), holder=token)
+                try:
+                    runner = _Runner(actor=self._take_warm(spec.runtime_env), holder=token)
+                except Exception as refused:  # noqa: BLE001  the environment is a stranger's word, and Ray has many ways to refuse it
+                    self._refuse(spec, f"Ray does not take the runtime environment: {refused}")
+                    return token
                 self._runners[key] = runner
                 self._bind(key, runner)
             runner.stages[spec.stage] = None
@@ -149,8 +153,8 @@ class RayStageHost:
         while (order := self._orders.get()) is not None:
             try:
                 order()
-            except RayError as failure:
-                log.warning("Ray refused an order", mesh=self._mesh, error=str(failure))
+            except Exception:  # a mesh whose thread has ended would go on taking stages and run none
+                log.exception("an order broke", mesh=self._mesh)
 
     def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
         with self._guard:
@@ -160,14 +164,38 @@ class RayStageHost:
             self._orders.put(partial(order, runner.actor))
 
     def _start(self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> None:
-        group = self._placements.take(spec.slot, slots)
+        try:
+            # Tasks that take nothing need no bundle each: any number of them runs in one.
+            group = self._placements.take(spec.slot, slots if spec.slot else 1)
+            with self._guard:
+                if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
+                    self._placements.give_back(group)
+                    return
+                runner.stages[spec.stage] = group
+            on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
+            runner.actor.start.remote(encode(spec), blobs, on_the_wire, group)
+        except Exception:
+            self._lose(runner, spec.stage)
+            raise
+
+    def _lose(self, runner: _Runner, stage: StageId) -> None:
+        """A stage that could not be handed to its runner goes back to the root."""
         with self._guard:
-            if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
-                self._placements.give_back(group)
-                return
-            runner.stages[spec.stage] = group
-        on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
-        runner.actor.start.remote(encode(spec), blobs, on_the_wire, group)
+            group = runner.stages.pop(stage, None)
+            self._of_stage.pop(stage, None)
+        if group is not None:
+            self._placements.give_back(group)
+        lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
+        self._report(HostReport(stage=stage, messages=(lost,)))
+
+    def _refuse(self, spec: StageSpec, why: str) -> None:
+        """Nothing of the stage can run here or anywhere: each of its tasks fails, with the reason."""
+        failure = Failure(reason=Reason.CODE_UNAVAILABLE, type_name="schedulemesh.CodeUnavailable", message=why)
+        failed = (
+            NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, started_ms=0, finished_ms=0, failure=failure)
+            for task in spec.tasks
+        )
+        self._report(HostReport(stage=spec.stage, messages=(*failed, StageEnded(stage=spec.stage))))
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:

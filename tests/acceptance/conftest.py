@@ -11,6 +11,7 @@ import psutil
 import pytest
 from federation_bed import CONFIG, TENANT, eventually
 
+from dag.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config import load_config
@@ -79,11 +80,12 @@ def _assert_clean(stores: Stores, folder: Path) -> None:
     assert [(view.record.mesh, view.waiting, view.claimed) for view in snapshot.meshes] == [("east", 0, 0), ("west", 0, 0)]
     assert all(view.alive for view in snapshot.meshes)
     assert stores.runs.active() == ()
-    outputs = {node.stored.uri for run in stores.runs.list("acme", 1000) for node in _nodes(stores, run.run) if node.stored is not None}  # type: ignore[arg-type]
+    outputs = {node.stored.uri for run in stores.runs.list("acme", 1000) for node in _outputs(stores, run.run) if node.stored is not None}  # type: ignore[arg-type]
     files = {path.as_uri() for path in (folder / "objects").rglob("*") if path.is_file()}
     assert files <= outputs
 
 
-def _nodes(stores: Stores, run: Any) -> Any:
+def _outputs(stores: Stores, run: Any) -> Any:
     record = stores.runs.load(run)
-    return record.nodes.values() if record is not None else ()
+    named = {output.node for output in load(record.spec).outputs.values()} if record is not None else set()
+    return [node for node in record.nodes.values() if node.node in named] if record is not None else []

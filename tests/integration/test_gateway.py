@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -58,6 +59,14 @@ class Root:
     key: str
     redis: "redis.Redis"
     open: ExitStack
+    storage: Path
+
+    def file_of(self, run: str, data: bytes) -> Path:
+        """A file where a value of the run would lie."""
+        file = self.storage / run / "value"
+        file.parent.mkdir()
+        file.write_bytes(data)
+        return file
 
     def client(self) -> Client:
         """A client of research; closed with the root."""
@@ -84,8 +93,9 @@ class Root:
 
 
 @pytest.fixture(scope="module")
-def root() -> Iterator[Root]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
     """A server on a free port, in a thread of this process."""
+    storage = tmp_path_factory.mktemp("storage")
     with running_redis() as client:
         keys = Keys("gateway")
         socket = client.connection_pool.connection_kwargs["path"]
@@ -103,6 +113,7 @@ def root() -> Iterator[Root]:
                 close=waiting.aclose,
                 keys=ring,
                 body_limit_bytes=100_000,
+                storage_url=storage.as_uri(),
                 clock=SystemClock(),
             )
         )
@@ -115,7 +126,7 @@ def root() -> Iterator[Root]:
         port = server.servers[0].sockets[0].getsockname()[1]
         with ExitStack() as opened:
             key = issue(ring, RESEARCH, 1)
-            yield Root(address=f"http://127.0.0.1:{port}", runs=runs, blobs=blobs, key=key, redis=client, open=opened)
+            yield Root(address=f"http://127.0.0.1:{port}", runs=runs, blobs=blobs, key=key, redis=client, open=opened, storage=storage)
         server.should_exit = True
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
@@ -195,10 +206,9 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(root):
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
-def test_a_large_value_that_was_changed_never_arrives_whole(root, tmp_path):
-    file = tmp_path / "value"
-    file.write_bytes(b"x" * 3_000_000)
+def test_a_large_value_that_was_changed_never_arrives_whole(root):
     run = root.client().submit(load.bind(1))
+    file = root.file_of(run.id, b"x" * 3_000_000)
     stored = StoredValue(sha256="0" * 64, size_bytes=3_000_000, encoding=Encoding.PICKLE, uri=file.as_uri())
     root.move(run.id, RunState.RUNNING)
     root.move(run.id, RunState.SUCCEEDED, load={"state": NodeState.SUCCEEDED, "stored": stored})
@@ -206,11 +216,11 @@ def test_a_large_value_that_was_changed_never_arrives_whole(root, tmp_path):
         http.get(f"/v1/runs/{run.id}/result/result")
 
 
-def test_a_large_value_arrives_as_it_was_written(root, tmp_path):
+def test_a_large_value_arrives_as_it_was_written(root):
     value = list(range(300_000))
-    data, file = json.dumps(value).encode(), tmp_path / "value"
-    file.write_bytes(data)
+    data = json.dumps(value).encode()
     run = root.client().submit(load.bind(1))
+    file = root.file_of(run.id, data)
     stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON, uri=file.as_uri())
     root.move(run.id, RunState.RUNNING)
     root.move(run.id, RunState.SUCCEEDED, load={"state": NodeState.SUCCEEDED, "stored": stored})

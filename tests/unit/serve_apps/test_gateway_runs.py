@@ -257,11 +257,13 @@ def test_one_output_is_served_as_its_bytes_with_their_hash(world):
     assert code_of(world.http().get(f"/v1/runs/{run}/result/b")) == "unknown_output"
 
 
-def test_a_large_output_is_streamed_from_its_file(world, tmp_path):
+def test_a_large_output_is_streamed_from_its_file(tmp_path):
+    world = World(storage_url=tmp_path.as_uri())
     data = bytes(range(256)) * 20_000
-    file = tmp_path / "value"
-    file.write_bytes(data)
     run = submitted(world, "a")
+    file = tmp_path / run / "value"
+    file.parent.mkdir()
+    file.write_bytes(data)
     stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.PICKLE, uri=file.as_uri())
     world.move(run, RunState.SUCCEEDED, nodes={"a": {"state": NodeState.SUCCEEDED, "stored": stored}}, ended_ms=1)
     http = world.http()
@@ -270,6 +272,16 @@ def test_a_large_output_is_streamed_from_its_file(world, tmp_path):
     assert http.get(output["href"]).content == data
     file.unlink()
     assert http.get(output["href"]).status_code == 404
+
+
+@pytest.mark.parametrize("place", ["{storage}/another-run/value", "{storage}/{run}/../value", "file:///etc/hostname", "http://10.0.0.1/x"])
+def test_a_file_that_is_not_where_values_of_the_run_lie_is_not_opened(tmp_path, place):
+    world = World(storage_url=tmp_path.as_uri())
+    run = submitted(world, "a")
+    uri = place.format(storage=tmp_path.as_uri(), run=run)
+    stored = StoredValue(sha256="0" * 64, size_bytes=1, encoding=Encoding.PICKLE, uri=uri)
+    world.move(run, RunState.SUCCEEDED, nodes={"a": {"state": NodeState.SUCCEEDED, "stored": stored}}, ended_ms=1)
+    assert world.http().get(f"/v1/runs/{run}/result/a").status_code == 404
 
 
 def test_a_failed_runs_result_is_409_with_the_failures_and_the_exception(world):
