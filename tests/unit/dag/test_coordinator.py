@@ -494,3 +494,20 @@ def test_a_coordinator_that_slept_between_commit_and_send_revives_no_stage_of_an
     root.flaky.before["submit"] = meanwhile
     root.coordinator.step(0)
     assert root.waiting("east") == []
+
+
+def test_what_breaks_over_one_run_stays_with_that_run():
+    root = Root("east")
+    root.submit("broken", a="")
+    root.submit("sound", a="")
+    load = root.runs.load
+
+    def refuse(run):
+        if run == "broken":
+            raise LookupError("this record cannot be read")
+        return load(run)
+
+    root.runs.load = refuse
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.record("sound").state is RunState.RUNNING

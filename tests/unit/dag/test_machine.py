@@ -1003,3 +1003,12 @@ def test_a_node_that_ends_stays_ended():
     run = drive(placed, lambda run: run.finish("a", "b"), told("ended", "a"))
     assert all(node.state in NODE_ENDS for node in run.record.nodes.values())
     assert run.record.nodes["a"].state is NodeState.SUCCEEDED
+
+
+def test_waiting_in_queues_of_meshes_that_go_away_costs_no_attempt():
+    run = Driven("a:")
+    for _ in range(LOSSES_MAX + 2):
+        run.place(a="gone")
+        run.take(MeshGone(mesh="gone"))
+    assert run.states() == ["WAITING"]
+    assert (run.node("a").losses, run.machine.unplaced()) == (0, ("a",))

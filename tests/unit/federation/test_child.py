@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 
@@ -613,3 +614,59 @@ def test_leaving_before_joining_is_harmless():
     federation = Federation()
     federation.child.leave()
     assert federation.store.snapshot().meshes == ()
+
+
+# -- a store that has lost its last second -----------------------------------------------------------------------------
+
+
+def kept(federation):
+    store = federation.store
+    return copy.deepcopy((store._stages, store._seats, store._usage))
+
+
+def restore(federation, before):
+    federation.store._stages, federation.store._seats, federation.store._usage = before
+
+
+def test_a_claim_whose_end_the_store_has_lost_is_given_back():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    federation.beat()
+    before = kept(federation)
+    federation.work()
+    assert (federation.running(), federation.held()) == (set(), set())
+    restore(federation, before)
+    federation.words()
+    federation.beat(BEATS_PER_COMPARISON + 1)
+    assert ("s", "stage_lost") in federation.words()
+    assert federation.held() == set()
+
+
+def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unpaid():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    before = kept(federation)
+    federation.beat()
+    assert federation.running() == {"s"}
+    restore(federation, before)
+    assert federation.held() == set()
+    federation.beat(BEATS_PER_COMPARISON + 1)
+    assert federation.running() == federation.held() == {"s"}  # Dropped, and taken up again under a new lease.
+
+
+def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
+    federation = Federation()
+    federation.beat()
+    asked = []
+
+    def away(*args):
+        asked.append(args)
+        raise StoreUnavailable("gone")
+
+    federation.store.acquire = away
+    for name in "abcde":
+        federation.submit(name)
+    federation.mail()
+    assert len(asked) == 1
