@@ -38,6 +38,7 @@ class Coordinator:
     Args:
         on_end: Told of each run that ended, with its record: traces are written there.
         delete: Removes the file of a value that nobody needs any more.
+        clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
     """
 
@@ -51,6 +52,7 @@ class Coordinator:
         clock: Clock,
         on_end: Callable[[RunRecord], None],
         delete: Callable[[str], None],
+        clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
     ) -> None:
         self._runs = runs
@@ -60,6 +62,7 @@ class Coordinator:
         self._clock = clock
         self._on_end = on_end
         self._delete = delete
+        self._clear = clear
         self._retention_ms = retention_ms
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
 
@@ -114,6 +117,14 @@ class Coordinator:
         except Exception:  # a record that cannot be read, an illegal move: whatever it is, only this run may stand still
             log.exception("a run cannot be advanced", run=run)
             self._kept.pop(run, None)
+
+    def _clear_files(self, record: RunRecord, dropped: tuple[str, ...]) -> None:
+        values = [kept.stored for kept in record.nodes.values()] + [kept.failure.pickled for kept in record.nodes.values() if kept.failure]
+        keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
+        try:
+            self._clear(record.run, keep)
+        except Exception:  # see `_drop_file`
+            log.exception("the files of a run could not be deleted", run=record.run)
 
     def _drop_file(self, uri: str) -> None:
         try:
@@ -194,8 +205,7 @@ class Coordinator:
             elif isinstance(decision, ForgetRun):
                 self._queue.forget(record.run, decision.meshes)
                 self._blobs.keep_only(record.run, decision.keep)
-                for uri in decision.uris:
-                    self._drop_file(uri)
+                self._clear_files(record, decision.uris)
 
     def _settle(self, run: RunId) -> None:
         kept = self._kept.get(run)

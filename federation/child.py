@@ -37,7 +37,7 @@ from mesh.values import StoredValue
 log = structlog.get_logger(__name__)
 
 #: Queued stages that are looked at together.
-LOOK_LIMIT = 256
+LOOK_LIMIT = 4096
 #: The part of its time to live after which a session that could not be renewed counts as lost here: clocks differ in rate.
 OWN_PART_OF_TTL = 0.99
 #: A batch number beyond all others: whatever the store has taken in of a claim that is given back, this comes after it.

@@ -24,7 +24,7 @@ from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
-from mesh.runtime.exporting import remove_within
+from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.gateway import Dependencies, create_app
 from serve_apps.process import configure_logging
 from serve_apps.settings import RootSettings
@@ -94,6 +94,7 @@ class CoordinatorLoop:
                         clock=clock,
                         on_end=telemetry.trace_run,
                         delete=partial(remove_within, self._settings.storage_url),
+                        clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
                     )
                 coordinator.step(LOOK_MS)

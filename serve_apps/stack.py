@@ -6,6 +6,7 @@ them. A part that dies is started again: the stores hold the truth, so it goes o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import psutil
 import structlog
 
 from federation.config import FederationConfig, mesh_record_of, tenants_of
+from federation.errors import StoreUnavailable
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
@@ -255,6 +257,14 @@ class Stack:
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
+    def _revoke_key(self) -> None:
+        """The key in `client.json` was for this life of the stack only."""
+        key, self.api_key = self.api_key, ""
+        if key:
+            stores = self._stores()
+            with contextlib.suppress(StoreUnavailable):
+                RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
+
     def stop(self) -> None:
         """Stop everything, in the reverse order; safe to call at any moment and more than once."""
         for process in (*self.children.values(), *filter(None, [self.root])):
@@ -262,6 +272,7 @@ class Stack:
         for process in (*self.children.values(), *filter(None, [self.root])):
             process.stop(STOP_S_MAX)
         self.children, self.root = {}, None
+        self._revoke_key()
         self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
         for cluster in self.clusters.values():
             cluster.stop()

@@ -89,6 +89,7 @@ class World:
             clock=self.clock,
             on_end=self.ended.append,
             delete=lambda _uri: None,
+            clear=lambda _run, _keep: None,
             retention_ms=RETENTION_MS,
         )
 

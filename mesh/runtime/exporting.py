@@ -127,6 +127,20 @@ def belongs(uri: str, run: RunId, storage_url: str) -> bool:
     return uri.startswith(folder) and "/" not in uri[len(folder) :] and ".." not in uri[len(folder) :]
 
 
+def clear_folder(storage_url: str, run: RunId, keep: frozenset[str]) -> None:
+    """Delete the files of a run that has ended, except those to keep: values in between, and what dead attempts have left."""
+    folder = f"{storage_url.rstrip('/')}/{_file_name(run)}"
+    filesystem, path = fsspec.core.url_to_fs(folder)
+    if not filesystem.isdir(path):
+        return
+    names = {uri.rpartition("/")[2] for uri in keep}
+    left = [file for file in filesystem.find(path) if file.rpartition("/")[2] not in names]
+    for file in left:
+        filesystem.rm_file(file)
+    if not names:
+        filesystem.rmdir(path)
+
+
 def remove_within(storage_url: str, uri: str) -> None:
     """Delete the file of a stored value, if it lies in the storage folder; whatever else a worker has named is left alone.
 

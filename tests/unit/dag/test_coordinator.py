@@ -65,7 +65,7 @@ class Root:
         self.flaky = Flaky(self.store)
         self.runs = MemoryRunStore(self.store)
         self.flaky_runs = Flaky(self.runs)
-        self.ended, self.deleted = [], []
+        self.ended, self.deleted, self.cleared = [], [], []
         self.coordinator = self.another()
         self.sessions = {}
         self.cursors = {}
@@ -82,6 +82,7 @@ class Root:
             clock=self.clock,
             on_end=self.ended.append,
             delete=self.deleted.append,
+            clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
         )
 

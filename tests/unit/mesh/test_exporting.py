@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from mesh.reasons import Reason
-from mesh.runtime.exporting import JSON_DEPTH_MAX, ValueUnreadable, ValueUnwritable, export, import_value, remove
+from mesh.runtime.exporting import (
+    JSON_DEPTH_MAX,
+    ValueUnreadable,
+    ValueUnwritable,
+    belongs,
+    clear_folder,
+    export,
+    import_value,
+    remove,
+    remove_within,
+)
 from mesh.values import Encoding
 
 
@@ -180,3 +190,29 @@ def test_an_unreadable_object_tells_its_reason_after_pickling(tmp_path):
     import_error = ValueUnreadable(Reason.VALUE_LOST, "gone")
     copy = import_value(*exported(import_error, tmp_path))
     assert (copy.reason, str(copy)) == (Reason.VALUE_LOST, "gone")
+
+
+def test_only_files_of_the_run_that_are_to_be_kept_stay(tmp_path):
+    storage = tmp_path.as_uri()
+    big = "x" * 100
+    kept, _ = export(big, run="r", node="kept", storage_url=storage, inline_limit_bytes=1)
+    export(big, run="r", node="dropped", storage_url=storage, inline_limit_bytes=1)
+    other, _ = export(big, run="other", node="n", storage_url=storage, inline_limit_bytes=1)
+    (tmp_path / "r" / "left-by-a-dead-worker.part").touch()
+    clear_folder(storage, "r", frozenset({kept.uri}))
+    assert [file.as_uri() for file in tmp_path.rglob("*") if file.is_file()] == sorted([other.uri, kept.uri])
+    clear_folder(storage, "r", frozenset())
+    clear_folder(storage, "r", frozenset())  # Again is harmless.
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_file_outside_the_storage_folder_is_not_deleted_whatever_a_worker_says(tmp_path):
+    outside = tmp_path / "outside"
+    outside.touch()
+    storage = (tmp_path / "storage").as_uri()
+    for uri in (outside.as_uri(), f"{storage}/../outside"):
+        with pytest.raises(PermissionError):
+            remove_within(storage, uri)
+    assert outside.exists()
+    assert not belongs(outside.as_uri(), "r", storage)
+    assert belongs(f"{storage}/r/value", "r", storage)
