@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,15 +236,25 @@ def _running_stores(state: Path) -> Stores:
 @contextlib.contextmanager
 def _stack(config: FederationConfig, state: Path, console: Console) -> Iterator[Stack]:
     """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
+    interrupted = threading.Event()
 
     def interrupt(_number: int, _frame: Any) -> None:
+        interrupted.set()
         raise KeyboardInterrupt
 
+    def say(words: str) -> None:
+        console.print(words, highlight=False)
+        # Python drops an exception that a signal raises inside a fork's own hooks, and a start forks often: nothing gets lost here.
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     with StateFolder(state) as folder:
-        stack = Stack(config, folder, say=lambda words: console.print(words, highlight=False))
+        stack = Stack(config, folder, say=say)
         try:
             stack.start()
+            say("all parts are up")
             yield stack
         finally:
             if isinstance(sys.exc_info()[1], KeyboardInterrupt):
