@@ -96,7 +96,7 @@ class Coordinator:
         for run in self._runs.active():
             self._alone(run, partial(self._look_after, run, alive, snapshot))
         for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
-            self._drop_file(uri)
+            _delete_if_possible(partial(self._delete, uri), uri)
 
     def _look_after(self, run: RunId, alive: set[MeshId], snapshot: Snapshot) -> None:
         kept = self._get(run)
@@ -121,16 +121,7 @@ class Coordinator:
     def _clear_files(self, record: RunRecord, dropped: tuple[str, ...]) -> None:
         values = [kept.stored for kept in record.nodes.values()] + [kept.failure.pickled for kept in record.nodes.values() if kept.failure]
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
-        try:
-            self._clear(record.run, keep)
-        except Exception:  # see `_drop_file`
-            log.exception("the files of a run could not be deleted", run=record.run)
-
-    def _drop_file(self, uri: str) -> None:
-        try:
-            self._delete(uri)
-        except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
-            log.exception("a file could not be deleted", uri=uri)
+        _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
     def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
         kept = self._get(run)
@@ -213,6 +204,13 @@ class Coordinator:
             del self._kept[run]
             if self._runs.settle(run):
                 self._on_end(kept.record)
+
+
+def _delete_if_possible(delete: Callable[[], None], what: str) -> None:
+    try:
+        delete()
+    except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
+        log.exception("files could not be deleted", of=what)
 
 
 def machine_of(record: RunRecord) -> RunMachine:
