@@ -23,15 +23,15 @@ from federation.errors import SessionLost, StaleFence, StoreUnavailable, Unknown
 from federation.leases import LeaseLedger, LeaseRefused, Session
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh import events
+from mesh.admission import StageAdmission
+from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.clock import Clock
-from mesh.decisions import AcquireLease, ExplainWaiting, MeshDecision, ReleaseLease, StartWorkload
 from mesh.hosting import Delivered, HostReport, StageHost
 from mesh.ids import LeaseId, NodeId, RunId, StageId
 from mesh.messages import StageEnded, StageLost, StageMessage, StageStarted
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
-from mesh.scheduler import MeshScheduler
 from mesh.values import StoredValue
 
 log = structlog.get_logger(__name__)
@@ -153,9 +153,9 @@ class ChildMesh:
         self._doubtful.clear()
         self._scheduler = self._new_scheduler()
 
-    def _new_scheduler(self) -> MeshScheduler:
+    def _new_scheduler(self) -> StageAdmission:
         pools = self._record.pools
-        return MeshScheduler(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
+        return StageAdmission(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
 
     def _now(self) -> MeshRecord:
         pools: list[PoolRecord] = [replace(pool, used=self._scheduler.ledger.pools[pool.pool].in_use) for pool in self._record.pools]
@@ -228,7 +228,7 @@ class ChildMesh:
     def _look(self) -> None:
         waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
         there = {stage.stage for stage in waiting}
-        news: list[events.MeshEvent] = [
+        news: list[events.AdmissionEvent] = [
             events.WorkloadOffered(
                 workload=stage.stage, tenant=stage.tenant, slot=ResourceSet(stage.slot), width=stage.width, priority=stage.priority
             )
@@ -240,7 +240,7 @@ class ChildMesh:
             news.extend(events.WorkloadWithdrawn(workload=name) for name in gone)
         self._carry_out(self._scheduler.handle(*news, events.RoomMayHaveCome()))
 
-    def _carry_out(self, decisions: Iterable[MeshDecision]) -> None:
+    def _carry_out(self, decisions: Iterable[AdmissionDecision]) -> None:
         pending = deque(decisions)
         while pending:
             decision = pending.popleft()
@@ -302,7 +302,7 @@ class ChildMesh:
             raise SessionLost(f"mesh {self._record.mesh} has no session")
         return self._session
 
-    def _start(self, decision: StartWorkload) -> list[MeshDecision]:
+    def _start(self, decision: StartWorkload) -> list[AdmissionDecision]:
         try:
             claimed = self._queue.claim(self._held_session(), decision.workload)
             blobs = self._blobs.get(claimed.spec.run, _named_in(claimed)) if claimed is not None else {}

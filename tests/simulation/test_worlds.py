@@ -11,8 +11,8 @@ from dag.spec import digest, parse
 from dag.states import NODE_ENDS, NodeState, RunState
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
-from mesh.invariants import violations
 from mesh.resources import ResourceSet
 from mesh.testing import value_of
 from simulator.world import Faults, World

@@ -12,9 +12,9 @@ from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
 from mesh.hosting import HostReport
-from mesh.invariants import violations
 from mesh.messages import StageEnded, StageLost
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet

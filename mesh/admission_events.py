@@ -1,4 +1,4 @@
-"""What the mesh scheduler is told: frozen values, past tense."""
+"""What stage admission is told: frozen values, past tense."""
 
 from dataclasses import dataclass
 
@@ -55,4 +55,4 @@ class RoomMayHaveCome:
     """Quota was given back or changed somewhere: what was refused is worth another try."""
 
 
-MeshEvent = WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome
+AdmissionEvent = WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome

@@ -1,4 +1,4 @@
-"""What the mesh scheduler wants done: frozen values, imperative."""
+"""What stage admission wants done: frozen values, imperative."""
 
 from dataclasses import dataclass
 
@@ -46,4 +46,4 @@ class ExplainWaiting:
     detail: str
 
 
-MeshDecision = AcquireLease | StartWorkload | ReleaseLease | ExplainWaiting
+AdmissionDecision = AcquireLease | StartWorkload | ReleaseLease | ExplainWaiting

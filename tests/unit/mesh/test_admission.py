@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.admission import StageAdmission, WorkloadState
+from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.admission_invariants import violations
 from mesh.errors import IllegalTransition
-from mesh.events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
-from mesh.invariants import violations
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduler import MeshScheduler, WorkloadState
 
 
 def cpu(count):
@@ -44,7 +44,7 @@ def explained(decisions):
     return [(each.workload, each.reason) for each in decisions if isinstance(each, ExplainWaiting)]
 
 
-class Checked(MeshScheduler):
+class Checked(StageAdmission):
     """Looks at every invariant after every step."""
 
     def handle(self, *events):
@@ -272,7 +272,7 @@ def test_the_same_events_give_the_same_decisions():
 
 
 def test_broken_books_are_told_by_the_invariants():
-    scheduler = running(MeshScheduler((pool("general", 1),)), "s")
+    scheduler = running(StageAdmission((pool("general", 1),)), "s")
     scheduler.ledger.pools["general"].used["ghost"] = cpu(1)
     assert violations(scheduler) == [
         "pool general has promised {cpu: 2} of {cpu: 1}",

@@ -6,13 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mesh.decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
-from mesh.events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
-from mesh.invariants import violations
+from mesh.admission import StageAdmission, WorkloadState
+from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.admission_invariants import violations
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduler import MeshScheduler, WorkloadState
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
@@ -30,7 +30,7 @@ class AnyInterleaving(RuleBasedStateMachine):
             for index, (cpu, gpu) in enumerate(capacities)
         ]
         self.capacity = {pool.pool: pool.capacity for pool in pools}
-        self.scheduler = MeshScheduler(tuple(pools))
+        self.scheduler = StageAdmission(tuple(pools))
         self.asked = {}
         self.running = {}
         self.count = 0

@@ -1,4 +1,4 @@
-"""The mesh scheduler: admits workloads to pools, inside the leases that the federation grants.
+"""Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
 Queued workloads are looked at by priority, then arrival. For each the pools are tried in their order: one slot has to
 fit; room for as many slots as are worth having is reserved; a lease is asked for. A refusal gives the room back and the
@@ -12,9 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mesh.decisions import AcquireLease, ExplainWaiting, MeshDecision, ReleaseLease, StartWorkload
+from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.admission_events import (
+    AdmissionEvent,
+    LeaseGranted,
+    LeaseRefused,
+    RoomMayHaveCome,
+    WorkloadEnded,
+    WorkloadOffered,
+    WorkloadWithdrawn,
+)
 from mesh.errors import IllegalTransition
-from mesh.events import LeaseGranted, LeaseRefused, MeshEvent, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
 from mesh.ids import PoolName, StageId
 from mesh.pools import Pool, PoolLedger, PoolSpec
 from mesh.reasons import PASSING, Reason
@@ -44,7 +52,7 @@ class Workload:
     told: tuple[Reason, str] | None = None  #: What was last said about its waiting.
 
 
-class MeshScheduler:
+class StageAdmission:
     """One mesh. `workloads` and `ledger` are its state; only `handle` writes them."""
 
     def __init__(self, pools: tuple[PoolSpec, ...]) -> None:
@@ -52,7 +60,7 @@ class MeshScheduler:
         self.workloads: dict[StageId, Workload] = {}
         self._arrivals = 0
 
-    def handle(self, *events: MeshEvent) -> list[MeshDecision]:
+    def handle(self, *events: AdmissionEvent) -> list[AdmissionDecision]:
         """Take the events in; return what must be done, in order.
 
         Pure: the same events on the same state give the same decisions.
@@ -60,13 +68,13 @@ class MeshScheduler:
         Raises:
             IllegalTransition: A lease was granted or refused that was not asked for.
         """
-        decisions: list[MeshDecision] = []
+        decisions: list[AdmissionDecision] = []
         for event in events:
             decisions.extend(self._take(event))
         decisions.extend(self._admit())
         return decisions
 
-    def _take(self, event: MeshEvent) -> list[MeshDecision]:
+    def _take(self, event: AdmissionEvent) -> list[AdmissionDecision]:
         if isinstance(event, WorkloadOffered):
             if event.workload not in self.workloads:
                 self._arrivals += 1
@@ -83,7 +91,7 @@ class MeshScheduler:
             return []
         return self._drop(event)
 
-    def _start(self, event: LeaseGranted) -> MeshDecision:
+    def _start(self, event: LeaseGranted) -> AdmissionDecision:
         workload, pool = self._reserved(event.workload)
         reserved, used = self.ledger.pools[pool].reserved[event.workload], workload.offer.slot.times(event.slots)
         self.ledger.commit(pool, event.workload, used)
@@ -105,7 +113,7 @@ class MeshScheduler:
             raise IllegalTransition(f"{workload_id} has asked for no lease")
         return workload, workload.pool
 
-    def _drop(self, event: WorkloadEnded | WorkloadWithdrawn) -> list[MeshDecision]:
+    def _drop(self, event: WorkloadEnded | WorkloadWithdrawn) -> list[AdmissionDecision]:
         workload = self.workloads.pop(event.workload, None)
         if workload is None:
             return []
@@ -121,14 +129,14 @@ class MeshScheduler:
             for pool in busy:
                 del workload.refused_by[pool]
 
-    def _admit(self) -> list[MeshDecision]:
+    def _admit(self) -> list[AdmissionDecision]:
         queued = [workload for workload in self.workloads.values() if workload.state is WorkloadState.QUEUED]
-        decisions: list[MeshDecision] = []
+        decisions: list[AdmissionDecision] = []
         for workload in sorted(queued, key=lambda kept: (-kept.offer.priority, kept.arrival)):
             decisions.extend(self._try_pools(workload))
         return decisions
 
-    def _try_pools(self, workload: Workload) -> list[MeshDecision]:
+    def _try_pools(self, workload: Workload) -> list[AdmissionDecision]:
         offer = workload.offer
         for pool in self.ledger.pools.values():
             name = pool.spec.pool
@@ -146,7 +154,7 @@ class MeshScheduler:
             ]
         return self._explain(workload)
 
-    def _explain(self, workload: Workload) -> list[MeshDecision]:
+    def _explain(self, workload: Workload) -> list[AdmissionDecision]:
         reasons = list(workload.refused_by.values())
         passing = [told for told in reasons if told[0] in PASSING]
         reason = (passing or reasons)[0][0]

@@ -1,11 +1,11 @@
-"""What must hold of a mesh scheduler's state after every step."""
+"""What must hold of the state of stage admission after every step."""
 
+from mesh.admission import StageAdmission, WorkloadState
 from mesh.ids import StageId
 from mesh.resources import NOTHING
-from mesh.scheduler import MeshScheduler, WorkloadState
 
 
-def violations(scheduler: MeshScheduler) -> list[str]:
+def violations(scheduler: StageAdmission) -> list[str]:
     """Every broken invariant, in words; empty when all hold."""
     found = []
     for name, pool in scheduler.ledger.pools.items():
@@ -23,5 +23,5 @@ def violations(scheduler: MeshScheduler) -> list[str]:
     return found
 
 
-def _in_state(scheduler: MeshScheduler, state: WorkloadState) -> set[StageId]:
+def _in_state(scheduler: StageAdmission, state: WorkloadState) -> set[StageId]:
     return {stage for stage, workload in scheduler.workloads.items() if workload.state is state}
