@@ -22,7 +22,7 @@ from federation.dispatch import Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import SessionLost, StaleFence, StoreUnavailable, UnknownTenant
 from federation.leases import LeaseLedger, LeaseRefused, Session
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh import events
+from mesh import admission_events as events
 from mesh.admission import StageAdmission
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.clock import Clock
