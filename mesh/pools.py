@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from mesh.errors import LedgerError
 from mesh.ids import FlavorName, PoolName, StageId
 from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.shapes import GroupPoolSpec
+
+NO_FLAVOR = FlavorName("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +20,13 @@ class PoolSpec:
     """A pool as configured."""
 
     pool: PoolName
-    flavor: FlavorName
     capacity: ResourceSet
+    flavor: FlavorName = NO_FLAVOR  #: What the federation's leases are for; empty on a mesh of its own.
+    selector: Mapping[str, str] = field(default_factory=dict)  #: What the labels of its nodes must say.
+    policy: str = "hybrid"  #: Of the tasks that name none.
+    target_agents: int = 0  #: How many agents its owner wants there; shown, and kept warm up to it.
+    groups: GroupPoolSpec | None = None  #: None: agents stand on nodes without placement groups.
+    is_protected: bool = False  #: Nobody is preempted here for a task of another pool.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Jobs: a leader and worker sets, admitted, started, restarted and cleaned as one."""

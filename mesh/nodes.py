@@ -1,0 +1,153 @@
+"""The nodes of a cluster as arrays: what each has in all, what of it is taken, what is promised.
+
+A row per node, a column per resource name. `available = total - used`; `load` is the part of it that is promised to tasks
+which have not started, so `free = available - load` is what a new task may count on (Ray's two-pass rule). Each change
+writes its row into `touched`, so that whoever keeps scores can look again at those rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.errors import LedgerError
+from mesh.ids import NodeName
+from mesh.resources import ResourceSet
+
+Units: TypeAlias = NDArray[np.int64]
+
+_ROWS_AT_FIRST = 16
+
+
+class NodeTable:
+    """Invariants: 0 ≤ used, 0 ≤ load; used + load ≤ total, unless a total was lowered while in use; a dead row is all zeros."""
+
+    def __init__(self) -> None:
+        self.resources: tuple[str, ...] = ()  #: Names of the columns.
+        self.names: list[NodeName | None] = []  #: None: a row that is free for the next node.
+        self.labels: list[Mapping[str, str]] = []
+        self.touched: list[int] = []  #: Rows in the order of their changes; only grows, readers keep their place in it.
+        self.shape_version = 0  #: Grows when rows come and go, labels change or columns are added.
+        self._rows: dict[NodeName, int] = {}
+        self._columns: dict[str, int] = {}
+        self.total: Units = np.zeros((0, 0), dtype=np.int64)
+        self.used: Units = np.zeros((0, 0), dtype=np.int64)
+        self.load: Units = np.zeros((0, 0), dtype=np.int64)
+        self.busy: Units = np.zeros(0, dtype=np.int64)  #: Tasks that run there or are promised.
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._rows
+
+    def row(self, node: NodeName) -> int:
+        """Where the node stands. Raises `LedgerError` when it is unknown."""
+        found = self._rows.get(node)
+        if found is None:
+            raise LedgerError(f"node {node} is not in the table")
+        return found
+
+    def name(self, row: int) -> NodeName:
+        """The node of the row. Raises `LedgerError` for an empty one."""
+        name = self.names[row]
+        if name is None:
+            raise LedgerError(f"row {row} holds no node")
+        return name
+
+    def vector(self, amounts: ResourceSet) -> Units:
+        """The amounts in the table's columns [r]; a new resource gets a column."""
+        for name in amounts:
+            if name not in self._columns:
+                self._add_column(name)
+        vector = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in amounts.items():
+            vector[self._columns[name]] = amount
+        return vector
+
+    def amounts(self, vector: Units) -> ResourceSet:
+        """The other way round."""
+        return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column]})
+
+    def join(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str]) -> None:
+        """A new node, or new totals and labels of a known one; what is used there stays used, over-committed if need be."""
+        vector = self.vector(total)
+        row = self._rows.get(node)
+        if row is None:
+            row = self._free_row()
+            self._rows[node], self.names[row] = row, node
+            self.shape_version += 1
+        elif self.labels[row] != labels:
+            self.shape_version += 1
+        self.labels[row] = dict(labels)
+        self.total[row] = vector
+        self.touched.append(row)
+
+    def leave(self, node: NodeName) -> None:
+        """The node is gone, with everything that was used or promised there."""
+        row = self.row(node)
+        del self._rows[node]
+        self.names[row], self.labels[row] = None, {}
+        for table in (self.total, self.used, self.load):
+            table[row] = 0
+        self.busy[row] = 0
+        self.shape_version += 1
+        self.touched.append(row)
+
+    def promise(self, row: int, wanted: Units) -> None:
+        """Charge the load at once, so that the next decision sees it. Raises `LedgerError` beyond what is free."""
+        if (self.used[row] + self.load[row] + wanted > self.total[row])[wanted > 0].any():
+            raise LedgerError(f"node {self.names[row]} has not {self.amounts(wanted)} free")
+        self.load[row] += wanted
+        self.busy[row] += 1
+        self.touched.append(row)
+
+    def start(self, row: int, wanted: Units) -> None:
+        """What was promised is in use."""
+        self._take(self.load, row, wanted)
+        self.used[row] += wanted
+        self.touched.append(row)
+
+    def withdraw(self, row: int, wanted: Units) -> None:
+        """A promise is not kept."""
+        self._take(self.load, row, wanted)
+        self.busy[row] -= 1
+        self.touched.append(row)
+
+    def finish(self, row: int, wanted: Units) -> None:
+        """What was in use is free."""
+        self._take(self.used, row, wanted)
+        self.busy[row] -= 1
+        self.touched.append(row)
+
+    def free(self, rows: NDArray[np.intp] | slice) -> Units:
+        """What a new task may count on there [k, r]; never below zero."""
+        free: Units = np.maximum(self.total[rows] - self.used[rows] - self.load[rows], 0)
+        return free
+
+    def _take(self, table: Units, row: int, wanted: Units) -> None:
+        left = table[row] - wanted
+        if (left < 0).any():
+            raise LedgerError(f"node {self.names[row]} gives back {self.amounts(wanted)}, which nobody has there")
+        table[row] = left
+
+    def _free_row(self) -> int:
+        if len(self._rows) < len(self.names):
+            return self.names.index(None)
+        row, size = len(self.names), len(self.total)
+        if row == size:
+            grown = max(_ROWS_AT_FIRST, 2 * size) - size
+            self.total, self.used, self.load = (np.pad(table, ((0, grown), (0, 0))) for table in (self.total, self.used, self.load))
+            self.busy = np.pad(self.busy, (0, grown))
+        self.names.append(None)
+        self.labels.append({})
+        return row
+
+    def _add_column(self, name: str) -> None:
+        self._columns[name] = len(self.resources)
+        self.resources = (*self.resources, name)
+        self.total, self.used, self.load = (np.pad(table, ((0, 0), (0, 1))) for table in (self.total, self.used, self.load))
+        self.shape_version += 1

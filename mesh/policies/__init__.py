@@ -1,0 +1,1 @@
+"""How a node is chosen, by name: one file per policy, all with the signature of `mesh.policies.policy`."""
