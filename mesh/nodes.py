@@ -8,6 +8,8 @@ writes its row into `touched`, so that whoever keeps scores can look again at th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 import numpy as np
@@ -22,8 +24,20 @@ Units: TypeAlias = NDArray[np.int64]
 _ROWS_AT_FIRST = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResources:
+    """How one node stands."""
+
+    total: ResourceSet
+    available: ResourceSet  #: Not in use.
+    load: ResourceSet  #: Of what is available, promised to tasks that have not started; more than it where tasks queue for the node.
+
+
 class NodeTable:
-    """Invariants: 0 ≤ used, 0 ≤ load; used + load ≤ total, unless a total was lowered while in use; a dead row is all zeros."""
+    """Invariants: 0 ≤ used, 0 ≤ load; a dead row is all zeros.
+
+    Besides, used + load ≤ total, unless a total was lowered while in use or tasks queue for the node (`queue_for`).
+    """
 
     def __init__(self) -> None:
         self.resources: tuple[str, ...] = ()  #: Names of the columns.
@@ -31,8 +45,11 @@ class NodeTable:
         self.labels: list[Mapping[str, str]] = []
         self.touched: list[int] = []  #: Rows in the order of their changes; only grows, readers keep their place in it.
         self.shape_version = 0  #: Grows when rows come and go, labels change or columns are added.
+        self.totals_version = 0  #: Grows when a node's total changes.
         self._rows: dict[NodeName, int] = {}
+        self._holes: list[int] = []  #: Rows that are free for the next node, as a heap.
         self._columns: dict[str, int] = {}
+        self.foreign: dict[NodeName, Units] = {}  #: What others use there, who are not of this mesh; a part of `used`.
         self.total: Units = np.zeros((0, 0), dtype=np.int64)
         self.used: Units = np.zeros((0, 0), dtype=np.int64)
         self.load: Units = np.zeros((0, 0), dtype=np.int64)
@@ -84,12 +101,40 @@ class NodeTable:
             self.shape_version += 1
         self.labels[row] = dict(labels)
         self.total[row] = vector
+        self.totals_version += 1
         self.touched.append(row)
+
+    def update_resource(self, node: NodeName, name: str, units: int) -> None:
+        """The node has `units` of this resource from now on; what is available follows, and is never below zero.
+
+        Raises:
+            LedgerError: The node is unknown.
+            AmountError: `units` is less than zero or more than a ledger holds.
+        """
+        row = self.row(node)
+        vector = self.vector(ResourceSet({name: units}))
+        if name in self._columns:
+            column = self._columns[name]
+            self.total[row, column] = vector[column]
+            self.totals_version += 1
+        self.touched.append(row)
+
+    def delete_resource(self, node: NodeName, name: str) -> None:
+        """The node has nothing of this resource any more. Raises `LedgerError` when the node is unknown."""
+        self.update_resource(node, name, 0)
+
+    def resources_of(self, node: NodeName) -> NodeResources:
+        """How the node stands, for people to read. Raises `LedgerError` when it is unknown."""
+        row = self.row(node)
+        available: Units = np.maximum(self.total[row] - self.used[row], 0)
+        return NodeResources(total=self.amounts(self.total[row]), available=self.amounts(available), load=self.amounts(self.load[row]))
 
     def leave(self, node: NodeName) -> None:
         """The node is gone, with everything that was used or promised there."""
         row = self.row(node)
         del self._rows[node]
+        self.foreign.pop(node, None)
+        heappush(self._holes, row)
         self.names[row], self.labels[row] = None, {}
         for table in (self.total, self.used, self.load):
             table[row] = 0
@@ -99,8 +144,13 @@ class NodeTable:
 
     def promise(self, row: int, wanted: Units) -> None:
         """Charge the load at once, so that the next decision sees it. Raises `LedgerError` beyond what is free."""
-        if (self.used[row] + self.load[row] + wanted > self.total[row])[wanted > 0].any():
+        over = self.used[row] + self.load[row] + wanted > self.total[row]
+        if over.any() and over[wanted > 0].any():
             raise LedgerError(f"node {self.names[row]} has not {self.amounts(wanted)} free")
+        self.queue_for(row, wanted)
+
+    def queue_for(self, row: int, wanted: Units) -> None:
+        """Charge the load of a task that waits for the node, beyond what is free there: the second of Ray's two passes."""
         self.load[row] += wanted
         self.busy[row] += 1
         self.touched.append(row)
@@ -123,6 +173,14 @@ class NodeTable:
         self.busy[row] -= 1
         self.touched.append(row)
 
+    def see_foreign(self, node: NodeName, wanted: Units) -> None:
+        """How much of the node others use, who are not of this mesh; replaces what was seen before."""
+        row = self.row(node)
+        before = self.foreign.get(node)
+        self.used[row] += wanted if before is None else wanted - np.pad(before, (0, len(wanted) - len(before)))
+        self.foreign[node] = wanted
+        self.touched.append(row)
+
     def free(self, rows: NDArray[np.intp] | slice) -> Units:
         """What a new task may count on there [k, r]; never below zero."""
         free: Units = np.maximum(self.total[rows] - self.used[rows] - self.load[rows], 0)
@@ -135,8 +193,8 @@ class NodeTable:
         table[row] = left
 
     def _free_row(self) -> int:
-        if len(self._rows) < len(self.names):
-            return self.names.index(None)
+        if self._holes:
+            return heappop(self._holes)
         row, size = len(self.names), len(self.total)
         if row == size:
             grown = max(_ROWS_AT_FIRST, 2 * size) - size

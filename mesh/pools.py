@@ -1,14 +1,19 @@
 """The quota ledger of one mesh: what each pool has, and who holds what of it.
 
-`reserve` sets room aside while the lease that pays for it is asked for; `commit` turns it into use, `release` gives
-either back. Each holder has one entry per pool; the sum of entries never exceeds the capacity.
+`reserve` sets room aside while the lease that pays for it is asked for, or the placement group is made; `commit` turns it
+into use, `release` gives either back. Each holder (a stage, a task, a job: any name) has one entry per pool.
+
+Amounts are whole units, so giving back in any order leaves exactly nothing; floats here once lost one slot in four. The
+sums run along with the entries, so that asking for room costs the same with ten entries and with a hundred thousand.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName, PoolName, StageId
+from mesh.ids import FlavorName, PoolName
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.shapes import GroupPoolSpec
 
@@ -29,68 +34,231 @@ class PoolSpec:
     is_protected: bool = False  #: Nobody is preempted here for a task of another pool.
 
 
-@dataclass(slots=True, kw_only=True)
 class Pool:
-    """A pool and its entries. Invariant: reserved + used <= capacity."""
+    """A pool and its entries; only its ledger writes them.
 
-    spec: PoolSpec
-    reserved: dict[StageId, ResourceSet] = field(default_factory=dict)  #: Set aside, not in use yet.
-    used: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In use.
+    Invariant: reserved + used <= capacity, unless the capacity was lowered while more was held. Then `excess` tells by how
+    much, nothing is free of what is short, and what is given back goes to the excess first.
+    """
+
+    __slots__ = ("_free", "_reserved", "_used", "is_closing", "reservations", "spec", "uses")
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.spec = spec
+        self.is_closing = False  #: It takes nothing new, and can be deleted once nobody holds anything.
+        self.reservations: dict[str, ResourceSet] = {}  #: Holder to what is set aside for it, not in use yet.
+        self.uses: dict[str, ResourceSet] = {}  #: Holder to what it has in use.
+        self._reserved: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        self._free: ResourceSet | None = None  #: Until the next change.
 
     @property
-    def free(self) -> ResourceSet:
-        """What nobody holds."""
-        return self.spec.capacity - _sum(self.reserved) - _sum(self.used)
+    def capacity(self) -> ResourceSet:
+        """What it has in all."""
+        return self.spec.capacity
+
+    @property
+    def target_agents(self) -> int:
+        """How many agents its owner wants there."""
+        return self.spec.target_agents
+
+    @property
+    def reserved(self) -> ResourceSet:
+        """What is set aside."""
+        return ResourceSet(self._reserved)
+
+    @property
+    def used(self) -> ResourceSet:
+        """What is in use."""
+        return ResourceSet(self._used)
 
     @property
     def in_use(self) -> ResourceSet:
-        """What runs."""
-        return _sum(self.used)
+        """The same as `used`, by the name that the federation's records have for it."""
+        return self.used
+
+    @property
+    def free(self) -> ResourceSet:
+        """What nobody holds; never below zero."""
+        if self._free is None:
+            self._free = ResourceSet({name: left for name in self.capacity if (left := self._left(name)) > 0})
+        return self._free
+
+    @property
+    def excess(self) -> ResourceSet:
+        """What is held beyond the capacity, since that was lowered."""
+        return ResourceSet({name: -left for name in {*self._reserved, *self._used} if (left := self._left(name)) < 0})
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody has an entry."""
+        return not self.reservations and not self.uses
+
+    def fits(self, amounts: ResourceSet) -> bool:
+        """There is room for this much more. Without a value in between: it is asked for each task that is looked at."""
+        return not self.is_closing and all(amounts[name] <= self._left(name) for name in amounts)
+
+    def short_of(self, amounts: ResourceSet) -> ResourceSet:
+        """What would have to be given back so that `amounts` fit; empty when they fit."""
+        return ResourceSet({name: lack for name in amounts if (lack := amounts[name] - self._left(name)) > 0})
+
+    def held_by(self, holder: str) -> ResourceSet | None:
+        """The holder's entry, set aside or in use; None when there is none."""
+        found = self.reservations.get(holder)
+        return self.uses.get(holder) if found is None else found
+
+    def check(self) -> list[str]:
+        """Every broken invariant, in words."""
+        found = [f"{holder} has two entries in pool {self.spec.pool}" for holder in self.reservations.keys() & self.uses.keys()]
+        for word, entries, total in (("reserved", self.reservations, self._reserved), ("used", self.uses, self._used)):
+            counted: dict[str, int] = {}
+            for amounts in entries.values():
+                _change(counted, amounts, 1)
+            if counted != total:
+                found.append(f"pool {self.spec.pool} says that {total} is {word}, its entries say {counted}")
+        return found
+
+    def _left(self, name: str) -> int:
+        return self.spec.capacity[name] - self._reserved.get(name, 0) - self._used.get(name, 0)
+
+    def _configure(self, spec: PoolSpec) -> None:
+        self.spec, self.is_closing, self._free = spec, False, None
+
+    def _reserve(self, holder: str, amounts: ResourceSet) -> None:
+        self.reservations[holder] = amounts
+        _change(self._reserved, amounts, 1)
+        self._free = None
+
+    def _commit(self, holder: str, amounts: ResourceSet) -> None:
+        _change(self._reserved, self.reservations.pop(holder), -1)
+        self.uses[holder] = amounts
+        _change(self._used, amounts, 1)
+        self._free = None
+
+    def _release(self, holder: str) -> None:
+        for entries, total in ((self.reservations, self._reserved), (self.uses, self._used)):
+            amounts = entries.pop(holder, None)
+            if amounts is not None:
+                _change(total, amounts, -1)
+        self._free = None
+
+    def _move(self, old_holder: str, new_holder: str) -> None:
+        for entries in (self.reservations, self.uses):
+            if old_holder in entries:
+                entries[new_holder] = entries.pop(old_holder)
 
 
 class PoolLedger:
     """All pools of a mesh, in the order in which they are tried."""
 
-    def __init__(self, specs: tuple[PoolSpec, ...]) -> None:
-        self.pools: dict[PoolName, Pool] = {spec.pool: Pool(spec=spec) for spec in specs}
+    def __init__(self, specs: Iterable[PoolSpec] = ()) -> None:
+        self.pools: dict[PoolName, Pool] = {}
+        self._pools_of: dict[str, tuple[PoolName, ...]] = {}  #: Holder to the pools in which it has an entry; never empty.
+        for spec in specs:
+            self.configure(spec)
 
-    def reserve(self, pool: PoolName, holder: StageId, amounts: ResourceSet) -> None:
+    def pool(self, pool: PoolName) -> Pool:
+        """Raises `LedgerError` when there is no such pool."""
+        found = self.pools.get(pool)
+        if found is None:
+            raise LedgerError(f"there is no pool {pool}; there are {', '.join(self.pools) or 'none'}")
+        return found
+
+    def configure(self, spec: PoolSpec) -> Pool:
+        """Create the pool, or change it; one that was closing is open again. Nobody loses what it holds."""
+        found = self.pools.get(spec.pool)
+        if found is None:
+            found = self.pools[spec.pool] = Pool(spec)
+        found._configure(spec)  # noqa: SLF001  a pool's entries and the holders' index are one book
+        return found
+
+    def delete(self, pool: PoolName) -> bool:
+        """Remove the pool. False when something is held there still: then it takes nothing new, until it is configured again."""
+        found = self.pools.get(pool)
+        if found is None:
+            return True
+        if not found.is_empty:
+            found.is_closing = True
+            return False
+        del self.pools[pool]
+        return True
+
+    def reserve(self, pool: PoolName, holder: str, amounts: ResourceSet) -> None:
         """Set `amounts` aside.
 
         Raises:
-            LedgerError: No such room, or the holder has an entry already.
+            LedgerError: No such room or pool, the pool is closing, or the holder has an entry already.
         """
-        kept = self.pools[pool]
-        if holder in kept.reserved or holder in kept.used:
+        kept = self.pool(pool)
+        if kept.held_by(holder) is not None:
             raise LedgerError(f"{holder} has an entry in pool {pool} already")
-        if not amounts <= kept.free:
+        if kept.is_closing:
+            raise LedgerError(f"pool {pool} is being deleted and takes nothing new, {holder} wants {amounts}")
+        if not kept.fits(amounts):
             raise LedgerError(f"pool {pool} has {kept.free} free, {holder} wants {amounts}")
-        kept.reserved[holder] = amounts
+        kept._reserve(holder, amounts)  # noqa: SLF001  as above
+        self._pools_of[holder] = (*self._pools_of.get(holder, ()), pool)
 
-    def commit(self, pool: PoolName, holder: StageId, amounts: ResourceSet) -> None:
-        """Turn a reservation into use of `amounts`; what it reserved beyond them is free again.
+    def commit(self, pool: PoolName, holder: str, amounts: ResourceSet | None = None) -> None:
+        """Turn a reservation into use of `amounts` (None: of all of it); what it reserved beyond them is free again.
 
         Raises:
             LedgerError: No such reservation, or one that is smaller.
         """
-        kept = self.pools[pool]
-        reserved = kept.reserved.get(holder)
-        if reserved is None or not amounts <= reserved:
+        kept = self.pool(pool)
+        reserved = kept.reservations.get(holder)
+        if reserved is None or not (amounts is None or amounts <= reserved):
             raise LedgerError(f"{holder} has reserved {reserved} in pool {pool} and commits {amounts}")
-        del kept.reserved[holder]
-        kept.used[holder] = amounts
+        kept._commit(holder, reserved if amounts is None else amounts)  # noqa: SLF001  as above
 
-    def release(self, holder: StageId) -> bool:
-        """Give back whatever the holder has; False when that is nothing."""
-        found = False
-        for kept in self.pools.values():
-            found = kept.reserved.pop(holder, None) is not None or found
-            found = kept.used.pop(holder, None) is not None or found
+    def release(self, holder: str) -> bool:
+        """Give back whatever the holder has, in every pool; False when that is nothing."""
+        pools = self._pools_of.pop(holder, ())
+        for pool in pools:
+            self.pools[pool]._release(holder)  # noqa: SLF001  as above
+        return bool(pools)
+
+    def move(self, old_holder: str, new_holder: str) -> bool:
+        """Hand over whatever the old holder has, as it stands; False when that is nothing.
+
+        Raises:
+            LedgerError: The new holder has an entry in one of these pools; nothing has moved.
+        """
+        pools = self._pools_of.get(old_holder, ())
+        if old_holder == new_holder or not pools:
+            return bool(pools)
+        others = self._pools_of.get(new_holder, ())
+        both = [pool for pool in pools if pool in others]
+        if both:
+            raise LedgerError(f"{new_holder} has an entry in pool {both[0]} already, and cannot take over that of {old_holder}")
+        for pool in pools:
+            self.pools[pool]._move(old_holder, new_holder)  # noqa: SLF001  as above
+        del self._pools_of[old_holder]
+        self._pools_of[new_holder] = (*others, *pools)
+        return True
+
+    def held_by(self, holder: str) -> ResourceSet:
+        """What the holder has, set aside and in use, in all pools together."""
+        return sum((self.pools[pool].held_by(holder) or NOTHING for pool in self._pools_of.get(holder, ())), start=NOTHING)
+
+    def pools_of(self, holder: str) -> tuple[PoolName, ...]:
+        """Where the holder has an entry."""
+        return self._pools_of.get(holder, ())
+
+    def check(self) -> list[str]:
+        """Every broken invariant, in words; empty when all hold. Costs as much as there are entries."""
+        found = [words for kept in self.pools.values() for words in kept.check()]
+        entries = {(holder, name) for name, kept in self.pools.items() for holder in (*kept.reservations, *kept.uses)}
+        indexed = {(holder, name) for holder, names in self._pools_of.items() for name in names}
+        found.extend(f"{holder} and pool {name} do not agree on whether it holds something there" for holder, name in entries ^ indexed)
         return found
 
 
-def _sum(entries: Mapping[StageId, ResourceSet]) -> ResourceSet:
-    total = NOTHING
-    for amounts in entries.values():
-        total = total + amounts
-    return total
+def _change(total: dict[str, int], amounts: ResourceSet, sign: int) -> None:
+    """Add or take away; names whose sum is zero are dropped, so that a ledger does not grow with the names it has ever seen."""
+    for name in amounts:
+        left = total.get(name, 0) + sign * amounts[name]
+        if left:
+            total[name] = left
+        else:
+            del total[name]

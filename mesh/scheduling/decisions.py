@@ -85,3 +85,21 @@ class RequestCapacity(Decision):
     """Tell the autoscaler what fits on no node, or waits: one set per task or bundle. Replaces what was asked before."""
 
     demands: tuple[ResourceSet, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveGroup(Decision):
+    """A task without an agent has its placement group: tell whoever asked for it (`allocate_pg`)."""
+
+    task: TaskId
+    group: GroupId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSlot(Decision):
+    """Quota was set aside, or not: tell whoever asked."""
+
+    slot: str
+    refused: Reason | None
+    detail: str = ""

@@ -28,7 +28,7 @@ class NodeJoined(Event):
 
     node: NodeName
     total: ResourceSet
-    labels: Mapping[str, str] = NO_LABELS
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,8 @@ class TaskSubmitted(Event):
 
     request: TaskRequest
     version: int | None = None  #: A submitter's own choice of node (`request.node`) was made on this version of the state.
+    resume: bool = False  #: It was cancelled before, and goes on from its kept state.
+    first_attempt: int = 0  #: The last attempt that it had before; the next one counts on from it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,3 +197,29 @@ class LabelConfigured(Event):
     aging_per_s: float | None = None  #: None: the mesh's.
     weights: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""
+
+
+# -- room without an agent ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotAsked(Event):
+    """Somebody wants quota of a pool set aside under a name of its own (`reserve_agent_slot`)."""
+
+    slot: str
+    pool: PoolName
+    resources: ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCommitted(Event):
+    """The quota that was set aside is in use (`commit_agent_slot`)."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReleased(Event):
+    """The quota is given back, whether it was set aside or in use."""
+
+    slot: str

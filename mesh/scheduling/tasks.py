@@ -81,10 +81,10 @@ TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
 class Weights:
     """Of the node score `alpha * availability - beta * fragmentation + gamma * locality - delta * contention` (seed §5.1)."""
 
-    availability: float = 1.0
-    fragmentation: float = 0.5
+    availability: float = 0.1
+    fragmentation: float = 1.0
     locality: float = 0.5
-    contention: float = 0.25
+    contention: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +97,13 @@ class TaskRequest:
     label: LabelName = NO_LABEL
     tenant: TenantPath = NO_TENANT
     priority: float = DEFAULT_PRIORITY  #: P_base; 8.0 and more may take a reserved placement group.
-    selector: Mapping[str, str] = NO_LABELS  #: What the node's labels must say; the pool's own selector is added.
+    selector: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: What the node's labels must say, beside the pool's.
     policy: str = ""  #: Name of a node policy; empty: the pool's.
     weights: Weights | None = None  #: None: those of its label, else of its workload type, else the mesh's.
     workload_type: str = ""
     node: NodeName | None = None  #: For `node_affinity`.
     soft: bool = False  #: For `node_affinity`: elsewhere, when that node is gone or could never hold it.
-    local_bytes: Mapping[NodeName, int] = NO_BYTES  #: Where how much of its arguments lies.
+    local_bytes: Mapping[NodeName, int] = field(default_factory=lambda: NO_BYTES)  #: Where how much of its arguments lies.
     after: tuple[TaskId, ...] = ()  #: Not before these have succeeded.
     agent: AgentId | None = None  #: A call on this agent, which the agent itself runs: takes no room.
     job: JobId | None = None
@@ -112,5 +112,6 @@ class TaskRequest:
     gang_size: int = 0  #: How many tasks the gang has; the gang is looked at when all are known.
     estimated_ms: int | None = None  #: How long it will run, as far as its user knows.
     preemptible: bool = True
+    has_agent: bool = True  #: False: it only holds a placement group, for whoever asked for it.
     max_restarts: int = 0  #: How often it is started again after its agent was lost; -1: always.
     bundles: tuple[ResourceSet, ...] = field(default=())  #: Its placement group, where that is more than one bundle of `resources`.

@@ -1,0 +1,133 @@
+"""Every node policy by its name: the built-in ones, combinations of them, and those that users add.
+
+A combination names several policies whose scores are added: `least_busy+binpack`, or with weights, `0.7*least_busy+0.3*binpack`.
+Each score is brought to 0 to 1 first. Policies whose pick is more than the best score (`hybrid`, `random`, `power_of_two`, `locality`,
+`node_affinity`) stand alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from mesh.errors import MeshError
+from mesh.policies import weighted
+from mesh.policies.binpack import BINPACK
+from mesh.policies.gang import GANG
+from mesh.policies.hybrid import HYBRID
+from mesh.policies.job_affinity import JOB_AFFINITY
+from mesh.policies.job_anti_affinity import JOB_ANTI_AFFINITY
+from mesh.policies.leader_first import LEADER_FIRST
+from mesh.policies.least_busy import LEAST_BUSY
+from mesh.policies.locality import LOCALITY
+from mesh.policies.min_fragment import MIN_FRAGMENT
+from mesh.policies.node_affinity import NODE_AFFINITY
+from mesh.policies.policy import Demand, FloatArray, NodeView, Policy, Score, highest
+from mesh.policies.power_of_two import POWER_OF_TWO
+from mesh.policies.priority import PRIORITY
+from mesh.policies.random_node import RANDOM
+from mesh.policies.spread import SPREAD
+from mesh.policies.weighted import WEIGHTED
+
+_BUILT_IN = (
+    *(BINPACK, GANG, HYBRID, JOB_AFFINITY, JOB_ANTI_AFFINITY, LEADER_FIRST, LEAST_BUSY, LOCALITY, MIN_FRAGMENT, NODE_AFFINITY),
+    *(POWER_OF_TWO, PRIORITY, RANDOM, SPREAD, WEIGHTED),
+)
+#: The built-in policies by name.
+POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _BUILT_IN})
+#: Other names that people know them by: the seed's, Ray's and TY-Arranger's.
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "binpacking": "binpack",
+        "DEFAULT": "hybrid",
+        "SPREAD": "spread",
+        "Gang": "gang",
+        "BinPack": "binpack",
+        "LeaderFirst": "leader_first",
+        "MinFragment": "min_fragment",
+        "JobAffinity": "job_affinity",
+        "JobAntiAffinity": "job_anti_affinity",
+    }
+)
+_NOTHING_ADDED: Mapping[str, Policy] = MappingProxyType({})
+
+
+class UnknownPolicy(MeshError, ValueError):
+    """No policy has this name, or it cannot be combined; the message lists those that there are."""
+
+
+def policy(name: str) -> Policy:
+    """The built-in policy, or combination of such, of this name.
+
+    Raises:
+        UnknownPolicy: There is none.
+    """
+    return _BUILT_INS.policy(name)
+
+
+def chosen(named: str, usual: str, *, has_local_bytes: bool) -> str:
+    """Which policy places a task: the one it names, else the usual one of its pool.
+
+    Work whose arguments lie on known nodes goes where most of them are, unless it names a policy or its pool's is other
+    than `hybrid` (seed S33).
+    """
+    if named:
+        return named
+    return LOCALITY.name if has_local_bytes and ALIASES.get(usual, usual) == HYBRID.name else usual
+
+
+class Catalogue:
+    """The built-in policies and `added` ones, which may not take a built-in name."""
+
+    def __init__(self, added: Mapping[str, Policy] = _NOTHING_ADDED) -> None:
+        """Raises `UnknownPolicy` for an added name that is taken or that would read as a combination."""
+        for name in added:
+            if name in POLICIES or name in ALIASES or not name or set(name) & set("+*"):
+                raise UnknownPolicy(f"a policy of one's own cannot be called {name!r}; choose a name without + and * that is not built in")
+        self._policies = {**POLICIES, **added}
+        self.policy: Callable[[str], Policy] = lru_cache(maxsize=256)(self._policy)  #: By name, alias or combination.
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, without aliases, sorted."""
+        return tuple(sorted(self._policies))
+
+    def _policy(self, name: str) -> Policy:
+        found = self._policies.get(ALIASES.get(name, name))
+        if found is not None:
+            return found
+        if "+" in name or "*" in name:
+            return self._combined(name)
+        raise UnknownPolicy(f"there is no policy {name!r}; there are {', '.join(self.names)}, and sums of them like least_busy+binpack")
+
+    def _combined(self, name: str) -> Policy:
+        parts = [self._part(part.strip(), name) for part in name.split("+")]
+        total = sum(weight for weight, _ in parts)
+        scores = [(weight / total, score) for weight, score in parts]
+
+        def score(demand: Demand, view: NodeView) -> FloatArray:
+            summed = scores[0][0] * scores[0][1](demand, view)
+            for weight, part in scores[1:]:
+                summed += weight * part(demand, view)
+            return summed
+
+        return Policy(name, score)
+
+    def _part(self, part: str, whole: str) -> tuple[float, Score]:
+        weight, star, name = part.rpartition("*")
+        found = self._policies.get(ALIASES.get(name.strip(), name.strip()))
+        if found is None or found.pick is not highest or found.settle is not None:
+            can = ", ".join(known for known in self.names if self._policies[known].pick is highest)
+            raise UnknownPolicy(f"{whole!r}: {name.strip()!r} is no policy that can be combined; these can: {can}")
+        try:
+            factor = float(weight) if star else 1.0
+        except ValueError:
+            factor = math.nan
+        if not (0.0 < factor < math.inf):
+            raise UnknownPolicy(f"{whole!r}: {weight!r} is no weight; write a positive number, like 0.7*least_busy+0.3*binpack")
+        return factor, weighted.score_from_0_to_1 if found is WEIGHTED else found.score
+
+
+_BUILT_INS = Catalogue()

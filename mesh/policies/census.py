@@ -1,0 +1,54 @@
+"""Which shapes are asked for, and how often: what `weighted` keeps room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mesh.policies.fragmentation import CommonShapes
+from mesh.policies.policy import IntArray
+from mesh.resources import ResourceSet
+
+_KEPT = 64
+
+
+class Census:
+    """Counts of demands, in which an older one counts less: each new one outweighs by `1 + 1 / memory` the one before.
+
+    Invariant: at most 64 shapes are kept; the rarest goes for a new one.
+    """
+
+    def __init__(self, *, memory: int = 1_000, most: int = 8) -> None:
+        """`memory`: about how many demands are remembered; `most`: how many shapes `common` gives."""
+        self._growth = 1.0 + 1.0 / memory
+        self._most = most
+        self._worth = 1.0
+        self._counts: dict[ResourceSet, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __iter__(self) -> Iterator[tuple[ResourceSet, float]]:
+        """Shapes and how often each is asked for, as shares of all that are kept; the most frequent first."""
+        total = sum(self._counts.values())
+        yield from ((shape, count / total) for shape, count in sorted(self._counts.items(), key=lambda entry: -entry[1]))
+
+    def count(self, wanted: ResourceSet) -> None:
+        """Somebody asks for this. Nothing is not counted."""
+        if not wanted:
+            return
+        if wanted not in self._counts and len(self._counts) == _KEPT:
+            del self._counts[min(self._counts, key=self._counts.__getitem__)]
+        self._counts[wanted] = self._counts.get(wanted, 0.0) + self._worth
+        self._worth *= self._growth
+        if self._worth > 1e100:  # noqa: PLR2004  far below what a float holds
+            self._counts = {shape: count / self._worth for shape, count in self._counts.items()}
+            self._worth = 1.0
+
+    def common(self, vector: Callable[[ResourceSet], IntArray]) -> CommonShapes | None:
+        """The most frequent shapes in the columns of a table (`NodeTable.vector`); None before anything was counted."""
+        first = [entry for entry, _ in zip(self, range(self._most), strict=False)]
+        if not first:
+            return None
+        vectors = [vector(shape) for shape, _ in first]  # All before any is used: each may add a column.
+        columns = max(len(row) for row in vectors)
+        return CommonShapes.of([[*row, *[0] * (columns - len(row))] for row in vectors], [often for _, often in first])

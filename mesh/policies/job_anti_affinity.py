@@ -1,0 +1,17 @@
+"""A job's members apart: the node that has fewest of them, of equals the emptiest.
+
+Source: TY-Arranger's JobAntiAffinity (seed S37).
+"""
+
+from __future__ import annotations
+
+from mesh.policies.policy import Demand, FloatArray, NodeView, Policy
+from mesh.policies.shares import fewness, first_then, mean_share_after
+
+
+def score(demand: Demand, view: NodeView) -> FloatArray:
+    """1 without members, towards 0 with many [n]."""
+    return first_then(fewness(view.of_job), 1.0 - mean_share_after(demand, view))
+
+
+JOB_ANTI_AFFINITY = Policy("job_anti_affinity", score)

@@ -1,0 +1,31 @@
+"""Packing that keeps CPU and memory in step: `(1 - |cpu share - memory share|) * score`, the score being `binpack`'s.
+
+A node with all its CPUs taken and half its memory free strands that memory; the larger the gap, the lower the score. Shares are those
+with the demand placed. A node without CPUs or without a known memory has no gap.
+
+Source: TY-Arranger's MinFragment (seed S37).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mesh.policies.policy import Demand, FloatArray, NodeView, Policy
+from mesh.policies.shares import column, shares_after
+
+
+def score(demand: Demand, view: NodeView) -> FloatArray:
+    """From 0 to 1 [n]."""
+    shares = shares_after(demand, view)
+    wanted = demand.wanted > 0
+    packed: FloatArray = shares @ (wanted / max(int(np.count_nonzero(wanted)), 1))
+    cpu, memory = column(view.resources, "cpu"), column(view.resources, "memory")
+    if cpu is None or memory is None:
+        return packed
+    gap = np.abs(shares[:, cpu] - shares[:, memory])
+    gap *= (view.total[:, cpu] > 0) & (view.total[:, memory] > 0)
+    even: FloatArray = (1.0 - gap) * packed
+    return even
+
+
+MIN_FRAGMENT = Policy("min_fragment", score)

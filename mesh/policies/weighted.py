@@ -1,0 +1,139 @@
+"""The node score of the seed: `alpha * availability - beta * fragmentation + gamma * locality - delta * contention`.
+
+Each term is from 0 to 1 and looks at one node:
+
+- availability: what of the wanted resources is free once the demand is placed, as a mean share of the node's total.
+- fragmentation: what the placement takes from others beyond what it needs. For each common shape it is the number of copies
+  that fit before and no longer fit after, over the most that such a demand can ever cost; the mean over the shapes, by how
+  often they are asked for and how large they are. A CPU task on a GPU node whose CPUs are short costs GPU shapes, in the
+  gap beside another CPU task it costs none. While nothing is known of shapes, they are the whole, half, quarter and eighth
+  of the node itself, in its own proportions: filling a begun eighth costs nothing, breaking into an empty node costs most,
+  and a node with more kinds of resources costs more.
+- locality: bytes of arguments that lie there, b / (b + 256 MiB): half at 256 MiB, and another gigabyte more hardly counts.
+- contention: tasks there per CPU, t / (t + CPUs + 1).
+
+Taking the growth of fragmentation and not its level is what packs well (fragmentation gradient descent). Availability pulls the
+other way, to empty nodes; so by default beta leads and alpha only decides between nodes that cost the same
+(`benchmarks/fragmentation.py`: with alpha 1 and beta 0.5 as much is stranded as under `hybrid`).
+
+Source: seed S11; Weng et al., USENIX ATC 2023, for the gradient.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.policies.fragmentation import CommonShapes
+from mesh.policies.policy import Demand, FloatArray, NodeView, Policy
+from mesh.policies.shares import column, fewness
+from mesh.resources import UNITS_PER_WHOLE
+
+_HALF_LOCAL_BYTES = float(256 * 2**20)
+_EIGHTHS = np.arange(9)
+_SLICES = (1, 2, 4, 8)
+#: How many slices, of all four sizes, so many free eighths of a node hold; and how many so many eighths can spoil at most.
+_HELD = np.array([sum(eighths * slices // 8 for slices in _SLICES) for eighths in _EIGHTHS], dtype=np.float64)
+_SPOILT = np.array([max(sum(-(-eighths * slices // 8) for slices in _SLICES), 1) for eighths in _EIGHTHS], dtype=np.float64)
+_ROUNDING = 1e-9  #: Eight times an exact eighth may come out a little below its whole number.
+
+
+def score(demand: Demand, view: NodeView) -> FloatArray:
+    """From -(beta + delta) to alpha + gamma [n]."""
+    weights = demand.weights
+    per_unit = 1.0 / np.maximum(view.total, 1)
+    scores = weights.availability * _availability(demand, view, per_unit)
+    if weights.fragmentation:
+        scores -= weights.fragmentation * _added_fragmentation(demand, view, per_unit)
+    if weights.locality and np.count_nonzero(view.local_bytes):
+        scores += weights.locality * locality(view)
+    if weights.contention:
+        scores -= weights.contention * contention(view)
+    return scores
+
+
+def score_from_0_to_1(demand: Demand, view: NodeView) -> FloatArray:
+    """The same, by its whole span [n]; for combinations."""
+    weights = demand.weights
+    least = weights.fragmentation + weights.contention
+    span = least + weights.availability + weights.locality
+    return (score(demand, view) + least) / span if span > 0 else np.zeros(len(view.total))
+
+
+def availability(demand: Demand, view: NodeView) -> FloatArray:
+    """What of the wanted resources stays free, as a mean share [n]; 1 for a demand of nothing."""
+    return _availability(demand, view, 1.0 / np.maximum(view.total, 1))
+
+
+def added_fragmentation(demand: Demand, view: NodeView) -> FloatArray:
+    """How much more is stranded once the demand is placed [n]."""
+    return _added_fragmentation(demand, view, 1.0 / np.maximum(view.total, 1))
+
+
+def locality(view: NodeView) -> FloatArray:
+    """How much of the arguments lies there [n]."""
+    near: FloatArray = view.local_bytes / (view.local_bytes + _HALF_LOCAL_BYTES)
+    return near
+
+
+def contention(view: NodeView) -> FloatArray:
+    """How crowded the node is [n]."""
+    cpu = column(view.resources, "cpu")
+    if cpu is None:
+        return 1.0 - fewness(view.busy)
+    crowded: FloatArray = view.busy / (view.busy + 1.0 + view.total[:, cpu] / UNITS_PER_WHOLE)
+    return crowded
+
+
+def _availability(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+    wanted = demand.wanted > 0
+    count = np.count_nonzero(wanted)
+    if count == 0:
+        return np.ones(len(view.total))
+    free: FloatArray = ((view.free - demand.wanted) * per_unit) @ (wanted / count)
+    return free
+
+
+def _added_fragmentation(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+    if demand.common is None:
+        return _lost_slices(demand, view, per_unit)
+    return _lost_copies(demand, view, demand.common)
+
+
+def _lost_copies(demand: Demand, view: NodeView, common: CommonShapes) -> FloatArray:
+    wanted = demand.wanted[: common.amounts.shape[1]]
+    most = np.ceil((wanted * common.per_copy).max(axis=1))  # A demand of d units spoils at most ceil(d / m) copies of m units.
+    bound = float(common.worth @ most)
+    if bound == 0.0:
+        return np.zeros(len(view.free))
+    lost = common.copies_in(view.free) - common.copies_in(np.maximum(view.free - demand.wanted, 0))
+    share: FloatArray = lost @ (common.worth / bound)
+    return share
+
+
+def _lost_slices(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+    has = view.total > 0
+    before = view.free * per_unit
+    before += ~has  # What a node has not at all is never its scarcest.
+    taken = demand.wanted * per_unit
+    least_before, least_after, most = _extreme(before, np.minimum), _extreme(before - taken, np.minimum), _extreme(taken, np.maximum)
+    lost = _HELD[_eighths(least_before)] - _HELD[_eighths(np.maximum(least_after, 0.0))]  # Below zero where it does not fit.
+    lost /= _SPOILT[8 - _eighths(np.maximum(1.0 - most, 0.0))]
+    lost *= has @ np.full(has.shape[1], 1.0 / has.shape[1])
+    return lost
+
+
+def _eighths(shares: FloatArray) -> NDArray[np.intp]:
+    """Whole eighths in shares from 0 to 1."""
+    return (shares * 8.0 + _ROUNDING).astype(np.intp)
+
+
+def _extreme(shares: FloatArray, of_two: np.ufunc) -> FloatArray:
+    """The least or greatest of each row; by columns, which is many times faster than along the rows."""
+    extreme: FloatArray = shares[:, 0]
+    for place in range(1, shares.shape[1]):
+        extreme = of_two(extreme, shares[:, place])
+    return extreme
+
+
+WEIGHTED = Policy("weighted", score)

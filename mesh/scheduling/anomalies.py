@@ -1,0 +1,114 @@
+"""What is unusual in the figures: one that leaves the band it has kept to, an agent that has fallen silent.
+
+The band is the median of the last figures, plus or minus five times their median absolute deviation (made comparable with a
+standard deviation by 1.4826), and at least a floor per figure, since a steady figure has no deviation at all. Medians are
+used because the outliers that are looked for must not widen the band that finds them. Only the bad side counts. A level
+that lasts longer than half of what is looked back on becomes the usual one; its target still says whether it is good.
+
+What is unusual twice in a row is an alarm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from mesh.scheduling.figures import Figures, Targets
+
+LOOKED_BACK = 60  #: Figures: five minutes at one per five seconds.
+LOOKED_BACK_MIN = 12
+BAND_WIDTH = 5.0
+ALARM_AFTER = 2  #: Times in a row.
+_TO_STANDARD_DEVIATION = 1.4826
+
+#: How far each figure may always go from its median without being unusual, in its own unit.
+FLOORS = {
+    "schedule_latency_p95": 20.0,
+    "queue_wait_time_p99": 500.0,
+    "placement_success_rate": 0.01,
+    "preemption_count": 3.0,
+    "resource_fragmentation": 0.05,
+    "failures_per_min": 5.0,
+    "retries_per_min": 5.0,
+    "agent_queue_ms_max": 500.0,
+}
+_BETTER_HIGH = frozenset({"placement_success_rate"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """A figure that is unusual now."""
+
+    name: str
+    tag: str  #: The tier, the label, or the agent.
+    value: float
+    bound: float  #: What it went beyond.
+    times: int  #: In a row.
+    words: str
+
+    @property
+    def is_alarm(self) -> bool:
+        """Not for the first time."""
+        return self.times >= ALARM_AFTER
+
+
+class AnomalyWatch:
+    """Looks at each set of figures once, in order. Remembers the last `LOOKED_BACK` numbers of each series."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._series: dict[tuple[str, str], deque[float]] = {}
+        self._streaks: dict[tuple[str, str], int] = {}
+
+    def look(self, figures: Figures) -> tuple[Anomaly, ...]:
+        """What is unusual in them; the silence of agents first."""
+        found = {(name, tag): (value, bound, words) for name, tag, value, bound, words in self._unusual(figures)}
+        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in found}
+        return tuple(
+            Anomaly(name=name, tag=tag, value=value, bound=bound, times=self._streaks[name, tag], words=words)
+            for (name, tag), (value, bound, words) in found.items()
+        )
+
+    def _unusual(self, figures: Figures) -> Iterator[tuple[str, str, float, float, str]]:
+        gap_max_ms = self._targets.agent_heartbeat_gap_ms
+        for agent, gap_ms in figures.gaps_ms.items():
+            if gap_ms > gap_max_ms:
+                yield "agent_heartbeat_gap", agent, gap_ms, gap_max_ms, f"agent {agent} has said nothing for {gap_ms} ms"
+        for name, tag, value in _watched(figures):
+            kept = self._series.setdefault((name, tag), deque(maxlen=LOOKED_BACK))
+            bound = _bound(name, kept)
+            kept.append(value)
+            if bound is not None and (value < bound if name in _BETTER_HIGH else value > bound):
+                shown = f"{name}{{{tag}}}" if tag else name
+                yield name, tag, value, bound, f"{shown} is {value:g}, and kept to the right side of {bound:g} until now"
+
+
+def trend_per_min(points: Sequence[tuple[int, float]]) -> float | None:
+    """How fast a series `(at_ms, value)[n]` grows, as the median of the slopes between all pairs; None of fewer than two moments.
+
+    Source:
+        Theil and Sen's estimator: up to a quarter of the points may be wild without moving it.
+    """
+    slopes = [(b - a) * 60_000 / (t - s) for place, (s, a) in enumerate(points) for t, b in points[place + 1 :] if t != s]
+    return median(slopes) if slopes else None
+
+
+def _watched(figures: Figures) -> Iterator[tuple[str, str, float]]:
+    for name, tag, value in figures.numbers():
+        if name in FLOORS:
+            yield name, tag, value
+    if figures.agents:
+        yield "failures_per_min", "", figures.failures_per_min
+        yield "retries_per_min", "", figures.retries_per_min
+        yield "agent_queue_ms_max", "", figures.queue_ms_max
+
+
+def _bound(name: str, kept: Sequence[float]) -> float | None:
+    if len(kept) < LOOKED_BACK_MIN:
+        return None
+    middle = median(kept)
+    deviation = median(abs(value - middle) for value in kept) * _TO_STANDARD_DEVIATION
+    width = max(BAND_WIDTH * deviation, FLOORS[name])
+    return middle - width if name in _BETTER_HIGH else middle + width

@@ -1,0 +1,149 @@
+"""The nodes for one shape, scored all at once and kept up to date row by row.
+
+A shape is what makes two tasks alike for placement: resources, labels, policy and its parameters. Scoring 10,000 nodes for
+each task would cost more than the rest of the scheduler, and one placement changes one row. So scores are kept per shape, and
+the rows that the node table has touched since the last look are scored again; everything is, when nodes come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.ids import JobId, NodeName
+from mesh.labels import mismatch
+from mesh.nodes import NodeTable, Units
+from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, NodeView, Policy
+from mesh.resources import ResourceSet
+
+#: Beyond this share of touched rows one sweep over all is cheaper.
+_SWEEP_SHARE = 0.25
+
+
+class Candidates:
+    """Scores of every row for one shape; -inf where it does not fit now."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        wanted: ResourceSet,
+        selector: Mapping[str, str],
+        policy: Policy,
+        demand: Demand,
+        *,
+        named: NodeName | None = None,
+        local_bytes: Mapping[NodeName, int] | None = None,
+        job: JobId | None = None,
+        job_counts: Mapping[JobId, Mapping[NodeName, int]] | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self.vector: Units = table.vector(wanted)
+        self._table = table
+        self._selector = selector
+        self._policy = policy
+        self._demand = demand
+        self._named = named
+        self._local_bytes = local_bytes or {}
+        self._job = job
+        self._job_counts = job_counts or {}
+        self._scores: FloatArray = np.zeros(0)
+        self._labelled: BoolArray = np.zeros(0, dtype=bool)
+        self._seen = 0  #: How much of the table's log of touched rows has been looked at.
+        self._shape_version = -1
+        self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._feasible_at = (-1, -1)  #: The versions of the table for which that is so.
+
+    def pick(self, draw: Draw, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> int | None:
+        """The row to take now, among some rows or without some; None when the shape fits nowhere now."""
+        self._refresh()
+        scores = self._scores
+        if only is not None or without:
+            scores = scores.copy() if only is None else np.full_like(scores, -np.inf)
+            for row in only or ():
+                scores[row] = self._scores[row]
+            scores[list(without)] = -np.inf
+        return self._policy.pick(scores, self._demand, draw)
+
+    def scores(self) -> FloatArray:
+        """One per row, brought up to date."""
+        self._refresh()
+        return self._scores
+
+    def feasible_rows(self) -> NDArray[np.intp]:
+        """Rows that could hold the shape when empty, and carry the labels."""
+        self._refresh()
+        totals = self._table.totals_version
+        if self._feasible_at != (self._shape_version, totals):
+            total = self._table.total[: len(self._labelled)]
+            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1))
+            self._feasible_at = (self._shape_version, totals)
+        return self._feasible
+
+    def _refresh(self) -> None:
+        table = self._table
+        if self._shape_version != table.shape_version:
+            self._start_again()
+            return
+        log = table.touched
+        if self._seen == len(log):
+            return
+        rows = log[self._seen :] if len(log) - self._seen == 1 else list(set(log[self._seen :]))
+        self._seen = len(log)
+        if len(rows) == 1 and not self._fits_on(rows[0]):
+            self._scores[rows[0]] = -np.inf
+        elif len(rows) > _SWEEP_SHARE * len(self._scores):
+            self._score(slice(0, len(self._scores)))
+        else:
+            self._score(np.array(rows, dtype=np.intp))
+
+    def _fits_on(self, row: int) -> bool:
+        """The test of a single row, without the arrays of arrays: most of what is looked at again is one row that is full."""
+        table = self._table
+        return bool(self._labelled[row] and (table.total[row] - table.used[row] - table.load[row] >= self.vector).all())
+
+    def _start_again(self) -> None:
+        table = self._table
+        self.vector = table.vector(self.wanted)  # First, as it may add a column.
+        self._demand = replace(self._demand, wanted=self.vector)
+        count = len(table.names)
+        self._labelled = np.array(
+            [name is not None and mismatch(self._selector, labels) is None for name, labels in zip(table.names, table.labels, strict=True)],
+            dtype=bool,
+        )
+        self._scores = np.full(count, -np.inf)
+        self._seen, self._shape_version = len(table.touched), table.shape_version
+        self._score(slice(0, count))
+
+    def _score(self, rows: NDArray[np.intp] | slice) -> None:
+        free = self._table.free(rows)
+        fits = (free >= self.vector).all(axis=1) & self._labelled[rows]
+        if not fits.any():
+            self._scores[rows] = -np.inf
+            return
+        scores = self._policy.score(self._demand, self._view(rows, free))
+        self._scores[rows] = np.where(fits, scores, -np.inf)
+
+    def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeView:
+        table, count = self._table, len(free)
+        return NodeView(
+            resources=table.resources,
+            total=table.total[rows],
+            free=free,
+            busy=table.busy[rows],
+            load=table.load[rows],
+            local_bytes=self._per_node(self._local_bytes, rows, count),
+            of_job=self._per_node(self._job_counts.get(self._job, {}) if self._job is not None else {}, rows, count),
+            is_named=self._per_node({self._named: 1} if self._named is not None else {}, rows, count).astype(bool),
+        )
+
+    def _per_node(self, amounts: Mapping[NodeName, int], rows: NDArray[np.intp] | slice, count: int) -> IntArray:
+        values = np.zeros(count, dtype=np.int64)
+        if amounts:
+            places = {row: place for place, row in enumerate(range(count) if isinstance(rows, slice) else rows.tolist())}
+            for node, amount in amounts.items():
+                if node in self._table and (row := self._table.row(node)) in places:
+                    values[places[row]] = amount
+        return values

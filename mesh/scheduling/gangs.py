@@ -1,0 +1,48 @@
+"""Gangs: tasks that are admitted all together or not at all, so that two of them cannot each hold half of what both need."""
+
+from __future__ import annotations
+
+from mesh.reasons import Reason
+from mesh.scheduling.decisions import RemoveGroup
+from mesh.scheduling.groups import GroupState
+from mesh.scheduling.placing import Refusal, place
+from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import TaskState
+
+
+def admit_gang(state: MeshState, record: TaskRecord) -> Refusal | None:
+    """Place every queued member of the task's gang, or none of them and say why."""
+    known = state.gangs.get(record.request.gang, [])
+    if len(known) < record.request.gang_size:
+        return Reason.WAITING_FOR_GANG, f"{len(known)} of {record.request.gang_size} members of gang {record.request.gang} are known"
+    before, placed = len(state.orders), list[TaskRecord]()
+    queued = [state.records[task] for task in known if task in state.queues]
+    for member in queued:
+        refusal = place(state, member)
+        if refusal is not None:
+            for other in reversed(placed):
+                _take_back(state, other)
+            state.orders[before:] = [order for order in state.orders[before:] if isinstance(order, RemoveGroup)]
+            _give_up(state, queued)
+            return refusal[0], f"gang {record.request.gang}: {len(placed)} of {len(queued)} members fit now; {refusal[1]}"
+        placed.append(member)
+    return None
+
+
+def _take_back(state: MeshState, record: TaskRecord) -> None:
+    group = state.groups.records.get(record.group) if record.group is not None else None
+    state.unbind(record)
+    if group is not None and group.state is GroupState.CREATING:
+        state.lose_group(group)
+    state.tasks.move(record.request.task, TaskState.PLACEABLE)
+    record.attempt -= 1
+    record.agent = None
+    state.enqueue(record)
+
+
+def _give_up(state: MeshState, members: list[TaskRecord]) -> None:
+    """One member's turn is everybody's: the others are not tried again in this round."""
+    for member in members:
+        if member.bucket is not None:
+            member.bucket.tried_at = state.room_epoch

@@ -1,0 +1,105 @@
+"""What must hold of a mesh scheduler's state after every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from mesh.scheduling.groups import GroupState
+from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import TaskState
+
+_HOLDS = frozenset({TaskState.READY, TaskState.SWAP, TaskState.RUNNING, TaskState.BLOCKED})
+_RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
+
+
+def violations(scheduler: MeshScheduler) -> list[str]:
+    """Every broken invariant, in words; empty when all hold. Costs as much as the whole state."""
+    state = scheduler.state
+    return [
+        *state.pools.check(),
+        *state.groups.check(),
+        *state.queues.check(),
+        *state.tasks.check(),
+        *_tasks(state),
+        *_rows(state),
+        *_quota(state),
+        *_evictions(state),
+    ]
+
+
+def _tasks(state: MeshState) -> Iterator[str]:
+    for task, record in state.records.items():
+        where = state.tasks.state_of(task)
+        if (where is TaskState.PLACEABLE) is not (task in state.queues):
+            yield f"{task} is {where.value}, and {'is' if task in state.queues else 'is not'} queued"
+        if (where in _HOLDS) is (record.node is None):
+            yield f"{task} is {where.value}, with node {record.node}"
+        group = state.groups.records.get(record.group) if record.group is not None else None
+        if record.group is not None and (group is None or group.holder != task):
+            yield f"{task} stands on group {record.group}, which is {group.holder if group else 'nobody'}'s"
+    if len(state.records) != len(state.tasks):
+        yield f"{len(state.records)} tasks are kept, {len(state.tasks)} have a state"
+    counted = Counter(state.base_priority(record.request) for record in _running(state) if record.request.agent is None)
+    if counted != Counter(state.running):
+        yield f"{dict(counted)} run by priority, {state.running} are counted"
+
+
+def _running(state: MeshState) -> Iterator[TaskRecord]:
+    yield from (record for task, record in state.records.items() if state.tasks.state_of(task) in _RUNS)
+
+
+def _rows(state: MeshState) -> Iterator[str]:
+    """Each node's use and load are exactly what groups, tasks and held room make up."""
+    table = state.table
+    used, load = np.zeros_like(table.used), np.zeros_like(table.load)
+    for group in state.groups.records.values():
+        side = used if group.group in state.made else load
+        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
+            if node in table:
+                side[table.row(node)] += table.vector(bundle)
+    for task, record in state.records.items():
+        if record.node in table and record.group is None and record.request.agent is None:
+            (used if state.tasks.state_of(task) in _RUNS else load)[table.row(record.node)] += table.vector(record.request.resources)
+    for eviction in state.evictions.values():
+        for node, vector in eviction.rows:
+            if node in table:
+                load[table.row(node)][: len(vector)] += vector
+    for node, vector in table.foreign.items():
+        used[table.row(node)][: len(vector)] += vector
+    if (used != table.used).any() or (load != table.load).any():
+        yield f"nodes use {table.used.tolist()} and have promised {table.load.tolist()}; it should be {used.tolist()} and {load.tolist()}"
+
+
+def _quota(state: MeshState) -> Iterator[str]:
+    holders = {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)}
+    for task, record in state.records.items():
+        held = task in holders
+        if held is (record.node is None) and record.request.agent is None:
+            yield f"{task} {'holds' if held else 'holds no'} quota and is on node {record.node}"
+    kept = {f"group:{group}" for group, record in state.groups.records.items() if record.state is not GroupState.TAKEN}
+    orphans = {holder for holder in holders if holder.startswith("group:")} - kept
+    if orphans:
+        yield f"quota is held for reserved groups that are gone or taken: {sorted(orphans)}"
+    held_for = {holder for eviction in state.evictions.values() for holder in eviction.holders}
+    lost = {holder for holder in holders if holder.startswith("hold:")} - held_for
+    if lost:
+        yield f"quota is held for preemptions that are over: {sorted(lost)}"
+
+
+def _evictions(state: MeshState) -> Iterator[str]:
+    for preemptor, eviction in state.evictions.items():
+        for victim in eviction.victims:
+            if state.evicted.get(victim) != preemptor:
+                yield f"{victim} gives way to {preemptor}, and to {state.evicted.get(victim)}"
+        if preemptor not in state.records:
+            yield f"room is held for {preemptor}, which is over"
+    for victim, preemptor in state.evicted.items():
+        if preemptor not in state.evictions:
+            yield f"{victim} gives way to {preemptor}, for whom nothing is held"
+        if victim in state.records and state.records[victim].stopping is None:
+            yield f"{victim} gives way to {preemptor}, and nobody told it"

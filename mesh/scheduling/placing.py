@@ -1,0 +1,261 @@
+"""Who goes where now: the loop of seed §5.1 and the three steps of §6.4.2.
+
+Queued tasks are taken by priority. A task that does not fit gives its whole bucket up for this round, since all of a bucket
+are alike; those behind it in other buckets have their turn. A refusal is kept on the bucket, and the bucket is not tried again
+until something has become free.
+
+With placement groups a task gets, in this order: a reserved group, when it is urgent; a kept group of its shape; a new one.
+Kept groups that stand in the way of a task are removed: room that nobody uses must not make anybody wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mesh.ids import AgentId, PoolName
+from mesh.labels import mismatch
+from mesh.pools import Pool
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet, format_units
+from mesh.scheduling.decisions import CreateGroup, GiveGroup, RemoveGroup, StartTask
+from mesh.scheduling.groups import GroupRecord, GroupState, Layer
+from mesh.scheduling.records import Bucket, TaskRecord
+from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
+from mesh.scheduling.state import MeshState, reserve_holder
+from mesh.scheduling.tasks import TaskState
+
+Refusal = tuple[Reason, str]
+
+#: For a task of several bundles in a pool without placement groups of its own: one is made for it, and not kept.
+AD_HOC_GROUPS = GroupPoolSpec(max_dynamic=1_000_000, reuse=False)
+
+
+def place(state: MeshState, record: TaskRecord) -> Refusal | None:
+    """Bind the queued task to a node or a group and order what follows; or say why not, and leave everything as it was."""
+    bucket = _bucket(record)
+    pool = state.pools.pools.get(record.request.pool)
+    if pool is None or pool.is_closing:
+        return Reason.POOL_CLOSING, f"pool {record.request.pool} is being deleted"
+    if pool.spec.groups is None and len(bucket.key.shape.bundles) == 1 and record.request.has_agent:
+        return _on_node(state, record, bucket, pool)
+    return _on_group(state, record, bucket, pool, pool.spec.groups or AD_HOC_GROUPS)
+
+
+def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool) -> Refusal | None:
+    refusal = _short_of_quota(pool, bucket.amounts)
+    if refusal is not None:
+        return refusal
+    row = bucket.candidates.pick(state.chance.draw)
+    if row is None:
+        return _no_node(bucket)
+    state.bind_to_node(record, row, bucket.amounts)
+    _begin(state, record, TaskState.SWAP)
+    order_start(state, record, Reason.PLACED)
+    return None
+
+
+def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, spec: GroupPoolSpec) -> Refusal | None:
+    if bucket.key.is_urgent:
+        group = _standing(state, record, bucket, Layer.RESERVED)
+        if group is not None:
+            _take(state, record, group, Reason.RESERVED_LAYER)
+            return None
+    refusal = _short_of_quota(pool, bucket.amounts)
+    if refusal is not None:
+        return refusal
+    group = _standing(state, record, bucket, Layer.DYNAMIC)
+    if group is not None:
+        _take(state, record, group, Reason.GROUP_REUSED)
+        return None
+    if state.groups.dynamic_count(pool.spec.pool) >= spec.max_dynamic:
+        make_way_in_pool(state, pool.spec.pool)
+        return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, as many as it may"
+    rows = rows_for(state, bucket)
+    if rows is None:
+        _make_way_on_nodes(state, bucket)
+        return _no_node(bucket)
+    made = state.bind_to_new_group(record, bucket.key.shape, rows)
+    _begin(state, record, TaskState.READY)
+    state.orders.append(
+        CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes),
+    )
+    return None
+
+
+def _take(state: MeshState, record: TaskRecord, group: GroupRecord, reason: Reason) -> None:
+    state.bind_to_group(record, group)
+    _begin(state, record, TaskState.SWAP)
+    order_start(state, record, reason)
+
+
+def _begin(state: MeshState, record: TaskRecord, to: TaskState) -> None:
+    request = record.request
+    state.queues.remove(request.task)
+    state.tasks.move(request.task, to)
+    record.attempt += 1
+    record.agent = AgentId(f"{request.task}.{record.attempt}")
+
+
+def order_start(state: MeshState, record: TaskRecord, reason: Reason) -> None:
+    """The task has its place: its agent can be started, or its group handed over."""
+    request = record.request
+    if not request.has_agent and record.group is not None:
+        state.start(record)
+        state.tasks.move(request.task, TaskState.RUNNING)
+        state.orders.append(GiveGroup(version=state.version, task=request.task, group=record.group, reason=reason))
+        return
+    assert record.agent is not None  # noqa: S101  it has been bound
+    assert record.node is not None  # noqa: S101
+    state.orders.append(
+        StartTask(
+            version=state.version,
+            task=request.task,
+            attempt=record.attempt,
+            agent=record.agent,
+            node=record.node,
+            group=record.group,
+            resources=request.resources,
+            reason=reason,
+            resume=record.resume,
+        )
+    )
+
+
+def _standing(state: MeshState, record: TaskRecord, bucket: Bucket, layer: Layer) -> GroupRecord | None:
+    key = bucket.key
+    group = state.groups.match(key.pool, key.shape, layer=layer, task=record.request.task)
+    if group is None or (key.node is not None and key.node not in group.nodes and not key.soft):
+        return None
+    labels = (state.table.labels[state.table.row(node)] for node in group.nodes)
+    return group if all(mismatch(dict(key.selector), node_labels) is None for node_labels in labels) else None
+
+
+def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
+    """A row for each bundle of the shape, all of them free now; None when there is no such set that a greedy search finds."""
+    shape = bucket.key.shape
+    if len(shape.bundles) == 1:
+        row = bucket.candidates.pick(state.chance.draw)
+        return None if row is None else (row,)
+    rows: list[int] = []
+    try:
+        for bundle in range(len(shape.bundles)):
+            row = _row_for(state, bucket, bundle, rows)
+            if row is None:
+                return None
+            state.table.promise(row, state.table.vector(shape.bundles[bundle]))
+            rows.append(row)
+        return tuple(rows)
+    finally:
+        for row, wanted in zip(rows, shape.bundles, strict=False):
+            state.table.withdraw(row, state.table.vector(wanted))
+
+
+def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> int | None:
+    candidates, draw, strategy = state.candidates_of(bucket.key, bundle=bundle), state.chance.draw, bucket.key.shape.strategy
+    if strategy == "STRICT_PACK":
+        return candidates.pick(draw, only=rows) if rows else _row_for_all(state, bucket)
+    if strategy == "STRICT_SPREAD":
+        return candidates.pick(draw, without=rows)
+    first = candidates.pick(draw, only=rows) if strategy == "PACK" and rows else None
+    first = candidates.pick(draw, without=rows) if strategy == "SPREAD" else first
+    return first if first is not None else candidates.pick(draw)
+
+
+def _row_for_all(state: MeshState, bucket: Bucket) -> int | None:
+    """Of a shape that must sit on one node."""
+    whole = replace(bucket.key, shape=GroupShape((bucket.key.shape.amounts,)))
+    return state.candidates_of(whole).pick(state.chance.draw)
+
+
+def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
+    if pool.fits(amounts):
+        return None
+    ever = amounts <= pool.capacity
+    room = pool.free if ever else pool.capacity
+    short = next(name for name in amounts if amounts[name] > room[name])
+    has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in all'}"
+    return (
+        Reason.POOL_BUSY if ever else Reason.POOL_TOO_SMALL,
+        f"pool {pool.spec.pool} has {has}, {format_units(short, amounts[short])} are wanted",
+    )
+
+
+def _no_node(bucket: Bucket) -> Refusal:
+    wanted = bucket.candidates.wanted
+    feasible = len(bucket.candidates.feasible_rows())
+    if feasible and bucket.refused is not None and bucket.refused[0] is Reason.NODES_BUSY:
+        return bucket.refused  # The words are the same, and they are asked for much more often than they are read.
+    if not feasible:
+        labels = ", ".join(f"{key}={value}" for key, value in bucket.key.selector)
+        return Reason.NO_NODE_FITS, f"no node has {wanted}{f' and the labels {labels}' if labels else ''}, even when empty"
+    return Reason.NODES_BUSY, f"{wanted} would fit on {feasible} nodes if they were empty; none has so much free"
+
+
+def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
+    """The pool has as many groups as it may: the one that has been idle for longest goes, for one of another shape."""
+    if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
+        return  # Its room is coming already.
+    for group in state.groups.idle(pool)[:1]:
+        order_removal(state, group, Reason.GROUP_IN_THE_WAY)
+
+
+def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
+    """Idle groups of any pool go, oldest first, from the first node where that makes room for the task."""
+    if any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
+        return
+    wanted = bucket.candidates.wanted
+    for row in bucket.candidates.feasible_rows().tolist():
+        node = state.table.name(row)
+        short = _beyond(wanted, state.table.amounts(state.table.free(slice(row, row + 1))[0]))
+        groups = state.groups.in_the_way(None, short, node)
+        if groups:
+            for group in groups:
+                order_removal(state, group, Reason.GROUP_IN_THE_WAY)
+            return
+
+
+def _beyond(wanted: ResourceSet, free: ResourceSet) -> ResourceSet:
+    return ResourceSet({name: max(0, amount - free[name]) for name, amount in wanted.items()})
+
+
+def order_removal(state: MeshState, group: GroupRecord, reason: Reason) -> None:
+    """Give a group's room back to Ray."""
+    state.groups.remove(group.group)
+    state.orders.append(RemoveGroup(version=state.version, group=group.group, reason=reason))
+
+
+def refill_reserved(state: MeshState) -> None:
+    """Order the reserved groups that a pool should have and has not, as far as there is quota and room for them."""
+    if state.refilled_at == state.room_epoch:
+        return
+    state.refilled_at = state.room_epoch
+    for pool in state.pools.pools.values():
+        spec = pool.spec.groups
+        if spec is None or pool.is_closing:
+            continue
+        for shape in state.groups.missing_reserved(pool.spec.pool, spec):
+            if not shape.amounts <= pool.free:
+                continue
+            rows = rows_for(state, state.bucket_of_reserve(pool.spec, shape))
+            if rows is None:
+                continue
+            group = state.new_group(pool.spec.pool, shape, rows, Layer.RESERVED, None)
+            state.pools.reserve(pool.spec.pool, reserve_holder(group.group), shape.amounts)
+            state.orders.append(
+                CreateGroup(
+                    version=state.version, group=group.group, pool=group.pool, shape=shape, nodes=group.nodes, warm=spec.warm_agents
+                )
+            )
+
+
+def expire_groups(state: MeshState) -> None:
+    """Remove groups that have been idle for too long."""
+    for pool in state.pools.pools.values():
+        if pool.spec.groups is not None:
+            for group in state.groups.expired(state.now_ms, pool.spec):
+                order_removal(state, group, Reason.GROUP_IDLE)
+
+
+def _bucket(record: TaskRecord) -> Bucket:
+    assert record.bucket is not None  # noqa: S101  only queued tasks are placed, and a call on an agent is never queued
+    return record.bucket

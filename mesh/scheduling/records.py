@@ -1,0 +1,90 @@
+"""What the scheduler keeps about each task, each shape that waits, and each preemption that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
+from mesh.nodes import Units
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.scheduling.candidates import Candidates
+from mesh.scheduling.shapes import GroupShape
+from mesh.scheduling.tasks import TaskRequest, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class BucketKey:
+    """What makes two queued tasks alike: when one of them does not fit now, none does."""
+
+    label: LabelName
+    pool: PoolName
+    shape: GroupShape
+    selector: tuple[tuple[str, str], ...]
+    policy: str
+    weights: Weights
+    is_urgent: bool  #: May take a reserved placement group.
+    has_agent: bool
+    node: NodeName | None = None
+    soft: bool = False
+    job: JobId | None = None
+    role: str = ""
+    own: TaskId | None = None  #: A task like no other: it has arguments on certain nodes, or is of a gang.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Bucket:
+    """All queued tasks of one key, and the nodes for them."""
+
+    key: BucketKey
+    amounts: ResourceSet  #: Of one task, its whole placement group.
+    candidates: Candidates
+    refused: tuple[Reason, str] | None = None  #: Why its first task does not fit; None: not tried, or it went.
+    tried_at: int = -1  #: The room epoch of that refusal; nothing has become free since while they are equal.
+    urgent_at: float = float("inf")  #: Least priority of all for which preemption was looked at in this epoch and found nothing.
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskRecord:
+    """A task that is not over."""
+
+    request: TaskRequest
+    since_ms: int  #: When it was submitted; kept when it is queued again, so that it gets its old place.
+    arrival: int  #: Counts up; breaks ties.
+    bucket: Bucket | None = None  #: None: a call on an agent.
+    attempt: int = 0  #: Counts its starts; answers that carry another one are late.
+    agent: AgentId | None = None
+    node: NodeName | None = None  #: Of its first bundle, from READY on.
+    group: GroupId | None = None
+    started_ms: int = 0
+    kept_ms: int = 0  #: When its state was last kept; its start before that.
+    restarts: int = 0
+    refusals: int = 0  #: Starts that did not come about, in a row.
+    resume: bool = False
+    stopping: Reason | None = None  #: The order to stop it is out, for this reason.
+    destroy_group: bool = False  #: Its placement group is not kept after it.
+    requeue: bool = False  #: When it has stopped it waits for its next turn.
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction:
+    """Room that is being made for one task. What has come free is held: nobody else gets it."""
+
+    preemptor: TaskId
+    pool: PoolName
+    since_ms: int
+    victims: set[TaskId]  #: Still stopping.
+    groups: set[GroupId] = field(default_factory=set)  #: Still being removed.
+    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to the preemptor.
+    holders: list[str] = field(default_factory=list)  #: Entries of the pool's ledger that hold its quota.
+
+
+@dataclass(slots=True, kw_only=True)
+class LabelRules:
+    """How one label's queue is ordered and scored."""
+
+    priority: float = 0.0  #: P_label.
+    aging_per_s: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    policy: str = ""

@@ -1,0 +1,51 @@
+"""How the scheduler decides: numbers that users and the tuner may change while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from mesh.errors import MeshError
+from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.tasks import Weights
+
+
+class SettingError(MeshError, ValueError):
+    """A setting has no such name, or its value is out of bounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """All settings of one mesh's scheduler."""
+
+    weights: Weights = field(default_factory=Weights)  #: Of the node score, where neither task nor label says otherwise.
+    aging_per_s: float = 0.01  #: What a second of waiting adds to a priority.
+    rules: PreemptionRules = field(default_factory=PreemptionRules)
+    grace_ms: int = 5_000  #: How long a victim may take to keep its state and stop.
+    hold_ms: int = 60_000  #: How long room is held for a preemptor that does not start.
+    start_tries: int = 5  #: How often a start is tried before the task fails.
+    demands_told_max: int = 64  #: How many demands the autoscaler is told of.
+    top_k_fraction: float = 0.2  #: Of the nodes, for `hybrid`.
+    top_k_absolute: int = 1
+    spread_threshold: float = 0.5
+
+    def changed(self, changes: Mapping[str, float]) -> SchedulerSettings:
+        """With some numbers changed; parts are named with a dot: `weights.availability`, `rules.threshold`.
+
+        Raises:
+            SettingError: No such setting.
+        """
+        changed = self
+        for name, value in changes.items():
+            part, _, rest = name.partition(".")
+            known = {kept.name for kept in fields(changed)}
+            if part not in known:
+                raise SettingError(f"there is no setting {name!r}; there are {', '.join(sorted(known))}")
+            if not rest:
+                changed = replace(changed, **{part: type(getattr(changed, part))(value)})
+                continue
+            inner = getattr(changed, part)
+            if rest not in {kept.name for kept in fields(inner)}:
+                raise SettingError(f"there is no setting {name!r}; {part} has {', '.join(kept.name for kept in fields(inner))}")
+            changed = replace(changed, **{part: replace(inner, **{rest: value})})
+        return changed

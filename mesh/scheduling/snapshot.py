@@ -1,0 +1,318 @@
+"""The scheduler's state as one frozen value, and the state made again from it.
+
+Only what cannot be derived is kept. The node table is filled again from groups, tasks and held room; scores, buckets and
+indexes are made anew. So a snapshot cannot contradict itself in more ways than it has fields.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mesh.chance import Chance
+from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.scheduling.groups import GroupRecord, GroupState, Layer
+from mesh.scheduling.records import Eviction, LabelRules, TaskRecord
+from mesh.scheduling.settings import SchedulerSettings
+from mesh.scheduling.shapes import GroupShape
+from mesh.scheduling.state import STARTS_KEPT, MeshState
+from mesh.scheduling.tasks import TaskRequest, TaskState
+
+_RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSnapshot:
+    """A node."""
+
+    node: NodeName
+    total: ResourceSet
+    labels: Mapping[str, str]
+    foreign: ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSnapshot:
+    """A pool and its entries."""
+
+    spec: PoolSpec
+    is_closing: bool
+    reservations: Mapping[str, ResourceSet]
+    uses: Mapping[str, ResourceSet]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """A placement group."""
+
+    group: GroupId
+    pool: PoolName
+    shape: GroupShape
+    layer: Layer
+    nodes: tuple[NodeName, ...]
+    state: GroupState
+    holder: TaskId | None
+    reuse_count: int
+    idle_since_ms: int | None
+    last_holder: TaskId | None
+    was_made: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSnapshot:
+    """A task that is not over."""
+
+    request: TaskRequest
+    state: TaskState
+    since_ms: int
+    arrival: int
+    attempt: int
+    agent: AgentId | None
+    node: NodeName | None
+    group: GroupId | None
+    started_ms: int
+    kept_ms: int
+    restarts: int
+    refusals: int
+    resume: bool
+    stopping: Reason | None
+    destroy_group: bool
+    requeue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSnapshot:
+    """A preemption under way."""
+
+    preemptor: TaskId
+    pool: PoolName
+    since_ms: int
+    victims: tuple[TaskId, ...]
+    groups: tuple[GroupId, ...]
+    rows: tuple[tuple[NodeName, ResourceSet], ...]
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSnapshot:
+    """All of it."""
+
+    settings: SchedulerSettings
+    chance: int
+    version: int
+    now_ms: int
+    arrivals: int
+    groups_made: int
+    labels: Mapping[LabelName, LabelRules]
+    nodes: tuple[NodeSnapshot, ...]
+    pools: tuple[PoolSnapshot, ...]
+    groups: tuple[GroupSnapshot, ...]
+    tasks: tuple[TaskSnapshot, ...]
+    evictions: tuple[EvictionSnapshot, ...]
+    ended: Mapping[TaskId, TaskState]
+    given_way: tuple[tuple[int, LabelName], ...]
+    starts: Mapping[PoolName, tuple[int, ...]]
+
+
+def take(state: MeshState) -> MeshSnapshot:
+    """The state as it stands between two calls of `handle`."""
+    table = state.table
+    return MeshSnapshot(
+        settings=state.settings,
+        chance=state.chance.position,
+        version=state.version,
+        now_ms=state.now_ms,
+        arrivals=state.arrivals,
+        groups_made=state.groups_made,
+        labels=dict(state.labels),
+        nodes=tuple(
+            NodeSnapshot(
+                node=name,
+                total=table.amounts(table.total[row]),
+                labels=dict(table.labels[row]),
+                foreign=table.amounts(table.foreign[name]) if name in table.foreign else ResourceSet(),
+            )
+            for row, name in enumerate(table.names)
+            if name is not None
+        ),
+        pools=tuple(
+            PoolSnapshot(spec=pool.spec, is_closing=pool.is_closing, reservations=dict(pool.reservations), uses=dict(pool.uses))
+            for pool in state.pools.pools.values()
+        ),
+        groups=tuple(_group(state, record) for record in state.groups.records.values()),
+        tasks=tuple(_task(state, record) for record in state.records.values()),
+        evictions=tuple(_eviction(state, eviction) for eviction in state.evictions.values()),
+        ended=dict(state.ended),
+        given_way=tuple(state.given_way),
+        starts={pool: tuple(times) for pool, times in state.starts.items()},
+    )
+
+
+def restore(kept: MeshSnapshot) -> MeshState:
+    """A state that goes on as the one did that the snapshot was taken of."""
+    state = MeshState(kept.settings, Chance(kept.chance))
+    state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
+    state.labels = dict(kept.labels)
+    state.queues.configure(None, state.label_settings_of_others())
+    for label in state.labels:
+        state.queues.configure(label, state.label_settings(label))
+    for node in kept.nodes:
+        state.table.join(node.node, node.total, node.labels)
+        if node.foreign:
+            state.table.see_foreign(node.node, state.table.vector(node.foreign))
+    for pool in kept.pools:
+        _restore_pool(state, pool)
+    for group in kept.groups:
+        _restore_group(state, group)
+    for task in kept.tasks:
+        _restore_task(state, task)
+    for eviction in kept.evictions:
+        _restore_eviction(state, eviction)
+    state.ended = dict(kept.ended)
+    state.given_way = deque(kept.given_way)
+    for name, times in kept.starts.items():
+        state.starts[name] = deque(times, maxlen=STARTS_KEPT)
+    return state
+
+
+def _group(state: MeshState, record: GroupRecord) -> GroupSnapshot:
+    return GroupSnapshot(
+        group=record.group,
+        pool=record.pool,
+        shape=record.shape,
+        layer=record.layer,
+        nodes=record.nodes,
+        state=record.state,
+        holder=record.holder,
+        reuse_count=record.reuse_count,
+        idle_since_ms=record.idle_since_ms,
+        last_holder=record.last_holder,
+        was_made=record.group in state.made,
+    )
+
+
+def _task(state: MeshState, record: TaskRecord) -> TaskSnapshot:
+    return TaskSnapshot(
+        request=record.request,
+        state=state.tasks.state_of(record.request.task),
+        since_ms=record.since_ms,
+        arrival=record.arrival,
+        attempt=record.attempt,
+        agent=record.agent,
+        node=record.node,
+        group=record.group,
+        started_ms=record.started_ms,
+        kept_ms=record.kept_ms,
+        restarts=record.restarts,
+        refusals=record.refusals,
+        resume=record.resume,
+        stopping=record.stopping,
+        destroy_group=record.destroy_group,
+        requeue=record.requeue,
+    )
+
+
+def _eviction(state: MeshState, eviction: Eviction) -> EvictionSnapshot:
+    return EvictionSnapshot(
+        preemptor=eviction.preemptor,
+        pool=eviction.pool,
+        since_ms=eviction.since_ms,
+        victims=tuple(sorted(eviction.victims)),
+        groups=tuple(sorted(eviction.groups)),
+        rows=tuple((node, state.table.amounts(vector)) for node, vector in eviction.rows),
+        holders=tuple(eviction.holders),
+    )
+
+
+def _restore_pool(state: MeshState, kept: PoolSnapshot) -> None:
+    """Through a capacity that holds everything, as the pool's own may have been lowered since."""
+    held = sum((*kept.reservations.values(), *kept.uses.values()), start=kept.spec.capacity)
+    state.pools.configure(_with_capacity(kept.spec, held))
+    for holder, amounts in (*kept.reservations.items(), *kept.uses.items()):
+        state.pools.reserve(kept.spec.pool, holder, amounts)
+    for holder in kept.uses:
+        state.pools.commit(kept.spec.pool, holder)
+    state.pools.configure(kept.spec)
+    if kept.is_closing:
+        state.pools.delete(kept.spec.pool)
+
+
+def _with_capacity(spec: PoolSpec, capacity: ResourceSet) -> PoolSpec:
+    return PoolSpec(pool=spec.pool, capacity=capacity, groups=spec.groups)
+
+
+def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
+    group, holder = kept.group, kept.holder
+    for bundle, node in zip(kept.shape.bundles, kept.nodes, strict=True):
+        if node in state.table:
+            row, vector = state.table.row(node), state.table.vector(bundle)
+            state.table.queue_for(row, vector)
+            if kept.was_made:
+                state.table.start(row, vector)
+    if kept.was_made:
+        state.made.add(group)
+    record = state.groups.add(group, kept.pool, kept.shape, kept.layer, kept.nodes, holder)
+    if kept.state is not GroupState.CREATING and (kept.state is not GroupState.REMOVING or kept.was_made):
+        state.groups.ready(group, kept.idle_since_ms or state.now_ms)
+    if kept.state is GroupState.HELD and holder is not None:
+        state.groups.give_back(group, kept.idle_since_ms or 0, hold_for=holder)
+    if kept.state is GroupState.REMOVING:
+        state.groups.remove(group)
+    record.reuse_count, record.last_holder, record.idle_since_ms = kept.reuse_count, kept.last_holder, kept.idle_since_ms
+
+
+def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
+    request, task = kept.request, kept.request.task
+    record = TaskRecord(
+        request=request,
+        since_ms=kept.since_ms,
+        arrival=kept.arrival,
+        attempt=kept.attempt,
+        agent=kept.agent,
+        node=kept.node,
+        group=kept.group,
+        started_ms=kept.started_ms,
+        kept_ms=kept.kept_ms,
+        restarts=kept.restarts,
+        refusals=kept.refusals,
+        resume=kept.resume,
+        stopping=kept.stopping,
+        destroy_group=kept.destroy_group,
+        requeue=kept.requeue,
+    )
+    state.records[task] = record
+    state.tasks.add(task, kept.state, request.resources, request.job, request.agent)
+    if request.gang:
+        state.gangs.setdefault(request.gang, []).append(task)
+    if request.agent is None and request.pool in state.pools.pools:
+        record.bucket = state.bucket_for(request)
+    if kept.state is TaskState.PLACEABLE:
+        state.enqueue(record)
+    elif kept.state is TaskState.WAITING:
+        for need in request.after:
+            state.readers.setdefault(need, set()).add(task)
+    elif kept.state is TaskState.WAITING_FOR_ACTOR_CREATION and request.agent is not None:
+        state.callers.setdefault(request.agent, []).append(task)
+    state.restore_use(record, runs=kept.state in _RUNS)
+
+
+def _restore_eviction(state: MeshState, kept: EvictionSnapshot) -> None:
+    rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
+    for node, vector in rows:
+        if node in state.table:
+            state.table.queue_for(state.table.row(node), vector)
+    state.evictions[kept.preemptor] = Eviction(
+        preemptor=kept.preemptor,
+        pool=kept.pool,
+        since_ms=kept.since_ms,
+        victims=set(kept.victims),
+        groups=set(kept.groups),
+        rows=rows,
+        holders=list(kept.holders),
+    )
+    for victim in kept.victims:
+        state.evicted[victim] = kept.preemptor

@@ -1,0 +1,165 @@
+"""The closed loop: figures that miss their targets in, small changes of the settings out (seed §6.2).
+
+    missed                            changed
+    schedule_latency_p95              weights.availability (alpha) up; at its bound, one scheduler replica more
+    queue_wait_time_p99{standard}     aging_per_s up, so that what waits long comes forward
+    resource_fragmentation            weights.fragmentation (beta) up
+    preemption_count{label}           rules.cross_label_weight down, so that labels take less from each other
+
+Each setting is moved for one figure only, so that no two targets pull at it from both sides. It moves by a bounded step, within
+bounds, after the target was missed three times in a row, and then not again until the change had time to show.
+
+When a figure has kept well within its target for long, what was moved for it goes back half of its way, never beyond where
+its user had put it. If that proves too early, the next attempt waits twice as long: a setting between two answers swings ever
+more rarely instead of for ever. A setting that its user changes meanwhile is the user's: it counts as the new place to go
+back to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from mesh.scheduling.figures import STANDARD, Figures, Judged, Standing, Targets, judge
+from mesh.scheduling.settings import SchedulerSettings
+
+REPLICAS = "scheduler_replicas"
+MISSED_BEFORE = 3  #: Figures in a row, before a setting moves.
+CALM_BEFORE = 24  #: Figures in a row, before a setting goes back for the first time; doubled each time that was too early.
+CALM_BEFORE_MAX = 24 * 2**10
+CALM_SHARE = 0.5  #: Of its target: a figure at most so high is calm.
+REST_MS = 30_000  #: After a change of a setting, before its next.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A setting that is moved for one figure."""
+
+    name: str  #: Dotted, as in `SettingsChanged`.
+    figure: str
+    tag: str | None = None  #: None: any of them, the worst counts.
+    least: float
+    most: float
+    factor: float  #: Of a step; below 1 where missing the target calls for less.
+    step_min: float  #: A step changes at least so much, or a setting at zero would stay there.
+    after: str = ""  #: Moves only once this other knob is at its bound.
+
+
+KNOBS = (
+    Knob(name="weights.availability", figure="schedule_latency_p95", least=0.25, most=4.0, factor=1.25, step_min=0.05),
+    Knob(name=REPLICAS, figure="schedule_latency_p95", least=1, most=4, factor=1.0, step_min=1, after="weights.availability"),
+    Knob(name="aging_per_s", figure="queue_wait_time_p99", tag=STANDARD, least=0.0, most=1.0, factor=1.5, step_min=0.001),
+    Knob(name="weights.fragmentation", figure="resource_fragmentation", least=0.0, most=4.0, factor=1.25, step_min=0.05),
+    Knob(name="rules.cross_label_weight", figure="preemption_count", least=0.1, most=1.0, factor=0.8, step_min=0.02),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A setting to be changed."""
+
+    name: str
+    old: float
+    new: float
+    reason: str
+
+
+def settings_of(changes: Iterable[Change]) -> dict[str, float]:
+    """What of the changes is the scheduler's, as `SettingsChanged` takes it; the number of replicas is its host's."""
+    return {change.name: change.new for change in changes if change.name != REPLICAS}
+
+
+@dataclass(slots=True)
+class _KnobState:
+    base: float  #: Where its user had put it.
+    last: float  #: Where this tuner, or its user, put it last.
+    missed: int = 0
+    calm: int = 0
+    calm_before: int = CALM_BEFORE
+    moved_ms: int | None = None
+    was_eased: bool = False  #: The last move went back towards the base.
+
+
+class Tuner:
+    """Sees each set of figures once, in order."""
+
+    def __init__(self, targets: Targets, knobs: tuple[Knob, ...] = KNOBS) -> None:
+        self._targets = targets
+        self._knobs = knobs
+        self._states: dict[str, _KnobState] = {}
+
+    def propose(self, figures: Figures, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1) -> tuple[Change, ...]:
+        """What should be changed now; the caller does so, or not, and passes the settings as they then are.
+
+        Args:
+            replicas: How many replicas of the scheduler's front there are.
+        """
+        judged = judge(figures, self._targets)
+        values = {knob.name: float(replicas) if knob.name == REPLICAS else attrgetter(knob.name)(settings) for knob in self._knobs}
+        changes = []
+        for knob in self._knobs:
+            change = self._turn(knob, values, _worst(knob, judged), now_ms)
+            if change is not None:
+                changes.append(change)
+        return tuple(changes)
+
+    def _turn(self, knob: Knob, values: Mapping[str, float], worst: Judged | None, now_ms: int) -> Change | None:
+        value = values[knob.name]
+        state = self._states.setdefault(knob.name, _KnobState(value, value))
+        if value != state.last:
+            state.base = state.last = value
+        is_missed = worst is not None and worst.standing is Standing.MISSED
+        state.missed = state.missed + 1 if is_missed else 0
+        state.calm = state.calm + 1 if worst is None or _is_calm(worst) else 0
+        if state.moved_ms is not None and now_ms - state.moved_ms < REST_MS:
+            return None
+        if is_missed and worst is not None and state.missed >= MISSED_BEFORE and self._may_move(knob, values):
+            if state.was_eased:
+                state.calm_before = min(CALM_BEFORE_MAX, 2 * state.calm_before)
+            shown = f"{worst.name}{{{worst.tag}}}" if worst.tag else worst.name
+            return _move(knob, state, _stepped(knob, value), now_ms, f"{shown} is {worst.value:g}, its target {worst.target:g}")
+        if state.calm >= state.calm_before and value != state.base:
+            return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.figure} has kept well within its target")
+        return None
+
+    def _may_move(self, knob: Knob, values: Mapping[str, float]) -> bool:
+        """Its turn has come: the knob before it can do no more."""
+        before = next((other for other in self._knobs if other.name == knob.after), None)
+        return before is None or _stepped(before, values[before.name]) == values[before.name]
+
+
+def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -> Change | None:
+    if new == state.last:
+        return None
+    change = Change(name=knob.name, old=state.last, new=new, reason=reason)
+    state.was_eased = abs(new - state.base) < abs(state.last - state.base)
+    state.last, state.moved_ms, state.missed, state.calm = new, now_ms, 0, 0
+    return change
+
+
+def _worst(knob: Knob, judged: Iterable[Judged]) -> Judged | None:
+    """The figure of the knob that stands worst: missed before met, the higher first."""
+    found = [one for one in judged if one.name == knob.figure and knob.tag in (None, one.tag) and one.standing is not Standing.NO_TARGET]
+    return max(found, key=lambda one: one.value, default=None)
+
+
+def _is_calm(judged: Judged) -> bool:
+    return judged.target is not None and judged.value <= CALM_SHARE * judged.target
+
+
+def _stepped(knob: Knob, value: float) -> float:
+    """One step away, and not beyond the bound; a value that its user has put beyond it stays."""
+    if knob.factor < 1:
+        stepped = max(knob.least, min(value * knob.factor, value - knob.step_min))
+        return round(stepped, 6) if stepped < value else value
+    stepped = min(knob.most, max(value * knob.factor, value + knob.step_min))
+    return round(stepped, 6) if stepped > value else value
+
+
+def _eased(knob: Knob, value: float, base: float) -> float:
+    """Half of the way back; the last bit of it at once."""
+    if abs(value - base) <= 2 * knob.step_min:
+        return base
+    halved = (value + base) / 2
+    return float(round(halved)) if knob.name == REPLICAS else round(halved, 6)
