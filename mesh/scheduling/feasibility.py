@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.ids import NodeName
-from mesh.labels import matches, mismatch
+from mesh.labels import meets, mismatch, wishes_of
 from mesh.nodes import NodeTable, Units
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
@@ -62,8 +62,8 @@ def label_rows(table: NodeTable, selector: Mapping[str, str]) -> RowMask:
     """
     if not selector:
         return np.array([name is not None for name in table.names], dtype=bool)
-    rows = zip(table.names, table.labels, strict=True)
-    return np.array([name is not None and matches(selector, labels) for name, labels in rows], dtype=bool)
+    wishes, rows = wishes_of(selector), zip(table.names, table.labels, strict=True)
+    return np.array([name is not None and meets(wishes, labels) for name, labels in rows], dtype=bool)
 
 
 def feasible_rows(table: NodeTable, wanted: Units, selector: Mapping[str, str] = NO_LABELS) -> RowMask:
@@ -92,7 +92,16 @@ def explain(
     Raises:
         SelectorError: The selector cannot be read.
     """
-    verdicts = [_verdict(table, row, name, wanted, selector, node) for row, name in enumerate(table.names) if name is not None]
+    vector = table.vector(wanted)  # First, as it may add a column.
+    columns = np.flatnonzero(vector)
+    names = [table.resources[column] for column in columns]
+    total, free = table.total[:, columns].tolist(), table.free(slice(None))[:, columns].tolist()
+    asked = vector[columns].tolist()
+    verdicts = []
+    for row, name in enumerate(table.names):
+        if name is not None:
+            unwanted = _unwanted(table, row, name, selector, node)
+            verdicts.append(unwanted or _by_room(name, [*zip(names, asked, free[row], total[row], strict=True)]))
     if node is not None and node not in table:
         words = f"node {node} is named, and there is no such node"
         verdicts.append(NodeVerdict(node=node, fit=NodeFit.INFEASIBLE, reason=Reason.NAMED_NODE_GONE, words=words))
@@ -126,27 +135,24 @@ def _reason_for_all(asked: Sequence[NodeVerdict], is_named: bool) -> Reason:
     return Reason.NAMED_NODE_TOO_SMALL if asked[0].reason is Reason.NODE_TOO_SMALL else Reason.NAMED_NODE_GONE
 
 
-def _verdict(
-    table: NodeTable, row: int, name: NodeName, wanted: ResourceSet, selector: Mapping[str, str], named: NodeName | None
-) -> NodeVerdict:
+def _unwanted(table: NodeTable, row: int, name: NodeName, selector: Mapping[str, str], named: NodeName | None) -> NodeVerdict | None:
+    """Another node is named, or the labels do not suit."""
     if named is not None and name != named:
         words = f"node {name} is not {named}, which is named"
         return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_NOT_NAMED, words=words)
     lacking = mismatch(selector, table.labels[row], f"node {name}")
-    if lacking is not None:
-        return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.LABEL_MISMATCH, words=lacking)
-    total, free = table.amounts(table.total[row]), table.amounts(table.free(slice(row, row + 1))[0])
-    for resource, units in wanted.items():
-        if total[resource] < units:
-            words = f"node {name} has {_told(total, resource)} in all, {format_units(resource, units)} is wanted"
+    return None if lacking is None else NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.LABEL_MISMATCH, words=lacking)
+
+
+def _by_room(name: NodeName, rooms: list[tuple[str, int, int, int]]) -> NodeVerdict:
+    """By what is asked of each resource, free and there in all, in units."""
+    for resource, asked, _, total in rooms:
+        if total < asked:
+            words = f"node {name} has {format_units(resource, total)} {resource} in all, {format_units(resource, asked)} is wanted"
             return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_TOO_SMALL, words=words)
-    for resource, units in wanted.items():
-        if free[resource] < units:
-            of, asked = format_units(resource, total[resource]), format_units(resource, units)
-            words = f"node {name} has {_told(free, resource)} free of {of}, {asked} is wanted"
+    for resource, asked, free, total in rooms:
+        if free < asked:
+            has, of = format_units(resource, free), format_units(resource, total)
+            words = f"node {name} has {has} {resource} free of {of}, {format_units(resource, asked)} is wanted"
             return NodeVerdict(node=name, fit=NodeFit.UNAVAILABLE, reason=Reason.NODE_BUSY, words=words)
     return NodeVerdict(node=name, fit=NodeFit.AVAILABLE, reason=None, words="")
-
-
-def _told(amounts: ResourceSet, resource: str) -> str:
-    return f"{format_units(resource, amounts[resource])} {resource}"

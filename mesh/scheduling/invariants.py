@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mesh.ids import NodeName
+from mesh.nodes import Units
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.scheduler import MeshScheduler
@@ -54,25 +56,28 @@ def _running(state: MeshState) -> Iterator[TaskRecord]:
 
 
 def _rows(state: MeshState) -> Iterator[str]:
-    """Each node's use and load are exactly what groups, tasks and held room make up."""
+    """Each node's use and load are exactly what groups, tasks, held room and others make up."""
     table = state.table
     used, load = np.zeros_like(table.used), np.zeros_like(table.load)
-    for group in state.groups.records.values():
-        side = used if group.group in state.made else load
-        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
-            if node in table:
-                side[table.row(node)] += table.vector(bundle)
-    for task, record in state.records.items():
-        if record.node in table and record.group is None and record.request.agent is None:
-            (used if state.tasks.state_of(task) in _RUNS else load)[table.row(record.node)] += table.vector(record.request.resources)
-    for eviction in state.evictions.values():
-        for node, vector in eviction.rows:
-            if node in table:
-                load[table.row(node)][: len(vector)] += vector
-    for node, vector in table.foreign.items():
-        used[table.row(node)][: len(vector)] += vector
+    for in_use, node, vector in _shares(state):
+        if node in table:
+            (used if in_use else load)[table.row(node)][: len(vector)] += vector
     if (used != table.used).any() or (load != table.load).any():
         yield f"nodes use {table.used.tolist()} and have promised {table.load.tolist()}; it should be {used.tolist()} and {load.tolist()}"
+
+
+def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
+    """Who has what of which node: in use or promised, where, how much."""
+    table = state.table
+    for group in state.groups.records.values():
+        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
+            yield group.group in state.made, node, table.vector(bundle)
+    for task, record in state.records.items():
+        if record.node is not None and record.group is None and record.request.agent is None:
+            yield state.tasks.state_of(task) in _RUNS, record.node, table.vector(record.request.resources)
+    for eviction in state.evictions.values():
+        yield from ((False, node, vector) for node, vector in eviction.rows)
+    yield from ((True, node, vector) for node, vector in table.foreign.items())
 
 
 def _quota(state: MeshState) -> Iterator[str]:

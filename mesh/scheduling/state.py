@@ -15,6 +15,7 @@ from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy as policy_named
 from mesh.policies.policy import Demand
 from mesh.pools import PoolLedger, PoolSpec
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.decisions import Decision
@@ -52,7 +53,7 @@ class MeshState:
         self.table = NodeTable()
         self.pools = PoolLedger(())
         self.groups = GroupLedger()
-        self.queues = LabelQueues()
+        self.queues = LabelQueues(LabelSettings(aging_per_s=settings.aging_per_s))
         self.tasks = SchedulingQueues()
         self.records: dict[TaskId, TaskRecord] = {}
         self.buckets: dict[BucketKey, Bucket] = {}
@@ -75,6 +76,9 @@ class MeshState:
         self.refusals = 0  #: Counts changes of what fits nowhere or waits.
         self.made: set[GroupId] = set()  #: Groups that Ray has made: they use room, the others are promised it.
         self.node_versions: dict[NodeName, int] = {}  #: When something was last placed there.
+        self.told: dict[TaskId, tuple[Reason, str]] = {}  #: What was last said about each task that waits.
+        self.demands: tuple[ResourceSet, ...] = ()  #: What the autoscaler was last told.
+        self.demands_at = 0  #: The count of refusals at that time.
         self.orders: list[Decision] = []  #: Of the call of `handle` that is under way.
 
     # -- shapes that wait ----------------------------------------------------------------------------------------------
@@ -93,7 +97,7 @@ class MeshState:
         return BucketKey(
             label=request.label,
             pool=request.pool,
-            shape=GroupShape(request.bundles or (request.resources,)),
+            shape=GroupShape(request.bundles or (request.resources,), request.strategy),
             selector=tuple(sorted({**spec.selector, **request.selector}.items())),
             policy=request.policy or rules.policy or ("locality" if request.local_bytes else spec.policy),
             weights=request.weights or self._weights(rules),
@@ -329,6 +333,11 @@ class MeshState:
         self.pools.release(reserve_holder(group.group))
         self.groups.drop(group.group)
         self.room_came()
+
+    def close_pools(self) -> None:
+        """Pools that are being deleted and hold nothing any more are gone."""
+        for name in [name for name, pool in self.pools.pools.items() if pool.is_closing and pool.is_empty]:
+            self.pools.delete(name)
 
     def trim(self) -> None:
         """Cut what only grows: the node table's log (whoever keeps scores makes them anew), and shapes that nobody waits with."""

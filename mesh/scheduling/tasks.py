@@ -115,3 +115,4 @@ class TaskRequest:
     has_agent: bool = True  #: False: it only holds a placement group, for whoever asked for it.
     max_restarts: int = 0  #: How often it is started again after its agent was lost; -1: always.
     bundles: tuple[ResourceSet, ...] = field(default=())  #: Its placement group, where that is more than one bundle of `resources`.
+    strategy: str = "PACK"  #: Of that group, in Ray's words.

@@ -43,14 +43,15 @@ class Knob:
     most: float
     factor: float  #: Of a step; below 1 where missing the target calls for less.
     step_min: float  #: A step changes at least so much, or a setting at zero would stay there.
+    span: float | None = None  #: At most so many times what its user had set; weights mean something only beside each other.
     after: str = ""  #: Moves only once this other knob is at its bound.
 
 
 KNOBS = (
-    Knob(name="weights.availability", figure="schedule_latency_p95", least=0.25, most=4.0, factor=1.25, step_min=0.05),
+    Knob(name="weights.availability", figure="schedule_latency_p95", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
     Knob(name=REPLICAS, figure="schedule_latency_p95", least=1, most=4, factor=1.0, step_min=1, after="weights.availability"),
     Knob(name="aging_per_s", figure="queue_wait_time_p99", tag=STANDARD, least=0.0, most=1.0, factor=1.5, step_min=0.001),
-    Knob(name="weights.fragmentation", figure="resource_fragmentation", least=0.0, most=4.0, factor=1.25, step_min=0.05),
+    Knob(name="weights.fragmentation", figure="resource_fragmentation", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
     Knob(name="rules.cross_label_weight", figure="preemption_count", least=0.1, most=1.0, factor=0.8, step_min=0.02),
 )
 
@@ -118,7 +119,7 @@ class Tuner:
             if state.was_eased:
                 state.calm_before = min(CALM_BEFORE_MAX, 2 * state.calm_before)
             shown = f"{worst.name}{{{worst.tag}}}" if worst.tag else worst.name
-            return _move(knob, state, _stepped(knob, value), now_ms, f"{shown} is {worst.value:g}, its target {worst.target:g}")
+            return _move(knob, state, _stepped(knob, value, state.base), now_ms, f"{shown} is {worst.value:g}, its target {worst.target:g}")
         if state.calm >= state.calm_before and value != state.base:
             return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.figure} has kept well within its target")
         return None
@@ -126,7 +127,10 @@ class Tuner:
     def _may_move(self, knob: Knob, values: Mapping[str, float]) -> bool:
         """Its turn has come: the knob before it can do no more."""
         before = next((other for other in self._knobs if other.name == knob.after), None)
-        return before is None or _stepped(before, values[before.name]) == values[before.name]
+        if before is None:
+            return True
+        value, state = values[before.name], self._states[before.name]
+        return _stepped(before, value, state.base) == value
 
 
 def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -> Change | None:
@@ -148,12 +152,13 @@ def _is_calm(judged: Judged) -> bool:
     return judged.target is not None and judged.value <= CALM_SHARE * judged.target
 
 
-def _stepped(knob: Knob, value: float) -> float:
+def _stepped(knob: Knob, value: float, base: float) -> float:
     """One step away, and not beyond the bound; a value that its user has put beyond it stays."""
     if knob.factor < 1:
         stepped = max(knob.least, min(value * knob.factor, value - knob.step_min))
         return round(stepped, 6) if stepped < value else value
-    stepped = min(knob.most, max(value * knob.factor, value + knob.step_min))
+    most = knob.most if knob.span is None else min(knob.most, knob.span * max(base, knob.step_min))
+    stepped = min(most, max(value * knob.factor, value + knob.step_min))
     return round(stepped, 6) if stepped > value else value
 
 

@@ -1,0 +1,98 @@
+"""The pass over the queue: who is placed, who is put aside, for whom others give way; and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.ids import TaskId
+from mesh.reasons import Reason
+from mesh.scheduling.decisions import EndTask, ExplainWaiting, RequestCapacity
+from mesh.scheduling.evicting import end_eviction, evict_for, is_complete
+from mesh.scheduling.gangs import admit_gang
+from mesh.scheduling.placing import place
+from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import TaskState
+
+_NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
+_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT})
+
+
+def admit(state: MeshState) -> None:
+    """One pass over the queue, best first."""
+    heads = state.queues.round(state.now_ms)
+    while (head := heads.next()) is not None:
+        bucket: Any = head[0]
+        if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
+            heads.again(bucket)
+
+
+def try_now(state: MeshState, record: TaskRecord) -> bool:
+    """Place the task, or ask others to give way to it; False when its bucket has to wait."""
+    bucket, request = record.bucket, record.request
+    assert bucket is not None  # noqa: S101  it is queued
+    refusal = admit_gang(state, record) if request.gang else place(state, record)
+    bucket.tried_at = -1 if refusal is None else state.room_epoch
+    if (refusal is None) is not (bucket.refused is None):
+        state.refusals += 1
+    bucket.refused = refusal
+    if refusal is None:
+        return True
+    if refusal[0] in _NEVER:
+        put_aside(state, record, refusal)
+        return True
+    if refusal[0] in _CAN_PREEMPT and not request.gang and evict_for(state, record):
+        bucket.refused = refusal = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
+    explain(state, record, *refusal)
+    return False
+
+
+def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str]) -> None:
+    """No node or pool could ever hold it: it is not looked at again before one joins or grows."""
+    state.refusals += 1
+    state.queues.remove(record.request.task)
+    state.tasks.move(record.request.task, TaskState.INFEASIBLE)
+    explain(state, record, *refusal)
+
+
+def try_infeasible(state: MeshState) -> None:
+    """A node or a pool has come or grown: everything that fitted nowhere is looked at again (Ray's spill-over)."""
+    for task in state.tasks.in_state(TaskState.INFEASIBLE):
+        state.tasks.move(task, TaskState.PLACEABLE)
+        state.enqueue(state.records[task])
+        state.refusals += 1
+    state.room_came()
+
+
+def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
+    """All victims are gone: whom they gave way to is placed now, before anybody else is looked at."""
+    if preemptor is None or not is_complete(state, preemptor):
+        return
+    end_eviction(state, preemptor)
+    record = state.records.get(preemptor)
+    if record is not None and preemptor in state.queues:
+        try_now(state, record)
+
+
+def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
+    """Say why a task waits, when that is news."""
+    task = record.request.task
+    if state.told.get(task) != (reason, detail):
+        state.told[task] = (reason, detail)
+        state.orders.append(ExplainWaiting(version=state.version, task=task, reason=reason, detail=detail))
+
+
+def order_end(state: MeshState, task: TaskId, reason: Reason, detail: str) -> None:
+    """Say that a task is over."""
+    state.orders.append(EndTask(version=state.version, task=task, reason=reason, detail=detail))
+
+
+def tell_demand(state: MeshState) -> None:
+    """Tell the autoscaler what does not fit, when that has changed."""
+    if state.demands_at == state.refusals:
+        return
+    state.demands_at = state.refusals
+    demands = state.unmet_demands()
+    if demands != state.demands:
+        state.demands = demands
+        state.orders.append(RequestCapacity(version=state.version, demands=demands))

@@ -1,0 +1,220 @@
+"""How tasks and placement groups end, and what follows for those who wait for them. Each verb leaves all ledgers in step."""
+
+from __future__ import annotations
+
+from mesh.ids import AgentId, GroupId, TaskId
+from mesh.reasons import Reason
+from mesh.scheduling import events as happened
+from mesh.scheduling.admitting import continue_eviction, explain, order_end
+from mesh.scheduling.evicting import end_eviction, group_came_free, let_group_go, order_stop, release_victim
+from mesh.scheduling.groups import GroupState
+from mesh.scheduling.placing import order_removal, order_start
+from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.state import ENDED_KEPT, MeshState
+from mesh.scheduling.tasks import TaskState
+
+QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FOR_ACTOR_CREATION, TaskState.INFEASIBLE})
+AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
+
+
+def open_needs(state: MeshState, record: TaskRecord) -> bool:
+    """Note whom the task comes after; True when one of them has not succeeded yet."""
+    needs = [need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED]
+    for need in needs:
+        state.readers.setdefault(need, set()).add(record.request.task)
+    return bool(needs)
+
+
+def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
+    """A call waits until its agent is up."""
+    request = record.request
+    assert request.agent is not None  # noqa: S101  a call names its agent
+    if request.task not in state.tasks:
+        state.tasks.add(request.task, TaskState.WAITING_FOR_ACTOR_CREATION, request.resources, request.job, request.agent)
+    state.callers.setdefault(request.agent, []).append(request.task)
+    if request.agent in state.agents:
+        agent_came(state, request.agent)
+
+
+def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> None:
+    """Into the queue, and into its gang. A choice of node that was made on an older state is dropped."""
+    request = record.request
+    if version is not None and request.node is not None and version < state.node_versions.get(request.node, 0):
+        record.request = state.without_node(request)
+        explain(state, record, Reason.STALE_CHOICE, f"node {request.node} has changed since version {version}")
+    state.enqueue(record)
+    if request.gang:
+        members = state.gangs.setdefault(request.gang, [])
+        if request.task not in members:
+            members.append(request.task)
+
+
+def agent_came(state: MeshState, agent: AgentId) -> None:
+    """Calls that waited for the agent can go to it."""
+    owner = state.records[state.agents[agent]]
+    for task in state.callers.pop(agent, []):
+        record = state.records.get(task)
+        if record is None:
+            continue
+        record.attempt += 1
+        record.agent, record.node = agent, owner.node
+        state.tasks.move(task, TaskState.SWAP)
+        order_start(state, record, Reason.PLACED)
+
+
+def cancel(state: MeshState, record: TaskRecord, event: happened.TaskCancelled, reason: Reason) -> None:
+    """Stop the task wherever it stands."""
+    record.destroy_group = event.destroy_group
+    where = state.tasks.state_of(record.request.task)
+    if where in QUEUED:
+        if not event.requeue:
+            end(state, record, TaskState.CANCELLED, reason)
+    elif where is TaskState.READY or not record.request.has_agent:
+        if event.requeue:
+            requeue(state, record, reason, "")
+        else:
+            end(state, record, TaskState.CANCELLED, reason)
+    else:
+        order_stop(state, record, reason, keep_state=event.keep_state, requeue=event.requeue)
+
+
+def stopped(state: MeshState, record: TaskRecord) -> None:
+    """Nothing of it runs any more: it goes back to its place, or is over."""
+    if not record.requeue:
+        end(state, record, TaskState.CANCELLED, record.stopping or Reason.CANCELLED_BY_USER)
+        return
+    task = record.request.task
+    preemptor = let_go(state, record)
+    if state.tasks.state_of(task) in AT_WORK:
+        state.tasks.move(task, TaskState.PREEMPTED)
+    state.tasks.move(task, TaskState.PLACEABLE)
+    record.resume, record.stopping, record.requeue = True, None, False
+    state.enqueue(record)
+    explain(state, record, Reason.PREEMPTED, f"it gave way to {preemptor}" if preemptor else "")
+    continue_eviction(state, preemptor)
+
+
+def lose(state: MeshState, record: TaskRecord, detail: str) -> None:
+    """What ran it is gone. Being stopped, it is stopped; else it starts again as often as it may."""
+    where = state.tasks.state_of(record.request.task)
+    if where in QUEUED:
+        return
+    if record.stopping is not None:
+        stopped(state, record)
+    elif where is TaskState.READY or where is TaskState.SWAP:
+        record.refusals += 1
+        requeue(state, record, Reason.START_FAILED, detail)
+    elif record.request.max_restarts < 0 or record.restarts < record.request.max_restarts:
+        record.restarts += 1
+        requeue(state, record, Reason.AGENT_LOST, detail)
+    else:
+        end(state, record, TaskState.FAILED, Reason.AGENT_LOST, detail)
+
+
+def lose_group(state: MeshState, group_id: GroupId) -> None:
+    """A placement group is gone, with whatever stood on it."""
+    group = state.groups.records.get(group_id)
+    if group is None:
+        return
+    holder = state.records.get(group.holder) if group.state in (GroupState.TAKEN, GroupState.CREATING) and group.holder else None
+    state.lose_group(group)
+    preemptor = group_came_free(state, group)
+    if holder is not None:
+        lose(state, holder, f"placement group {group.group} is gone")
+    continue_eviction(state, preemptor)
+
+
+def current(state: MeshState, task: TaskId, attempt: int) -> TaskRecord | None:
+    """The task, when this is its present attempt; an answer about another one is late."""
+    record = state.records.get(task)
+    return record if record is not None and record.attempt == attempt else None
+
+
+def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
+    """Free what the task holds; for whom, if it gave way to somebody."""
+    group, agent = record.group, record.agent
+    preemptor = release_victim(state, record)
+    if agent is not None and state.agents.get(agent) == record.request.task:
+        del state.agents[agent]
+    kept = state.groups.records.get(group) if group is not None else None
+    spec = state.pools.pool(record.request.pool).spec.groups
+    wanted = kept is not None and (spec is not None and spec.reuse) and not record.destroy_group
+    if kept is not None and kept.state is GroupState.IDLE and not wanted:
+        order_removal(state, kept, Reason.GROUP_DISCARDED)
+    record.agent = None
+    return preemptor
+
+
+def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
+    """Roll everything back; the task gets its old place in the queue."""
+    task = record.request.task
+    preemptor = let_go(state, record)
+    record.stopping = None
+    if record.request.agent is not None:
+        state.tasks.move(task, TaskState.WAITING_FOR_ACTOR_CREATION)
+        state.callers.setdefault(record.request.agent, []).append(task)
+    else:
+        state.tasks.move(task, TaskState.PLACEABLE)
+        state.enqueue(record)
+    explain(state, record, reason, detail)
+    continue_eviction(state, preemptor)
+
+
+def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, detail: str = "") -> None:
+    """The task is over: free everything, tell everybody."""
+    task = record.request.task
+    state.queues.remove(task)
+    end_eviction(state, task)
+    let_group_go(state, task)
+    preemptor = let_go(state, record)
+    state.tasks.move(task, to)
+    state.tasks.remove(task)
+    del state.records[task]
+    state.refusals += 1
+    remember_end(state, task, to)
+    order_end(state, task, reason, detail)
+    end_readers(state, task, to)
+    end_gang(state, record, to)
+    continue_eviction(state, preemptor)
+
+
+def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
+    """Keep the last ended tasks by name, so that a submission that comes again is known."""
+    state.told.pop(task, None)
+    ended = state.ended
+    ended[task] = to
+    while len(ended) > ENDED_KEPT:
+        del ended[next(iter(ended))]
+
+
+def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
+    """Those that come after it may start, or never will."""
+    for reader in sorted(state.readers.pop(task, ())):
+        record = state.records.get(reader)
+        if record is None or state.tasks.state_of(reader) is not TaskState.WAITING:
+            continue
+        if to is not TaskState.SUCCEEDED:
+            end(state, record, TaskState.FAILED, Reason.UPSTREAM_FAILED, f"{task} is {to.value}")
+        elif not any(reader in others for others in state.readers.values()):
+            state.tasks.move(reader, TaskState.PLACEABLE if record.request.agent is None else TaskState.WAITING_FOR_ACTOR_CREATION)
+            if record.request.agent is None:
+                queue(state, record)
+            else:
+                wait_for_agent(state, record)
+
+
+def end_gang(state: MeshState, record: TaskRecord, to: TaskState) -> None:
+    """A gang whose member failed is of no use to the others."""
+    gang = record.request.gang
+    if not gang:
+        return
+    members = state.gangs.get(gang, [])
+    if record.request.task in members:
+        members.remove(record.request.task)
+    if not members:
+        state.gangs.pop(gang, None)
+    elif to is TaskState.FAILED:
+        for task in tuple(members):
+            other = state.records.get(task)
+            if other is not None:
+                cancel(state, other, happened.TaskCancelled(at_ms=state.now_ms, task=task), Reason.GANG_BROKEN)

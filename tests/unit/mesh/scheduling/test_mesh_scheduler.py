@@ -1,0 +1,565 @@
+"""The local scheduler's stories: what it orders, step by step, and that its ledgers agree after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mesh.ids import GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.scheduling import events
+from mesh.scheduling.decisions import (
+    AnswerSlot,
+    CreateGroup,
+    Decision,
+    EndTask,
+    ExplainWaiting,
+    GiveGroup,
+    RemoveGroup,
+    RequestCapacity,
+    StartTask,
+    StopTask,
+)
+from mesh.scheduling.evicting import judge
+from mesh.scheduling.explaining import explain_task
+from mesh.scheduling.invariants import violations
+from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.settings import SchedulerSettings, SettingError
+from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
+from mesh.scheduling.tasks import TaskRequest, TaskState
+
+POOL = PoolName("pool")
+RULES = PreemptionRules(min_run_ms=0, kappa_per_s=0.0, lost_work_per_s=0.0)
+
+
+def cpus(count: float, **more: Any) -> ResourceSet:
+    return ResourceSet.of({"cpu": count, **more})
+
+
+class Mesh:
+    """A scheduler whose clock moves a millisecond per call, and whose invariants are looked at after each."""
+
+    def __init__(self, settings: SchedulerSettings | None = None) -> None:
+        self.scheduler = MeshScheduler(settings or SchedulerSettings(rules=RULES))
+        self.now_ms = 0
+
+    def tell(self, kind: Callable[..., events.Event], **values: Any) -> list[Decision]:
+        self.now_ms += 1
+        decisions = self.scheduler.handle(kind(at_ms=self.now_ms, **values))
+        assert violations(self.scheduler) == []
+        return decisions
+
+    def node(self, name: str, total: ResourceSet, **labels: str) -> list[Decision]:
+        return self.tell(events.NodeJoined, node=NodeName(name), total=total, labels=labels)
+
+    def pool(self, capacity: ResourceSet, **spec: Any) -> list[Decision]:
+        return self.tell(events.PoolConfigured, spec=PoolSpec(**{"pool": POOL, "capacity": capacity, "policy": "binpack", **spec}))
+
+    def submit(self, name: str, count: float = 1, **request: Any) -> list[Decision]:
+        wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), **request}
+        return self.tell(events.TaskSubmitted, request=TaskRequest(**wanted))
+
+    def started(self, name: str) -> list[Decision]:
+        record = self.scheduler.state.records[TaskId(name)]
+        return self.tell(events.TaskStarted, task=TaskId(name), attempt=record.attempt, agent=record.agent)
+
+    def run(self, name: str, count: float = 1, **request: Any) -> None:
+        """Submit, let Ray make its group, start."""
+        for order in of(CreateGroup, self.submit(name, count, **request)):
+            self.tell(events.GroupReady, group=order.group, nodes=order.nodes)
+        self.started(name)
+
+    def stopped(self, name: str) -> list[Decision]:
+        return self.tell(events.TaskStopped, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt)
+
+    def ended(self, name: str, error: str = "") -> list[Decision]:
+        return self.tell(events.TaskEnded, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt, error=error)
+
+    def state_of(self, name: str) -> TaskState:
+        return self.scheduler.state.tasks.state_of(TaskId(name))
+
+    def why(self, name: str) -> Reason | None:
+        return explain_task(self.scheduler.state, TaskId(name), self.now_ms).reason
+
+
+def of(kind: type[Any], decisions: list[Decision]) -> list[Any]:
+    return [decision for decision in decisions if isinstance(decision, kind)]
+
+
+def starts(decisions: list[Decision]) -> list[tuple[str, str]]:
+    return [(start.task, start.reason.value) for start in of(StartTask, decisions)]
+
+
+@pytest.fixture
+def mesh() -> Iterator[Mesh]:
+    made = Mesh()
+    made.node("n1", cpus(4), zone="a")
+    made.pool(cpus(4))
+    yield made
+    assert violations(made.scheduler) == []
+
+
+@pytest.fixture
+def grouped() -> Mesh:
+    """Four CPUs: one in a reserved group that stands, three for up to three dynamic ones."""
+    made = Mesh()
+    made.node("n1", cpus(4))
+    made.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=3, idle_ms=1_000))
+    made.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    return made
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------------
+
+
+def test_s12_the_highest_workload_priority_is_placed_first(mesh: Mesh):
+    mesh.run("runs", 4)
+    mesh.submit("low", 2, priority=1)
+    mesh.submit("high", 2, priority=5)
+    mesh.submit("middle", 2, priority=3)
+    assert starts(mesh.ended("runs")) == [("high", "PLACED"), ("middle", "PLACED")]
+
+
+def test_s10_a_label_with_a_priority_of_its_own_goes_before_another(mesh: Mesh):
+    mesh.tell(events.LabelConfigured, label=LabelName("tenant:gold"), priority=3.0)
+    mesh.run("runs", 4, preemptible=False)
+    mesh.submit("plain", 4, priority=5)
+    mesh.submit("gold", 4, priority=4, label=LabelName("tenant:gold"))
+    assert starts(mesh.ended("runs")) == [("gold", "PLACED")]
+
+
+def test_s10_waiting_raises_a_priority_and_so_nothing_waits_for_ever():
+    mesh = Mesh(SchedulerSettings(rules=RULES, aging_per_s=1.0))
+    mesh.node("n1", cpus(4))
+    mesh.pool(cpus(4))
+    mesh.run("runs", 4, preemptible=False)
+    mesh.submit("old", 4, priority=1)
+    mesh.now_ms += 10_000
+    mesh.submit("new", 4, priority=9)
+    assert starts(mesh.ended("runs")) == [("old", "PLACED")]
+
+
+def test_a_task_that_does_not_fit_holds_up_nobody_of_another_shape(mesh: Mesh):
+    mesh.run("runs", 3, preemptible=False)
+    mesh.submit("wide", 4, priority=9)
+    assert starts(mesh.submit("small", 1, priority=1)) == [("small", "PLACED")]
+
+
+def test_s12_a_refused_start_gives_everything_back_and_keeps_its_place_in_the_queue(mesh: Mesh):
+    mesh.submit("first", 4)
+    mesh.submit("second", 4)
+    refused = mesh.tell(events.TaskRefused, task=TaskId("first"), attempt=1, reason=Reason.WORKER_LOST, detail="no process")
+    assert [(start.task, start.attempt) for start in of(StartTask, refused)] == [("first", 2)]
+
+
+def test_a_start_that_never_comes_about_fails_after_some_tries(mesh: Mesh):
+    mesh.submit("task")
+    decisions: list[Decision] = []
+    for attempt in range(1, 6):
+        decisions = mesh.tell(events.TaskRefused, task=TaskId("task"), attempt=attempt, reason=Reason.WORKER_LOST, detail="no process")
+    assert [(end.reason, end.detail) for end in of(EndTask, decisions)] == [(Reason.START_FAILED, "no process")]
+
+
+def test_s12_a_choice_of_node_on_an_old_state_is_refused_and_made_again(mesh: Mesh):
+    mesh.node("n2", cpus(4))
+    before = mesh.scheduler.state.version
+    mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity")
+    request = TaskRequest(task=TaskId("late"), pool=POOL, resources=cpus(1), node=NodeName("n1"), policy="node_affinity")
+    mesh.pool(cpus(8))
+    decisions = mesh.tell(events.TaskSubmitted, request=request, version=before)
+    assert [explained.reason for explained in of(ExplainWaiting, decisions)] == [Reason.STALE_CHOICE]
+    assert [start.node for start in of(StartTask, decisions)] == ["n2"]
+
+
+def test_an_answer_about_an_earlier_attempt_changes_nothing(mesh: Mesh):
+    mesh.run("task", max_restarts=1)
+    mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    assert mesh.state_of("task") is TaskState.SWAP
+    mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    mesh.tell(events.TaskEnded, task=TaskId("task"), attempt=1)
+    assert mesh.state_of("task") is TaskState.SWAP
+
+
+def test_a_start_that_nobody_waits_for_any_more_is_stopped(mesh: Mesh):
+    mesh.submit("task")
+    mesh.tell(events.NodeLeft, node=NodeName("n1"))
+    decisions = mesh.tell(events.TaskStarted, task=TaskId("task"), attempt=1, agent="task.1")
+    assert [(stop.task, stop.attempt, stop.keep_state) for stop in of(StopTask, decisions)] == [("task", 1, False)]
+
+
+def test_a_submission_that_comes_again_is_the_same_task(mesh: Mesh):
+    mesh.run("task")
+    assert mesh.submit("task") == []
+    mesh.ended("task")
+    assert mesh.submit("task") == []
+
+
+# -- what fits nowhere -------------------------------------------------------------------------------------------------
+
+
+def test_s28_what_no_node_could_hold_is_infeasible_until_a_node_joins(mesh: Mesh):
+    mesh.pool(cpus(100))
+    decisions = mesh.submit("large", 16)
+    assert mesh.state_of("large") is TaskState.INFEASIBLE
+    assert of(ExplainWaiting, decisions)[0].reason is Reason.NO_NODE_FITS
+    assert of(RequestCapacity, decisions)[0].demands == (cpus(16),)
+    assert starts(mesh.node("n2", cpus(16))) == [("large", "PLACED")]
+
+
+def test_s31_a_resource_that_no_node_has_is_told_at_once_and_holds_no_quota(mesh: Mesh):
+    mesh.pool(cpus(4, accelerator=8))
+    mesh.submit("odd", resources=cpus(1, accelerator=1))
+    assert mesh.why("odd") is Reason.NO_NODE_FITS
+    assert mesh.scheduler.state.pools.pool(POOL).is_empty
+
+
+def test_a_node_without_the_labels_is_none(mesh: Mesh):
+    mesh.submit("task", selector={"zone": "b"})
+    assert mesh.why("task") is Reason.NO_NODE_FITS
+    assert starts(mesh.node("n2", cpus(1), zone="b")) == [("task", "PLACED")]
+
+
+def test_s20_a_pool_grows_and_shrinks_while_it_is_in_use(mesh: Mesh):
+    mesh.run("one", 3)
+    mesh.pool(cpus(1))
+    mesh.submit("two", 1)
+    assert mesh.why("two") is Reason.POOL_BUSY
+    assert mesh.scheduler.state.pools.pool(POOL).excess == cpus(2)
+    assert starts(mesh.ended("one")) == [("two", "PLACED")]
+
+
+def test_more_than_the_pool_has_is_told_as_never(mesh: Mesh):
+    mesh.pool(cpus(2))
+    mesh.submit("task", 3)
+    assert (mesh.state_of("task"), mesh.why("task")) == (TaskState.INFEASIBLE, Reason.POOL_TOO_SMALL)
+
+
+def test_an_unknown_pool_is_named(mesh: Mesh):
+    (end,) = of(EndTask, mesh.submit("task", pool=PoolName("nowhere")))
+    assert (end.reason, end.detail) == (Reason.POOL_UNKNOWN, "there is no pool nowhere; there is pool")
+
+
+# -- placement groups --------------------------------------------------------------------------------------------------
+
+
+def test_s7_an_urgent_task_takes_the_reserved_group_at_once(grouped: Mesh):
+    assert starts(grouped.submit("urgent", priority=8.0)) == [("urgent", "RESERVED_LAYER")]
+
+
+def test_s7_a_task_below_the_threshold_never_gets_the_reserved_group(grouped: Mesh):
+    decisions = grouped.submit("plain", priority=7.9)
+    assert [order.group for order in of(CreateGroup, decisions)] == ["g2"]
+    assert starts(grouped.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))) == [("plain", "GROUP_CREATED")]
+
+
+def test_s7_a_group_that_was_given_back_is_used_again_and_counts_it(grouped: Mesh):
+    grouped.run("one")
+    grouped.ended("one")
+    assert starts(grouped.submit("two")) == [("two", "GROUP_REUSED")]
+    assert grouped.scheduler.state.groups.records[GroupId("g2")].reuse_count == 1
+
+
+def test_s7_a_released_group_can_be_destroyed(grouped: Mesh):
+    grouped.run("one")
+    decisions = grouped.tell(events.TaskCancelled, task=TaskId("one"), destroy_group=True)
+    assert [stop.reason for stop in of(StopTask, decisions)] == [Reason.CANCELLED_BY_USER]
+    assert [removal.group for removal in of(RemoveGroup, grouped.stopped("one"))] == ["g2"]
+
+
+def test_s7_no_more_than_max_dynamic_groups_are_made(grouped: Mesh):
+    for index in range(3):
+        grouped.run(f"t{index}", 0.5, preemptible=False)
+    assert of(CreateGroup, grouped.submit("fourth", 0.5)) == []
+    assert grouped.why("fourth") is Reason.GROUPS_AT_LIMIT
+
+
+def test_a_reserved_group_that_is_lost_is_made_again_and_its_quota_stays_set_aside(grouped: Mesh):
+    decisions = grouped.tell(events.GroupGone, group=GroupId("g1"))
+    assert [(order.shape, order.warm) for order in of(CreateGroup, decisions)] == [(GroupShape((cpus(1),)), True)]
+    assert grouped.scheduler.state.pools.pool(POOL).reserved == cpus(1)
+
+
+def test_a_reserved_group_survives_its_task(grouped: Mesh):
+    grouped.run("urgent", priority=9.0)
+    assert of(RemoveGroup, grouped.ended("urgent")) == []
+    assert starts(grouped.submit("next", priority=9.0)) == [("next", "RESERVED_LAYER")]
+
+
+def test_idle_groups_make_way_for_a_task_that_needs_their_room(grouped: Mesh):
+    for index in range(3):
+        grouped.run(f"t{index}")
+    for index in range(3):
+        grouped.ended(f"t{index}")
+    removed = {order.group for order in of(RemoveGroup, grouped.submit("wide", 3))}
+    for group in sorted(removed):
+        grouped.tell(events.GroupGone, group=group)
+    while grouped.state_of("wide") is TaskState.PLACEABLE:
+        again = [group.group for group in grouped.scheduler.state.groups.records.values() if group.state.value == "REMOVING"]
+        assert again, "nothing is on its way for the task"
+        grouped.tell(events.GroupGone, group=again[0])
+    assert grouped.state_of("wide") is TaskState.READY
+
+
+def test_an_idle_group_is_removed_when_it_has_not_been_used_for_long_enough(grouped: Mesh):
+    grouped.run("one")
+    grouped.ended("one")
+    assert of(RemoveGroup, grouped.tell(events.Ticked)) == []
+    grouped.now_ms += 1_000
+    assert [(order.group, order.reason) for order in of(RemoveGroup, grouped.tell(events.Ticked))] == [("g2", Reason.GROUP_IDLE)]
+
+
+def test_s8_a_group_that_ray_does_not_make_gives_everything_back_and_the_task_tries_again(grouped: Mesh):
+    grouped.submit("task")
+    decisions = grouped.tell(events.GroupFailed, group=GroupId("g2"), detail="no room after 5 s")
+    assert [order.group for order in of(CreateGroup, decisions)] == ["g3"]
+    assert grouped.scheduler.state.groups.held_by(TaskId("task")) is not None
+
+
+def test_a_group_that_comes_when_nobody_wants_it_any_more_is_removed(grouped: Mesh):
+    grouped.submit("task")
+    grouped.tell(events.GroupFailed, group=GroupId("g2"), detail="no answer")
+    late = grouped.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))
+    assert [order.group for order in of(RemoveGroup, late)] == ["g2"]
+
+
+def test_s7_a_group_can_be_held_without_an_agent_and_given_back(grouped: Mesh):
+    decisions = grouped.submit("mine", has_agent=False, priority=9.0)
+    assert [(gift.group, gift.reason) for gift in of(GiveGroup, decisions)] == [("g1", Reason.RESERVED_LAYER)]
+    assert grouped.scheduler.state.pools.pool(POOL).used == cpus(1)
+    assert of(EndTask, grouped.tell(events.TaskCancelled, task=TaskId("mine")))[0].reason is Reason.CANCELLED_BY_USER
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes"),
+    [
+        pytest.param("STRICT_PACK", {("n2", "n2")}, id="strictly packed bundles need one node that holds all"),
+        pytest.param("STRICT_SPREAD", {("n1", "n2"), ("n2", "n1")}, id="strictly spread bundles need a node each"),
+        pytest.param("SPREAD", {("n1", "n2"), ("n2", "n1")}, id="spread bundles take a node each where there are enough"),
+    ],
+)
+def test_a_task_of_several_bundles_gets_a_group_of_that_shape(strategy: str, nodes: set[tuple[str, str]]):
+    mesh = Mesh()
+    mesh.node("n1", cpus(2))
+    mesh.node("n2", cpus(4))
+    mesh.pool(cpus(8))
+    decisions = mesh.submit("wide", bundles=(cpus(2), cpus(2)), strategy=strategy)
+    assert of(CreateGroup, decisions)[0].nodes in nodes
+
+
+# -- preemption --------------------------------------------------------------------------------------------------------
+
+
+def test_s18_a_full_pool_makes_room_and_the_victims_group_is_used_again(grouped: Mesh):
+    for index in range(3):
+        grouped.run(f"low{index}", priority=1.0)
+    grouped.run("first", priority=9.0)
+    decisions = grouped.submit("high", priority=8.5)
+    (stop,) = of(StopTask, decisions)
+    assert (stop.keep_state, stop.by, stop.reason) == (True, "high", Reason.PREEMPTED)
+    assert grouped.why("high") is Reason.WAITING_FOR_VICTIMS
+    again = grouped.stopped(stop.task)
+    assert starts(again) == [("high", "GROUP_REUSED")]
+    assert grouped.state_of(stop.task) is TaskState.PLACEABLE
+    grouped.started("high")
+    grouped.ended("high")
+    resumed = of(StartTask, grouped.tell(events.Ticked)) or [grouped.scheduler.state.records[stop.task]]
+    assert resumed[0].resume
+
+
+def test_two_small_tasks_give_way_to_one_large_and_their_room_is_held_until_it_starts(mesh: Mesh):
+    for index in range(4):
+        mesh.run(f"low{index}", priority=1.0)
+    victims = [stop.task for stop in of(StopTask, mesh.submit("high", 2, priority=9.0))]
+    assert len(victims) == 2
+    assert starts(mesh.stopped(victims[0])) == []
+    assert starts(mesh.submit("thief", 1, priority=9.5, preemptible=True)) == []
+    assert starts(mesh.stopped(victims[1])) == [("high", "PLACED")]
+
+
+def test_equal_priority_waits_with_a_reason_and_is_no_error(mesh: Mesh):
+    mesh.run("runs", 4, priority=5)
+    assert of(StopTask, mesh.submit("equal", 4, priority=5)) == []
+    assert mesh.why("equal") is Reason.POOL_BUSY
+
+
+def test_s9_the_dry_run_tells_of_every_running_task_and_changes_nothing(mesh: Mesh):
+    mesh.run("low", 2, priority=1)
+    mesh.run("firm", 1, priority=1, preemptible=False)
+    mesh.run("equal", 1, priority=9)
+    before = mesh.scheduler.to_snapshot()
+    found = judge(mesh.scheduler.state, TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=9.0))
+    assert {scored.candidate.task: scored.verdict for scored in found} == {
+        "low": Reason.ELIGIBLE,
+        "firm": Reason.NOT_PREEMPTIBLE,
+        "equal": Reason.PRIORITY_NOT_LOWER,
+    }
+    assert mesh.scheduler.to_snapshot() == before
+
+
+def test_two_tasks_never_evict_each_other_in_turns():
+    mesh = Mesh(SchedulerSettings(rules=RULES, aging_per_s=100.0))
+    mesh.node("n1", cpus(1))
+    mesh.pool(cpus(1))
+    mesh.run("low", priority=1)
+    mesh.submit("high", priority=5)
+    mesh.stopped("low")
+    mesh.started("high")
+    mesh.now_ms += 1_000_000  # By its age alone the low one would have overtaken the other many times.
+    assert of(StopTask, mesh.tell(events.Ticked)) == []
+
+
+def test_a_victim_that_ends_by_itself_makes_room_all_the_same(mesh: Mesh):
+    mesh.run("low", 4, priority=1)
+    mesh.submit("high", 4, priority=9)
+    assert starts(mesh.ended("low")) == [("high", "PLACED")]
+
+
+def test_room_is_not_held_for_a_preemptor_that_was_cancelled(mesh: Mesh):
+    for index in range(2):
+        mesh.run(f"low{index}", 2, priority=1.0)
+    mesh.submit("high", 4, priority=9.0)
+    mesh.stopped("low0")
+    decisions = mesh.tell(events.TaskCancelled, task=TaskId("high"))
+    assert starts(decisions) == [("low0", "PLACED")]
+
+
+def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
+    mesh = Mesh(SchedulerSettings(rules=PreemptionRules(min_run_ms=500, kappa_per_s=0.0, lost_work_per_s=0.0)))
+    mesh.node("n1", cpus(1))
+    mesh.pool(cpus(1))
+    mesh.run("low", priority=1)
+    assert of(StopTask, mesh.submit("high", priority=9)) == []
+    mesh.now_ms += 500
+    assert [stop.task for stop in of(StopTask, mesh.tell(events.Ticked))] == ["low"]
+
+
+# -- gangs, order between tasks, calls on agents -----------------------------------------------------------------------
+
+
+def test_s37_a_gang_is_admitted_whole_or_not_at_all(mesh: Mesh):
+    mesh.run("runs", 1, preemptible=False)
+    for index in range(2):
+        assert starts(mesh.submit(f"a{index}", 2, gang="a", gang_size=2)) == []
+    assert mesh.scheduler.state.pools.pool(POOL).free == cpus(3)
+    assert starts(mesh.ended("runs")) == [("a0", "PLACED"), ("a1", "PLACED")]
+
+
+def test_a_gang_waits_until_all_its_members_are_known(mesh: Mesh):
+    mesh.submit("a0", gang="a", gang_size=2)
+    assert mesh.why("a0") is Reason.WAITING_FOR_GANG
+
+
+def test_a_member_that_fails_takes_its_gang_with_it(mesh: Mesh):
+    mesh.submit("a0", gang="a", gang_size=2)
+    mesh.submit("a1", gang="a", gang_size=2)
+    mesh.started("a0")
+    mesh.started("a1")
+    assert [(stop.task, stop.reason) for stop in of(StopTask, mesh.ended("a0", "boom"))] == [("a1", Reason.GANG_BROKEN)]
+
+
+def test_s29_a_task_waits_for_those_that_it_comes_after_and_fails_with_them(mesh: Mesh):
+    mesh.run("one")
+    mesh.submit("two", after=(TaskId("one"),))
+    assert (mesh.state_of("two"), mesh.why("two")) == (TaskState.WAITING, Reason.WAITING_FOR_INPUTS)
+    assert starts(mesh.ended("one")) == [("two", "PLACED")]
+    mesh.submit("three", after=(TaskId("two"),))
+    mesh.started("two")
+    assert [(end.task, end.reason) for end in of(EndTask, mesh.ended("two", "boom"))] == [
+        ("two", Reason.USER_ERROR),
+        ("three", Reason.UPSTREAM_FAILED),
+    ]
+
+
+def test_s29_a_call_waits_for_its_agent_and_takes_no_room(mesh: Mesh):
+    mesh.submit("actor", 4)
+    mesh.submit("call", resources=cpus(0), agent="actor.1")
+    assert mesh.state_of("call") is TaskState.WAITING_FOR_ACTOR_CREATION
+    assert starts(mesh.started("actor")) == [("call", "PLACED")]
+
+
+def test_s29_a_task_that_waits_for_another_is_blocked_and_goes_on(mesh: Mesh):
+    mesh.run("task")
+    mesh.tell(events.TaskBlocked, task=TaskId("task"), blocked=True)
+    assert mesh.state_of("task") is TaskState.BLOCKED
+    mesh.tell(events.TaskBlocked, task=TaskId("task"), blocked=False)
+    assert mesh.state_of("task") is TaskState.RUNNING
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def test_s20_a_lost_agent_is_started_again_as_often_as_it_may(mesh: Mesh):
+    mesh.run("task", max_restarts=1)
+    again = mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    assert [(start.task, start.attempt) for start in of(StartTask, again)] == [("task", 2)]
+    mesh.started("task")
+    over = mesh.tell(events.AgentLost, task=TaskId("task"), attempt=2, detail="killed again")
+    assert [(end.reason, end.detail) for end in of(EndTask, over)] == [(Reason.AGENT_LOST, "killed again")]
+    assert mesh.scheduler.state.pools.pool(POOL).is_empty
+
+
+def test_s20_what_ran_on_a_node_that_left_starts_elsewhere(mesh: Mesh):
+    mesh.run("task", max_restarts=-1)
+    mesh.node("n2", cpus(4))
+    assert [start.node for start in of(StartTask, mesh.tell(events.NodeLeft, node=NodeName("n1")))] == ["n2"]
+
+
+# -- slots and settings ------------------------------------------------------------------------------------------------
+
+
+def test_s6_a_slot_is_reserved_committed_and_released(mesh: Mesh):
+    pool = mesh.scheduler.state.pools.pool(POOL)
+    assert mesh.tell(events.SlotAsked, slot="s", pool=POOL, resources=cpus(3))[0].refused is None
+    assert (pool.reserved, pool.used) == (cpus(3), cpus(0))
+    mesh.tell(events.SlotCommitted, slot="s")
+    assert (pool.reserved, pool.used) == (cpus(0), cpus(3))
+    assert mesh.tell(events.SlotAsked, slot="t", pool=POOL, resources=cpus(2))[0].refused is Reason.POOL_BUSY
+    mesh.tell(events.SlotReleased, slot="s")
+    mesh.tell(events.SlotReleased, slot="s")
+    assert pool.is_empty
+
+
+def test_s6_a_pool_for_four_agents_of_a_tenth_takes_four(mesh: Mesh):
+    mesh.pool(cpus(0.4))
+    answers = [mesh.tell(events.SlotAsked, slot=f"s{index}", pool=POOL, resources=cpus(0.1))[0] for index in range(5)]
+    assert [answer.refused for answer in answers if isinstance(answer, AnswerSlot)] == [None] * 4 + [Reason.POOL_BUSY]
+
+
+def test_settings_change_while_tasks_wait(mesh: Mesh):
+    mesh.run("runs", 4, priority=5)
+    mesh.submit("waits", 4, priority=5.2)
+    assert mesh.why("waits") is Reason.POOL_BUSY
+    decisions = mesh.tell(events.SettingsChanged, settings={"rules.threshold": 0.1, "weights.availability": 0.3})
+    assert [stop.task for stop in of(StopTask, decisions)] == ["runs"]
+
+
+def test_an_unknown_setting_names_those_that_there_are(mesh: Mesh):
+    with pytest.raises(SettingError, match=r"weights has availability, fragmentation, locality, contention"):
+        mesh.scheduler.handle(events.SettingsChanged(at_ms=9, settings={"weights.speed": 1.0}))
+
+
+def test_a_deleted_pool_cancels_what_waits_stops_what_runs_and_takes_nothing_new(mesh: Mesh):
+    mesh.run("runs", 4)
+    mesh.submit("waits", 4)
+    decisions = mesh.tell(events.PoolDeleted, pool=POOL)
+    assert [end.task for end in of(EndTask, decisions)] == ["waits"]
+    assert [stop.task for stop in of(StopTask, decisions)] == ["runs"]
+    mesh.stopped("runs")
+    assert of(EndTask, mesh.submit("late"))[0].reason is Reason.POOL_UNKNOWN
+
+
+def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
+    for index in range(3):
+        mesh.run(f"t{index}", 1, preemptible=False)
+    mesh.run("t3", 1, preemptible=False)
+    mesh.submit("first", 1)
+    mesh.submit("second", 1)
+    told = explain_task(mesh.scheduler.state, TaskId("second"), mesh.now_ms)
+    assert (told.position, told.reason) == (2, Reason.POOL_BUSY)
+    assert told.estimate_ms is not None
+    assert told.estimate_ms > 0
