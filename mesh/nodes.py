@@ -22,6 +22,7 @@ from mesh.resources import ResourceSet
 Units: TypeAlias = NDArray[np.int64]
 
 _ROWS_AT_FIRST = 16
+_VECTORS_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class NodeTable:
         self._rows: dict[NodeName, int] = {}
         self._holes: list[int] = []  #: Rows that are free for the next node, as a heap.
         self._columns: dict[str, int] = {}
+        self._vectors: dict[ResourceSet, Units] = {}  #: Those asked for lately: the same few shapes come again and again.
         self.foreign: dict[NodeName, Units] = {}  #: What others use there, who are not of this mesh; a part of `used`.
         self.total: Units = np.zeros((0, 0), dtype=np.int64)
         self.used: Units = np.zeros((0, 0), dtype=np.int64)
@@ -76,13 +78,20 @@ class NodeTable:
         return name
 
     def vector(self, amounts: ResourceSet) -> Units:
-        """The amounts in the table's columns [r]; a new resource gets a column."""
+        """The amounts in the table's columns [r]; a new resource gets a column. Shared: nobody writes into it."""
+        vector = self._vectors.get(amounts)
+        if vector is not None:
+            return vector
         for name in amounts:
             if name not in self._columns:
                 self._add_column(name)
         vector = np.zeros(len(self.resources), dtype=np.int64)
         for name, amount in amounts.items():
             vector[self._columns[name]] = amount
+        vector.flags.writeable = False
+        if len(self._vectors) >= _VECTORS_MAX:
+            self._vectors.clear()
+        self._vectors[amounts] = vector
         return vector
 
     def amounts(self, vector: Units) -> ResourceSet:
@@ -144,8 +153,8 @@ class NodeTable:
 
     def promise(self, row: int, wanted: Units) -> None:
         """Charge the load at once, so that the next decision sees it. Raises `LedgerError` beyond what is free."""
-        over = self.used[row] + self.load[row] + wanted > self.total[row]
-        if over.any() and over[wanted > 0].any():
+        left = self.total[row] - self.used[row] - self.load[row] - wanted
+        if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} has not {self.amounts(wanted)} free")
         self.queue_for(row, wanted)
 
@@ -188,7 +197,7 @@ class NodeTable:
 
     def _take(self, table: Units, row: int, wanted: Units) -> None:
         left = table[row] - wanted
-        if (left < 0).any():
+        if _has_negative(left):
             raise LedgerError(f"node {self.names[row]} gives back {self.amounts(wanted)}, which nobody has there")
         table[row] = left
 
@@ -205,7 +214,13 @@ class NodeTable:
         return row
 
     def _add_column(self, name: str) -> None:
+        self._vectors.clear()
         self._columns[name] = len(self.resources)
         self.resources = (*self.resources, name)
         self.total, self.used, self.load = (np.pad(table, ((0, 0), (0, 1))) for table in (self.total, self.used, self.load))
         self.shape_version += 1
+
+
+def _has_negative(row: Units) -> bool:
+    """As a list: a row has a handful of columns, for which a reduction of NumPy costs eight times as much."""
+    return min(row.tolist(), default=0) < 0

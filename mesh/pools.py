@@ -96,7 +96,7 @@ class Pool:
 
     def fits(self, amounts: ResourceSet) -> bool:
         """There is room for this much more. Without a value in between: it is asked for each task that is looked at."""
-        return not self.is_closing and all(amounts[name] <= self._left(name) for name in amounts)
+        return not self.is_closing and all(amount <= self._left(name) for name, amount in amounts.items())
 
     def short_of(self, amounts: ResourceSet) -> ResourceSet:
         """What would have to be given back so that `amounts` fit; empty when they fit."""
@@ -256,8 +256,8 @@ class PoolLedger:
 
 def _change(total: dict[str, int], amounts: ResourceSet, sign: int) -> None:
     """Add or take away; names whose sum is zero are dropped, so that a ledger does not grow with the names it has ever seen."""
-    for name in amounts:
-        left = total.get(name, 0) + sign * amounts[name]
+    for name, amount in amounts.items():
+        left = total.get(name, 0) + sign * amount
         if left:
             total[name] = left
         else:

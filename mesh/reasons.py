@@ -24,6 +24,8 @@ class Reason(str, Enum):
     """The tenant may hold this much, and its quota is in use now."""
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer when a lease was asked for; it is asked again."""
+    REQUEST_INVALID = "REQUEST_INVALID"
+    """The request names what is not there, or contradicts itself."""
     POOL_UNKNOWN = "POOL_UNKNOWN"
     """The mesh has no pool of this name."""
     POOL_CLOSING = "POOL_CLOSING"

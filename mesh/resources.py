@@ -8,7 +8,7 @@ numbers hold exactly, so that both sides of a script count alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from decimal import Decimal, InvalidOperation, Overflow
 from typing import Any, TypeVar
 
@@ -112,6 +112,10 @@ class ResourceSet(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         return self._units.get(name, 0)
 
+    def items(self) -> ItemsView[str, int]:
+        """Names and amounts; straight from the dict, as ledgers walk through sets all the time."""
+        return self._units.items()
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._units)
 
@@ -130,6 +134,26 @@ class ResourceSet(Mapping[str, int]):
     def __le__(self, other: ResourceSet) -> bool:
         """True when `other` holds at least this much of everything."""
         return all(amount <= other[name] for name, amount in self._units.items())
+
+    def is_subset_of(self, other: ResourceSet) -> bool:
+        """The same as `self <= other`."""
+        return self <= other
+
+    def is_superset_of(self, other: ResourceSet) -> bool:
+        """The same as `other <= self`."""
+        return other <= self
+
+    def with_amount(self, name: str, units: int) -> ResourceSet:
+        """This set with so much of one resource instead of what it has; none of it when that is zero."""
+        return ResourceSet({**self._units, name: units})
+
+    def without(self, name: str) -> ResourceSet:
+        """This set with nothing of one resource."""
+        return ResourceSet({kept: amount for kept, amount in self._units.items() if kept != name})
+
+    def add_bounded(self, other: ResourceSet, total: ResourceSet) -> ResourceSet:
+        """The sum, but of nothing more than `total` has: what was deleted from a node's total does not come back to it."""
+        return ResourceSet({name: min(self[name] + other[name], total[name]) for name in {*self._units, *other._units}})
 
     def __add__(self, other: ResourceSet) -> ResourceSet:
         return ResourceSet({name: self[name] + other[name] for name in {*self._units, *other._units}})

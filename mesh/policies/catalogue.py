@@ -64,7 +64,7 @@ def policy(name: str) -> Policy:
     Raises:
         UnknownPolicy: There is none.
     """
-    return _BUILT_INS.policy(name)
+    return BUILT_INS.policy(name)
 
 
 def chosen(named: str, usual: str, *, has_local_bytes: bool) -> str:
@@ -130,4 +130,4 @@ class Catalogue:
         return factor, weighted.score_from_0_to_1 if found is WEIGHTED else found.score
 
 
-_BUILT_INS = Catalogue()
+BUILT_INS = Catalogue()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import IntArray
 from mesh.resources import ResourceSet
@@ -45,10 +47,16 @@ class Census:
             self._worth = 1.0
 
     def common(self, vector: Callable[[ResourceSet], IntArray]) -> CommonShapes | None:
-        """The most frequent shapes in the columns of a table (`NodeTable.vector`); None before anything was counted."""
-        first = [entry for entry, _ in zip(self, range(self._most), strict=False)]
-        if not first:
+        """The shapes that matter most in the columns of a table (`NodeTable.vector`); None before anything was counted.
+
+        They are those that stand for most of what is asked for in all: a whole node that is asked for now and then can matter more
+        than a CPU that is asked for all the time.
+        """
+        if not self._counts:
             return None
-        vectors = [vector(shape) for shape, _ in first]  # All before any is used: each may add a column.
+        vectors = [vector(shape) for shape in self._counts]  # All before any is used: each may add a column.
         columns = max(len(row) for row in vectors)
-        return CommonShapes.of([[*row, *[0] * (columns - len(row))] for row in vectors], [often for _, often in first])
+        amounts = np.array([[*row, *[0] * (columns - len(row))] for row in vectors])
+        every = CommonShapes.of(amounts, list(self._counts.values()))
+        most = np.sort(np.argsort(-every.worth, kind="stable")[: self._most])
+        return CommonShapes.of(amounts[most], every.weights[most])

@@ -119,7 +119,8 @@ def _lost_slices(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatA
     least_before, least_after, most = _extreme(before, np.minimum), _extreme(before - taken, np.minimum), _extreme(taken, np.maximum)
     lost = _HELD[_eighths(least_before)] - _HELD[_eighths(np.maximum(least_after, 0.0))]  # Below zero where it does not fit.
     lost /= _SPOILT[8 - _eighths(np.maximum(1.0 - most, 0.0))]
-    lost *= has @ np.full(has.shape[1], 1.0 / has.shape[1])
+    kinds = has @ np.ones(has.shape[1])
+    lost *= kinds / (kinds + 2.0)
     return lost
 
 

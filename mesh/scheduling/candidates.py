@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.ids import JobId, NodeName
-from mesh.labels import mismatch
 from mesh.nodes import NodeTable, Units
 from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, NodeView, Policy
 from mesh.resources import ResourceSet
+from mesh.scheduling.feasibility import label_rows
 
 #: Beyond this share of touched rows one sweep over all is cheaper.
 _SWEEP_SHARE = 0.25
+_ZEROS: IntArray = np.zeros(1_024, dtype=np.int64)
+_NOWHERE: BoolArray = np.zeros(1_024, dtype=bool)
 
 
 class Candidates:
@@ -109,10 +111,7 @@ class Candidates:
         self.vector = table.vector(self.wanted)  # First, as it may add a column.
         self._demand = replace(self._demand, wanted=self.vector)
         count = len(table.names)
-        self._labelled = np.array(
-            [name is not None and mismatch(self._selector, labels) is None for name, labels in zip(table.names, table.labels, strict=True)],
-            dtype=bool,
-        )
+        self._labelled = label_rows(table, self._selector)
         self._scores = np.full(count, -np.inf)
         self._seen, self._shape_version = len(table.touched), table.shape_version
         self._score(slice(0, count))
@@ -128,22 +127,31 @@ class Candidates:
 
     def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeView:
         table, count = self._table, len(free)
+        job = self._job_counts.get(self._job, {}) if self._job is not None else {}
         return NodeView(
             resources=table.resources,
             total=table.total[rows],
             free=free,
             busy=table.busy[rows],
             load=table.load[rows],
-            local_bytes=self._per_node(self._local_bytes, rows, count),
-            of_job=self._per_node(self._job_counts.get(self._job, {}) if self._job is not None else {}, rows, count),
-            is_named=self._per_node({self._named: 1} if self._named is not None else {}, rows, count).astype(bool),
+            local_bytes=self._per_node(self._local_bytes, rows, count) if self._local_bytes else _zeros(count),
+            of_job=self._per_node(job, rows, count) if job else _zeros(count),
+            is_named=self._per_node({self._named: 1}, rows, count).astype(bool) if self._named is not None else _nowhere(count),
         )
 
     def _per_node(self, amounts: Mapping[NodeName, int], rows: NDArray[np.intp] | slice, count: int) -> IntArray:
         values = np.zeros(count, dtype=np.int64)
-        if amounts:
-            places = {row: place for place, row in enumerate(range(count) if isinstance(rows, slice) else rows.tolist())}
-            for node, amount in amounts.items():
-                if node in self._table and (row := self._table.row(node)) in places:
-                    values[places[row]] = amount
+        places = {row: place for place, row in enumerate(range(count) if isinstance(rows, slice) else rows.tolist())}
+        for node, amount in amounts.items():
+            if node in self._table and (row := self._table.row(node)) in places:
+                values[places[row]] = amount
         return values
+
+
+def _zeros(count: int) -> IntArray:
+    """Of what is known of no node; shared, as most views have nothing there."""
+    return _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, dtype=np.int64)
+
+
+def _nowhere(count: int) -> BoolArray:
+    return _NOWHERE[:count] if count <= len(_NOWHERE) else np.zeros(count, dtype=bool)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from sortedcontainers import SortedList  # type: ignore[import-untyped]  # it carries no types
+
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.ids import GroupId, NodeName, PoolName, TaskId
 from mesh.pools import PoolSpec
@@ -66,6 +68,10 @@ class GroupRecord:
         return sum((bundle for bundle, there in zip(self.shape.bundles, self.nodes, strict=True) if there == node), start=NOTHING)
 
 
+#: Since when a group is idle (ms), and its name.
+_Age = tuple[int, GroupId]
+
+
 class GroupLedger:
     """The groups of all pools. `records` is read by anyone and written here only; a task has one group at most."""
 
@@ -73,8 +79,8 @@ class GroupLedger:
         self.records: dict[GroupId, GroupRecord] = {}
         self._of_pool: dict[PoolName, dict[GroupId, GroupRecord]] = {}
         self._of_task: dict[TaskId, GroupId] = {}
-        #: The idle ones, in the order in which they became so; empty ones are dropped.
-        self._idle: dict[tuple[PoolName, Layer], dict[GroupShape, dict[GroupId, None]]] = {}
+        #: The idle ones, by `_oldest_first`, so that a ledger that was written down and read back chooses as before.
+        self._idle: dict[tuple[PoolName, Layer], dict[GroupShape, SortedList[_Age]]] = {}
 
     def record(self, group: GroupId) -> GroupRecord:
         """Raises `LedgerError` when the group is unknown."""
@@ -204,6 +210,21 @@ class GroupLedger:
             del self._of_pool[record.pool]
         return last
 
+    def restore(self, record: GroupRecord) -> None:
+        """A group as it was written down, in whatever state, after those that were added before it.
+
+        Raises:
+            LedgerError: Its name is taken, its holder has a group already, or the record cannot be.
+        """
+        wrong = next(_wrong(record), None)
+        if wrong is not None or record.group in self.records or record.holder in self._of_task:
+            raise LedgerError(wrong or f"placement group {record.group} or its holder {record.holder} is in the ledger already")
+        self.records[record.group] = self._of_pool.setdefault(record.pool, {})[record.group] = record
+        if record.holder is not None:
+            self._of_task[record.holder] = record.group
+        if record.state is GroupState.IDLE:
+            self._lay_by(record, _since(record))
+
     # -- which one -----------------------------------------------------------------------------------------------------
 
     def match(
@@ -240,8 +261,8 @@ class GroupLedger:
             self.records[group]
             for (name, kind), shapes in self._idle.items()
             if kind is layer and pool in (None, name)
-            for groups in shapes.values()
-            for group in groups
+            for ages in shapes.values()
+            for _, group in ages
         ]
         return tuple(sorted(found, key=_oldest_first))
 
@@ -310,10 +331,10 @@ class GroupLedger:
         holders = {record.holder: record.group for record in self.records.values() if record.holder is not None}
         if holders != self._of_task or len(holders) != sum(record.holder is not None for record in self.records.values()):
             found.append("the holders of the groups are not those of the index")
-        idle = {record.group for record in self.records.values() if record.state is GroupState.IDLE}
-        indexed = [group for shapes in self._idle.values() for groups in shapes.values() for group in groups]
-        if sorted(indexed) != sorted(idle):
-            found.append(f"idle are {sorted(idle)}, the index has {sorted(indexed)}")
+        idle = sorted(_oldest_first(record) for record in self.records.values() if record.state is GroupState.IDLE)
+        indexed = sorted(age for shapes in self._idle.values() for ages in shapes.values() for age in ages)
+        if indexed != idle:
+            found.append(f"idle are {idle}, the index has {indexed}")
         if {group for groups in self._of_pool.values() for group in groups} != self.records.keys():
             found.append("the pools have other groups than the ledger")
         return found
@@ -331,10 +352,12 @@ class GroupLedger:
         ):
             yield own
         idle = self._idle.get((pool, layer), {})
-        yield from map(self.records.__getitem__, reversed(idle.get(shape, {})))
-        others = [(waste, kept) for kept in idle if kept != shape and (waste := _wastes(kept, shape, waste_max)) is not None]
-        for _, kept in sorted(others, key=lambda found: found[0]):
-            yield from map(self.records.__getitem__, reversed(idle[kept]))
+        for _, group in reversed(idle.get(shape, ())):
+            yield self.records[group]
+        others = [(waste, ages) for kept, ages in idle.items() if kept != shape and (waste := _wastes(kept, shape, waste_max)) is not None]
+        for _, ages in sorted(others, key=lambda found: (found[0], -found[1][-1][0], found[1][-1][1])):
+            for _, group in reversed(ages):
+                yield self.records[group]
 
     def _expect(self, group: GroupId, happens: str, *states: GroupState) -> GroupRecord:
         record = self.record(group)
@@ -365,11 +388,11 @@ class GroupLedger:
 
     def _lay_by(self, record: GroupRecord, since_ms: int) -> None:
         record.state, record.idle_since_ms = GroupState.IDLE, since_ms
-        self._idle.setdefault((record.pool, record.layer), {}).setdefault(record.shape, {})[record.group] = None
+        self._idle.setdefault((record.pool, record.layer), {}).setdefault(record.shape, SortedList()).add((since_ms, record.group))
 
     def _out_of_idle(self, record: GroupRecord) -> None:
         shapes = self._idle[record.pool, record.layer]
-        del shapes[record.shape][record.group]
+        shapes[record.shape].remove(_oldest_first(record))
         if not shapes[record.shape]:
             del shapes[record.shape]
         if not shapes:
@@ -393,7 +416,7 @@ def _since(record: GroupRecord) -> int:
     return record.idle_since_ms or 0
 
 
-def _oldest_first(record: GroupRecord) -> tuple[int, GroupId]:
+def _oldest_first(record: GroupRecord) -> _Age:
     return (_since(record), record.group)
 
 

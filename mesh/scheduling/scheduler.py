@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from mesh.chance import Chance
 from mesh.errors import MeshError
+from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling import snapshot
@@ -22,6 +23,7 @@ from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasi
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
+from mesh.scheduling.judging import check_pool, what_is_wrong
 from mesh.scheduling.lifecycle import (
     AT_WORK,
     QUEUED,
@@ -51,8 +53,8 @@ _FORM = form_of(snapshot.MeshSnapshot)
 class MeshScheduler:
     """One mesh's local scheduler. `state` may be read by anyone; only `handle` writes it."""
 
-    def __init__(self, settings: SchedulerSettings | None = None, *, seed: int = 0) -> None:
-        self.state = MeshState(settings or SchedulerSettings(), Chance(seed))
+    def __init__(self, settings: SchedulerSettings | None = None, *, seed: int = 0, catalogue: Catalogue = BUILT_INS) -> None:
+        self.state = MeshState(settings or SchedulerSettings(), Chance(seed), catalogue)
 
     def to_snapshot(self) -> object:
         """All of the state, as plain JSON values; taken between two calls of `handle`.
@@ -61,14 +63,14 @@ class MeshScheduler:
         decide alike from now on, and a journal that goes on from the snapshot replays.
         """
         kept = snapshot.take(self.state)
-        self.state = snapshot.restore(kept)
+        self.state = snapshot.restore(kept, self.state.catalogue)
         return _FORM.encode(kept)
 
     @classmethod
-    def from_snapshot(cls, kept: object) -> MeshScheduler:
+    def from_snapshot(cls, kept: object, catalogue: Catalogue = BUILT_INS) -> MeshScheduler:
         """A scheduler that goes on as that one did. Raises `PlainValueError` when it is no such snapshot."""
-        scheduler = cls()
-        scheduler.state = snapshot.restore(_FORM.decode(kept))
+        scheduler = cls(catalogue=catalogue)
+        scheduler.state = snapshot.restore(_FORM.decode(kept), catalogue)
         return scheduler
 
     def handle(self, *events: happened.Event) -> list[Decision]:
@@ -123,6 +125,7 @@ class MeshScheduler:
 
     def _pool_configured(self, event: happened.PoolConfigured) -> None:
         state = self.state
+        check_pool(state, event.spec)
         state.pools.configure(event.spec)
         for group in state.groups.surplus_reserved(event.spec.pool, event.spec.groups):
             order_removal(state, group, Reason.GROUP_DISCARDED)
@@ -166,10 +169,10 @@ class MeshScheduler:
         if request.task in state.records or (request.task in state.ended and not event.resume):
             return
         earlier = state.ended.pop(request.task, None)
-        if request.pool not in state.pools.pools:
-            known = ", ".join(state.pools.pools) or "none"
-            remember_end(self.state, request.task, TaskState.FAILED)
-            order_end(self.state, request.task, Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; there is {known}")
+        wrong = what_is_wrong(state, request)
+        if wrong is not None:
+            remember_end(state, request.task, TaskState.FAILED)
+            order_end(state, request.task, *wrong)
             return
         state.arrivals += 1
         record = TaskRecord(request=request, since_ms=event.at_ms, arrival=state.arrivals, resume=event.resume and earlier is not None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.policies.catalogue import Catalogue
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -152,9 +153,9 @@ def take(state: MeshState) -> MeshSnapshot:
     )
 
 
-def restore(kept: MeshSnapshot) -> MeshState:
+def restore(kept: MeshSnapshot, catalogue: Catalogue) -> MeshState:
     """A state that goes on as the one did that the snapshot was taken of."""
-    state = MeshState(kept.settings, Chance(kept.chance))
+    state = MeshState(kept.settings, Chance(kept.chance), catalogue)
     state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
     state.labels = dict(kept.labels)
     state.queues.configure(None, state.label_settings_of_others())

@@ -12,7 +12,7 @@ from dataclasses import replace
 from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import NodeTable
-from mesh.policies.catalogue import policy as policy_named
+from mesh.policies.catalogue import Catalogue, chosen
 from mesh.policies.policy import Demand
 from mesh.pools import PoolLedger, PoolSpec
 from mesh.reasons import Reason
@@ -45,9 +45,10 @@ class MeshState:
     state; it is in `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
     """
 
-    def __init__(self, settings: SchedulerSettings, chance: Chance) -> None:
+    def __init__(self, settings: SchedulerSettings, chance: Chance, catalogue: Catalogue) -> None:
         self.settings = settings
         self.chance = chance
+        self.catalogue = catalogue
         self.version = 0  #: Counts calls of `handle`.
         self.now_ms = 0
         self.table = NodeTable()
@@ -99,7 +100,7 @@ class MeshState:
             pool=request.pool,
             shape=GroupShape(request.bundles or (request.resources,), request.strategy),
             selector=tuple(sorted({**spec.selector, **request.selector}.items())),
-            policy=request.policy or rules.policy or ("locality" if request.local_bytes else spec.policy),
+            policy=chosen(request.policy or rules.policy, spec.policy, has_local_bytes=bool(request.local_bytes)),
             weights=request.weights or self._weights(rules),
             is_urgent=spec.groups is not None and request.priority >= spec.groups.reserved_priority,
             has_agent=request.has_agent,
@@ -146,7 +147,7 @@ class MeshState:
             self.table,
             wanted,
             dict(key.selector),
-            policy_named(key.policy),
+            self.catalogue.policy(key.policy),
             demand,
             named=key.node,
             local_bytes=request.local_bytes if request is not None else None,

@@ -49,16 +49,16 @@ class TaskQueue:
             raise LedgerError(f"{task} is in this queue already")
         self._tasks[task] = resources
         wanted = self._wanted
-        for name in resources:
-            wanted[name] = wanted.get(name, 0) + resources[name]
+        for name, amount in resources.items():
+            wanted[name] = wanted.get(name, 0) + amount
 
     def remove(self, task: TaskId) -> bool:
         """False when it is not there."""
         resources = self._tasks.pop(task, None)
         if resources is None:
             return False
-        for name in resources:
-            left = self._wanted[name] - resources[name]
+        for name, amount in resources.items():
+            left = self._wanted[name] - amount
             if left:
                 self._wanted[name] = left
             else:

@@ -44,7 +44,7 @@ class Knob:
     factor: float  #: Of a step; below 1 where missing the target calls for less.
     step_min: float  #: A step changes at least so much, or a setting at zero would stay there.
     span: float | None = None  #: At most so many times what its user had set; weights mean something only beside each other.
-    after: str = ""  #: Moves only once this other knob is at its bound.
+    after: str = ""  #: Moves only once this other knob, which is listed before it, is at its bound.
 
 
 KNOBS = (

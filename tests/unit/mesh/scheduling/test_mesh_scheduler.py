@@ -244,6 +244,21 @@ def test_an_unknown_pool_is_named(mesh: Mesh):
     assert (end.reason, end.detail) == (Reason.POOL_UNKNOWN, "there is no pool nowhere; there is pool")
 
 
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        pytest.param({"policy": "fastest"}, "fastest", id="a policy that is not there"),
+        pytest.param({"selector": {"zone": "in(a"}}, "zone", id="a selector that cannot be read"),
+        pytest.param({"strategy": "TIGHT"}, "STRICT_PACK", id="a strategy that Ray does not know"),
+        pytest.param({"gang": "g"}, "size", id="a gang without a size"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_when_it_comes(mesh: Mesh, request_: dict[str, Any], words: str):
+    (end,) = of(EndTask, mesh.submit("task", **request_))
+    assert end.reason is Reason.REQUEST_INVALID
+    assert words in end.detail
+
+
 # -- placement groups --------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,139 @@
+"""What happened to each task, from submitted to over: when it was placed, started, stopped, and why it waited.
+
+Folded from the same batches as the metrics; a story is handed out when its task is over, and nothing is kept of it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mesh.ids import AgentId, NodeName, TaskId
+from mesh.reasons import Reason
+from mesh.scheduling.decisions import Decision, EndTask, ExplainWaiting, StartTask, StopTask
+from mesh.scheduling.events import AgentLost, Event, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted
+from mesh.scheduling.tasks import TaskRequest
+
+#: Of each task; a task that waits for a week would fill the memory with its reasons otherwise.
+WAITS_MAX = 32
+ATTEMPTS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStory:
+    """One try to run it."""
+
+    attempt: int
+    agent: AgentId
+    node: NodeName
+    placed_ms: int
+    why_here: Reason
+    started_ms: int | None = None
+    stop_asked_ms: int | None = None
+    stop_reason: Reason | None = None
+    stopped_for: TaskId | None = None  #: For whom it gave way.
+    ended_ms: int | None = None
+    how: str = ""  #: How it ended; empty: by itself, well.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStory:
+    """All that the mesh has done for one task. Times are the mesh's own milliseconds."""
+
+    request: TaskRequest
+    submitted_ms: int
+    ended_ms: int = 0
+    reason: Reason | None = None  #: How it ended.
+    detail: str = ""
+    attempts: tuple[AttemptStory, ...] = ()
+    waits: tuple[tuple[int, Reason], ...] = ()  #: From when it waited for what.
+
+
+@dataclass(slots=True)
+class _Open:
+    request: TaskRequest
+    submitted_ms: int
+    attempts: list[AttemptStory] = field(default_factory=list)
+    waits: list[tuple[int, Reason]] = field(default_factory=list)
+
+
+class TaskStories:
+    """The stories of the tasks that are not over."""
+
+    def __init__(self) -> None:
+        self._open: dict[TaskId, _Open] = {}
+        self._hears: dict[type[Event], Callable[[Any], None]] = {
+            TaskSubmitted: self._submit,
+            TaskStarted: lambda event: self._change(event.task, event.attempt, started_ms=event.at_ms, agent=event.agent),
+            TaskRefused: lambda event: self._end(event, f"{event.reason.value}: {event.detail}"),
+            TaskEnded: lambda event: self._end(event, event.error),
+            TaskStopped: lambda event: self._end(event, "stopped"),
+            AgentLost: lambda event: self._end(event, event.detail or "its agent was lost"),
+        }
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def fold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[TaskStory]:
+        """Take in what one call of the scheduler heard and decided; the stories that are over with it."""
+        at_ms, over = 0, []
+        for event in events:
+            at_ms = max(at_ms, event.at_ms)
+            hear = self._hears.get(type(event))
+            if hear is not None:
+                hear(event)
+        for decision in decisions:
+            if isinstance(decision, EndTask):
+                over += self._close(decision, at_ms)
+            elif isinstance(decision, StartTask):
+                self._place(decision, at_ms)
+            elif isinstance(decision, ExplainWaiting):
+                self._explain(decision, at_ms)
+            elif isinstance(decision, StopTask):
+                self._change(decision.task, decision.attempt, stop_asked_ms=at_ms, stop_reason=decision.reason, stopped_for=decision.by)
+        return over
+
+    def _submit(self, event: TaskSubmitted) -> None:
+        self._open.setdefault(event.request.task, _Open(event.request, event.at_ms))
+
+    def _place(self, decision: StartTask, at_ms: int) -> None:
+        story = self._open.get(decision.task)
+        if story is None or any(one.attempt == decision.attempt for one in story.attempts):
+            return
+        if len(story.attempts) == ATTEMPTS_MAX:
+            del story.attempts[0]
+        story.attempts.append(
+            AttemptStory(attempt=decision.attempt, agent=decision.agent, node=decision.node, placed_ms=at_ms, why_here=decision.reason)
+        )
+
+    def _explain(self, decision: ExplainWaiting, at_ms: int) -> None:
+        story = self._open.get(decision.task)
+        if story is None or (story.waits and story.waits[-1][1] is decision.reason) or len(story.waits) == WAITS_MAX:
+            return
+        story.waits.append((at_ms, decision.reason))
+
+    def _change(self, task: TaskId, attempt: int, **changes: Any) -> None:
+        story = self._open.get(task)
+        for place, one in enumerate(story.attempts if story is not None else ()):
+            if story is not None and one.attempt == attempt:
+                story.attempts[place] = replace(one, **changes)
+
+    def _end(self, event: TaskRefused | TaskEnded | TaskStopped | AgentLost, how: str) -> None:
+        self._change(event.task, event.attempt, ended_ms=event.at_ms, how=how)
+
+    def _close(self, decision: EndTask, at_ms: int) -> list[TaskStory]:
+        story = self._open.pop(decision.task, None)
+        if story is None:
+            return []
+        return [
+            TaskStory(
+                request=story.request,
+                submitted_ms=story.submitted_ms,
+                ended_ms=at_ms,
+                reason=decision.reason,
+                detail=decision.detail,
+                attempts=tuple(story.attempts),
+                waits=tuple(story.waits),
+            )
+        ]
