@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from rich.console import Console
 
-from benchmarks import after_pause, demo, fan_out, one_node, report
+from benchmarks import after_pause, demo, fan_out, fragmentation, one_node, queue_memory, report
 from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
 from benchmarks.measuring import Result, result_of
 
@@ -25,7 +25,9 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
 }
 DEMO_TURNS = 5
 STARTUP, DEMO = "startup", "demo"
-NAMES = (STARTUP, *ON_THE_BED, DEMO)
+FRAGMENTATION, FRAGMENTATION_TURNS = "fragmentation", 3
+QUEUE_MEMORY = "queue_memory"
+NAMES = (STARTUP, *ON_THE_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY)
 
 
 def main() -> None:
@@ -41,9 +43,18 @@ def main() -> None:
         results += _on_the_bed(names, asked, console)
     if DEMO in names:
         results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
+    replays = fragmentation.measure(asked.turns or FRAGMENTATION_TURNS) if FRAGMENTATION in names else []
+    if replays:
+        console.print(fragmentation.table(replays), "")
+    queued = queue_memory.measure() if QUEUE_MEMORY in names else []
+    if queued:
+        console.print(queue_memory.table(queued), "")
     machine["load_at_end"] = round(os.getloadavg()[0], 2)
     if asked.json:
-        print(json.dumps(report.as_json(machine, results), indent=1))
+        found = report.as_json(machine, results)
+        found["benchmarks"] += [fragmentation.as_json(replays)] if replays else []
+        found["benchmarks"] += [queue_memory.as_json(queued)] if queued else []
+        print(json.dumps(found, indent=1))
 
 
 def _arguments() -> argparse.Namespace:

@@ -93,7 +93,7 @@ class StageAdmission:
 
     def _start(self, event: LeaseGranted) -> AdmissionDecision:
         workload, pool = self._reserved(event.workload)
-        reserved, used = self.ledger.pools[pool].reserved[event.workload], workload.offer.slot.times(event.slots)
+        reserved, used = self.ledger.pools[pool].reservations[event.workload], workload.offer.slot.times(event.slots)
         self.ledger.commit(pool, event.workload, used)
         workload.state = WorkloadState.RUNNING
         if used != reserved:

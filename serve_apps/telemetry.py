@@ -7,27 +7,16 @@ trace, not two.
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Sequence
-from pathlib import Path
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from dag.runs import NodeRecord, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
-
-_NS_PER_MS = 1_000_000
-#: Where an OTLP/HTTP collector takes traces, when the endpoint names no path of its own.
-_TRACES_PATH = "/v1/traces"
+from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 
 
 class Telemetry:
@@ -39,15 +28,10 @@ class Telemetry:
     """
 
     def __init__(self, *, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
-        self._ids = _IdsOfRun()
+        self._ids = IdsOfName()
         self._telling = threading.Lock()
-        resource = Resource.create({SERVICE_NAME: "schedulemesh"})
-        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._has_readers = otlp_endpoint is not None or traces_file is not None
-        if otlp_endpoint is not None:
-            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_traces_address(otlp_endpoint))))
-        if traces_file is not None:
-            self._provider.add_span_processor(SimpleSpanProcessor(JsonLines(Path(traces_file))))
+        self._provider = tracer_provider(self._ids, otlp_endpoint=otlp_endpoint, traces_file=traces_file)
         self._tracer = self._provider.get_tracer("schedulemesh")
 
     def trace_run(self, record: RunRecord) -> None:
@@ -63,8 +47,8 @@ class Telemetry:
                 self._tell_node(record, node, trace.set_span_in_context(within[node.stage]) if node.stage in within else above)
             for name, span in within.items():
                 stage = record.stages[name]
-                span.end(_end_ns(_begin_ms(record, stage), stage.ended_ms or record.ended_ms))
-            run.end(_end_ns(record.created_ms, record.ended_ms))
+                span.end(end_ns(_begin_ms(record, stage), stage.ended_ms or record.ended_ms))
+            run.end(end_ns(record.created_ms, record.ended_ms))
 
     def close(self) -> None:
         """Send what is still to be sent, and stop."""
@@ -78,7 +62,7 @@ class Telemetry:
             "schedulemesh.reason": record.reason.value if record.reason is not None else "",
             "schedulemesh.nodes": len(record.nodes),
         }
-        span = self._tracer.start_span("run", Context(), attributes=attributes, start_time=record.created_ms * _NS_PER_MS)
+        span = self._tracer.start_span("run", Context(), attributes=attributes, start_time=record.created_ms * NS_PER_MS)
         if record.state is not RunState.SUCCEEDED:
             span.set_status(Status(StatusCode.ERROR, record.detail))
         return span
@@ -93,9 +77,9 @@ class Telemetry:
             "schedulemesh.reason": stage.reason.value if stage.reason is not None else "",
             "schedulemesh.why_here": stage.why_here,
         }
-        span = self._tracer.start_span("stage", above, attributes=attributes, start_time=_begin_ms(record, stage) * _NS_PER_MS)
+        span = self._tracer.start_span("stage", above, attributes=attributes, start_time=_begin_ms(record, stage) * NS_PER_MS)
         if stage.started_ms:
-            span.add_event("started", timestamp=stage.started_ms * _NS_PER_MS)
+            span.add_event("started", timestamp=stage.started_ms * NS_PER_MS)
         if stage.state is StageState.LOST:
             span.set_status(Status(StatusCode.ERROR, stage.detail))
         return span
@@ -115,63 +99,13 @@ class Telemetry:
         }
         if node.stage in record.stages:
             attributes["schedulemesh.cluster"] = record.stages[node.stage].cluster
-        span = self._tracer.start_span(node.node, above, attributes=attributes, start_time=node.started_ms * _NS_PER_MS)
+        span = self._tracer.start_span(node.node, above, attributes=attributes, start_time=node.started_ms * NS_PER_MS)
         if node.state is NodeState.FAILED:
             failure = node.failure
             span.set_status(Status(StatusCode.ERROR, f"{failure.type_name}: {failure.message}" if failure is not None else ""))
-        span.end(_end_ns(node.started_ms, node.finished_ms or record.ended_ms))
-
-
-class JsonLines(SpanExporter):
-    """Appends each span to a file, as one line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writing = threading.Lock()
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter.export`. A full disk loses traces, never a run."""
-        try:
-            with self._writing, self._path.open("a", encoding="utf-8") as file:
-                file.writelines(span.to_json(indent=None) + "\n" for span in spans)
-        except OSError:
-            return SpanExportResult.FAILURE
-        return SpanExportResult.SUCCESS
-
-
-class _IdsOfRun(IdGenerator):
-    """Trace and span ids that follow from a name: the same run gives the same ids, in the order in which spans are begun."""
-
-    def __init__(self) -> None:
-        self.begin("")
-
-    def begin(self, name: str) -> None:
-        """Start the ids of another trace."""
-        self._name = name
-        self._spans = 0
-
-    def generate_trace_id(self) -> int:
-        return self._number("trace", 16)
-
-    def generate_span_id(self) -> int:
-        self._spans += 1
-        return self._number(f"span {self._spans}", 8)
-
-    def _number(self, part: str, size_bytes: int) -> int:
-        digest = hashlib.sha256(f"{self._name}\0{part}".encode()).digest()
-        return int.from_bytes(digest[:size_bytes], "big") or 1  # 0 is no id
+        span.end(end_ns(node.started_ms, node.finished_ms or record.ended_ms))
 
 
 def _begin_ms(record: RunRecord, stage: StageRecord) -> int:
     """When the stage was sent; one that never was began and ended with its run's end."""
     return stage.sent_ms or max(record.ended_ms, record.created_ms)
-
-
-def _end_ns(begin_ms: int, end_ms: int) -> int:
-    """Never before the beginning: the two may have been read off different machines' clocks."""
-    return max(begin_ms, end_ms) * _NS_PER_MS
-
-
-def _traces_address(endpoint: str) -> str:
-    bare = endpoint.rstrip("/")
-    return bare if bare.endswith(_TRACES_PATH) else bare + _TRACES_PATH

@@ -78,9 +78,11 @@ class GroupLedger:
     def __init__(self) -> None:
         self.records: dict[GroupId, GroupRecord] = {}
         self._of_pool: dict[PoolName, dict[GroupId, GroupRecord]] = {}
+        self._dynamic: dict[PoolName, int] = {}  #: How many of the dynamic layer; zeros are dropped.
         self._of_task: dict[TaskId, GroupId] = {}
         #: The idle ones, by `_oldest_first`, so that a ledger that was written down and read back chooses as before.
         self._idle: dict[tuple[PoolName, Layer], dict[GroupShape, SortedList[_Age]]] = {}
+        self._ages: dict[GroupId, _Age] = {}  #: Where each stands in there.
 
     def record(self, group: GroupId) -> GroupRecord:
         """Raises `LedgerError` when the group is unknown."""
@@ -104,7 +106,7 @@ class GroupLedger:
 
     def dynamic_count(self, pool: PoolName) -> int:
         """How many groups of the dynamic layer take room, those being made and removed too."""
-        return sum(record.layer is Layer.DYNAMIC for record in self._of_pool.get(pool, {}).values())
+        return self._dynamic.get(pool, 0)
 
     # -- from one state to the next ------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class GroupLedger:
         record = GroupRecord(group=group, pool=pool, shape=shape, layer=layer, nodes=nodes)
         if holder is not None:
             self._give(record, holder)
-        self.records[group] = self._of_pool.setdefault(pool, {})[group] = record
+        self._enter(record)
         return record
 
     def ready(self, group: GroupId, now_ms: int, nodes: tuple[NodeName, ...] | None = None) -> GroupRecord:
@@ -205,9 +207,7 @@ class GroupLedger:
             return None
         last = GroupRecord(**{name: getattr(record, name) for name in GroupRecord.__slots__})
         self._let_go(record)
-        del self._of_pool[record.pool][group]
-        if not self._of_pool[record.pool]:
-            del self._of_pool[record.pool]
+        self._leave(record)
         return last
 
     def restore(self, record: GroupRecord) -> None:
@@ -219,7 +219,7 @@ class GroupLedger:
         wrong = next(_wrong(record), None)
         if wrong is not None or record.group in self.records or record.holder in self._of_task:
             raise LedgerError(wrong or f"placement group {record.group} or its holder {record.holder} is in the ledger already")
-        self.records[record.group] = self._of_pool.setdefault(record.pool, {})[record.group] = record
+        self._enter(record)
         if record.holder is not None:
             self._of_task[record.holder] = record.group
         if record.state is GroupState.IDLE:
@@ -331,10 +331,12 @@ class GroupLedger:
         holders = {record.holder: record.group for record in self.records.values() if record.holder is not None}
         if holders != self._of_task or len(holders) != sum(record.holder is not None for record in self.records.values()):
             found.append("the holders of the groups are not those of the index")
-        idle = sorted(_oldest_first(record) for record in self.records.values() if record.state is GroupState.IDLE)
-        indexed = sorted(age for shapes in self._idle.values() for ages in shapes.values() for age in ages)
-        if indexed != idle:
+        idle = sorted(record.group for record in self.records.values() if record.state is GroupState.IDLE)
+        indexed = sorted(group for shapes in self._idle.values() for ages in shapes.values() for _, group in ages)
+        if indexed != idle or sorted(self._ages) != idle:
             found.append(f"idle are {idle}, the index has {indexed}")
+        if self._dynamic != Counter(record.pool for record in self.records.values() if record.layer is Layer.DYNAMIC):
+            found.append(f"the pools count {self._dynamic} dynamic groups, which is not what there is")
         if {group for groups in self._of_pool.values() for group in groups} != self.records.keys():
             found.append("the pools have other groups than the ledger")
         return found
@@ -381,6 +383,20 @@ class GroupLedger:
         record.holder = task
         self._of_task[task] = record.group
 
+    def _enter(self, record: GroupRecord) -> None:
+        self.records[record.group] = self._of_pool.setdefault(record.pool, {})[record.group] = record
+        if record.layer is Layer.DYNAMIC:
+            self._dynamic[record.pool] = self._dynamic.get(record.pool, 0) + 1
+
+    def _leave(self, record: GroupRecord) -> None:
+        del self._of_pool[record.pool][record.group]
+        if not self._of_pool[record.pool]:
+            del self._of_pool[record.pool]
+        if record.layer is Layer.DYNAMIC:
+            self._dynamic[record.pool] -= 1
+            if not self._dynamic[record.pool]:
+                del self._dynamic[record.pool]
+
     def _forget_holder(self, record: GroupRecord) -> None:
         if record.holder is not None:
             del self._of_task[record.holder]
@@ -388,11 +404,12 @@ class GroupLedger:
 
     def _lay_by(self, record: GroupRecord, since_ms: int) -> None:
         record.state, record.idle_since_ms = GroupState.IDLE, since_ms
-        self._idle.setdefault((record.pool, record.layer), {}).setdefault(record.shape, SortedList()).add((since_ms, record.group))
+        age = self._ages[record.group] = (since_ms, record.group)
+        self._idle.setdefault((record.pool, record.layer), {}).setdefault(record.shape, SortedList()).add(age)
 
     def _out_of_idle(self, record: GroupRecord) -> None:
         shapes = self._idle[record.pool, record.layer]
-        shapes[record.shape].remove(_oldest_first(record))
+        shapes[record.shape].remove(self._ages.pop(record.group))
         if not shapes[record.shape]:
             del shapes[record.shape]
         if not shapes:

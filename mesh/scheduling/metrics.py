@@ -25,6 +25,10 @@ from mesh.scheduling.figures import HIGH, HIGH_PRIORITY, STANDARD, TIERS, AgentR
 WINDOW_MS = 60_000
 #: Of each series; beyond it the oldest goes, so a percentile then covers less than the window.
 SAMPLES_MAX = 4_096
+#: Agents that have ended are remembered, so that a report which comes late does not bring one back as a silent one.
+GONE_MAX = 4_096
+#: Beyond so many labels, those without a preemption in the last minute are forgotten.
+LABELS_MAX = 256
 _NO_USE: Mapping[PoolName, float] = {}
 
 
@@ -109,6 +113,7 @@ class MeshMetrics:
         self._preempted: dict[LabelName, MinuteCounter] = {}
         self._reports: dict[AgentId, AgentReport] = {}
         self._heard_ms: dict[AgentId, int] = {}
+        self._gone: dict[AgentId, None] = {}  #: The last of them, oldest first.
         self._hears: dict[type[Event], Callable[[Any], None]] = {
             TaskSubmitted: self._submit,
             TaskStarted: self._start,
@@ -144,6 +149,8 @@ class MeshMetrics:
 
     def hear(self, report: AgentReport) -> None:
         """An agent has told of itself. Calls, failures and retries are counted from where its last report left them."""
+        if report.agent in self._gone:
+            return
         before = self._reports.get(report.agent)
         self._reports[report.agent] = report
         self._heard_ms[report.agent] = max(report.at_ms, self._heard_ms.get(report.agent, 0))
@@ -156,6 +163,9 @@ class MeshMetrics:
         """The agent has ended; its silence is no gap."""
         self._reports.pop(agent, None)
         self._heard_ms.pop(agent, None)
+        self._gone[agent] = None
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
 
     def figures(self, now_ms: int, *, fragmentation: float | None = None, use: Mapping[PoolName, float] = _NO_USE) -> Figures:
         """The figures now.
@@ -172,7 +182,7 @@ class MeshMetrics:
             schedule_latency_p95_ms=self._latency.percentile(now_ms, 95),
             queue_wait_time_p99_ms={tier: window.percentile(now_ms, 99) for tier, window in self._waits.items()},
             placement_success_rate=started / (started + refused) if started + refused else None,
-            preemption_count={label: counter.total(now_ms) for label, counter in self._preempted.items()},
+            preemption_count=self._count_preemptions(now_ms),
             resource_fragmentation=fragmentation,
             agent_heartbeat_gap_ms=max(gaps.values(), default=None),
             gaps_ms=gaps,
@@ -189,6 +199,12 @@ class MeshMetrics:
             failures_per_min=self._failures.total(now_ms),
             retries_per_min=self._retries.total(now_ms),
         )
+
+    def _count_preemptions(self, now_ms: int) -> dict[LabelName, int]:
+        counts = {label: counter.total(now_ms) for label, counter in self._preempted.items()}
+        if len(counts) > LABELS_MAX:
+            self._preempted = {label: counter for label, counter in self._preempted.items() if counts[label]}
+        return counts
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -207,6 +223,7 @@ class MeshMetrics:
 
     def _start(self, event: TaskStarted) -> None:
         self._started.add(event.at_ms)
+        self._gone.pop(event.agent, None)
         self._heard_ms.setdefault(event.agent, event.at_ms)
 
     def _refuse(self, event: TaskRefused) -> None:

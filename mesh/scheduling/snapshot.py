@@ -258,7 +258,7 @@ def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
         state.made.add(group)
     record = state.groups.add(group, kept.pool, kept.shape, kept.layer, kept.nodes, holder)
     if kept.state is not GroupState.CREATING and (kept.state is not GroupState.REMOVING or kept.was_made):
-        state.groups.ready(group, kept.idle_since_ms or state.now_ms)
+        state.groups.ready(group, state.now_ms if kept.idle_since_ms is None else kept.idle_since_ms)
     if kept.state is GroupState.HELD and holder is not None:
         state.groups.give_back(group, kept.idle_since_ms or 0, hold_for=holder)
     if kept.state is GroupState.REMOVING:

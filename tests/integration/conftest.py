@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 NEWS_S_MAX = 60.0
 TENANT = TenantPath("acme/tests")
 ONE_CPU = ResourceSet.of({"cpu": 1})
-SMALL_CLUSTER = ClusterSpec(nodes=(NodeSpec(cpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20)
+SMALL_CLUSTER = ClusterSpec(nodes=(NodeSpec(cpu=2, gpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20)
 
 
 @pytest.fixture(scope="session")

@@ -273,12 +273,12 @@ def test_the_same_events_give_the_same_decisions():
 
 def test_broken_books_are_told_by_the_invariants():
     scheduler = running(StageAdmission((pool("general", 1),)), "s")
-    scheduler.ledger.pools["general"].used["ghost"] = cpu(1)
+    scheduler.ledger.pools["general"].uses["ghost"] = cpu(1)
     assert violations(scheduler) == [
         "pool general has promised {cpu: 2} of {cpu: 1}",
         "pool general counts ghost as running, which it is not",
     ]
-    scheduler.ledger.pools["general"].reserved["s"] = NOTHING
+    scheduler.ledger.pools["general"].reservations["s"] = NOTHING
     assert "pool general has room set aside for s, which has not asked" in violations(scheduler)
     scheduler.workloads["s"].pool = None
     assert "s is RUNNING with pool None" in violations(scheduler)

@@ -170,3 +170,41 @@ def test_on_the_wire_a_set_is_an_object_of_whole_units():
     amounts = ResourceSet.of({"cpu": 0.5, "memory": 7})
     assert encode(amounts, ResourceSet) == b'{"cpu":5000,"memory":7}'
     assert decode(ResourceSet, b'{"memory":7,"cpu":5000}') == amounts
+
+
+def test_s25_a_set_is_a_subset_when_the_other_has_as_much_of_everything():
+    small, large = ResourceSet.of({"cpu": 1}), ResourceSet.of({"cpu": 2, "gpu": 1})
+    assert (small.is_subset_of(large), large.is_superset_of(small), large.is_subset_of(small)) == (True, True, False)
+    assert small.is_subset_of(ResourceSet.of({"cpu": 1}))
+    assert small == ResourceSet.of({"cpu": 1.0})
+
+
+def test_s25_a_bounded_sum_is_never_above_the_total():
+    free, back, total = ResourceSet.of({"cpu": 3}), ResourceSet.of({"cpu": 2, "gpu": 1}), ResourceSet.of({"cpu": 4, "gpu": 2})
+    assert free.add_bounded(back, total) == ResourceSet.of({"cpu": 4, "gpu": 1})
+
+
+def test_s25_a_bounded_sum_leaves_out_what_the_total_has_no_more():
+    assert ResourceSet.of({"cpu": 1}).add_bounded(ResourceSet.of({"licence": 1}), ResourceSet.of({"cpu": 4})) == ResourceSet.of({"cpu": 1})
+
+
+def test_s25_a_strict_difference_is_never_below_zero():
+    assert ResourceSet.of({"cpu": 2}) - ResourceSet.of({"cpu": 2}) == NOTHING
+    with pytest.raises(AmountError, match="gpu"):
+        ResourceSet.of({"cpu": 2}) - ResourceSet.of({"gpu": 1})
+
+
+def test_s25_one_resource_is_read_set_and_deleted_by_its_label():
+    amounts = ResourceSet.of({"cpu": 2, "gpu": 1})
+    assert (amounts["gpu"], amounts.get("gpu"), amounts["tpu"], amounts.get("tpu")) == (10_000, 10_000, 0, 0)
+    assert amounts.with_amount("tpu", 5_000) == ResourceSet.of({"cpu": 2, "gpu": 1, "tpu": 0.5})
+    assert amounts.with_amount("gpu", 0) == amounts.without("gpu") == ResourceSet.of({"cpu": 2})
+    assert amounts.without("tpu") == amounts
+
+
+def test_a_pool_of_four_tenths_has_room_for_four_agents_of_a_tenth():
+    room, agent = ResourceSet.of({"cpu": 0.4}), ResourceSet.of({"cpu": 0.1})
+    assert agent.copies_in(room) == 4
+    for _ in range(4):
+        room = room - agent
+    assert room == NOTHING

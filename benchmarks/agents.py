@@ -1,0 +1,64 @@
+"""The same small class twice: hosted by the mesh's agents in an actor group, and as plain Ray actors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from mesh.actors.members import Member
+from mesh.ids import AgentId, TaskId
+from mesh.runtime.supervision.actor_group import ActorGroup
+from mesh.runtime.supervision.agent import Agent
+from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
+from mesh.runtime.supervision.pickled_code import pickled_class
+
+#: Nobody of this name is there: agents tell their supervisor every few seconds, and go on when they find none.
+NO_SUPERVISOR = ("benchmarks-have-no-supervisor", "benchmarks")
+
+
+class Echo:
+    """Does nothing with what it is given."""
+
+    def echo(self, value: Any) -> Any:
+        """The value."""
+        return value
+
+    def size(self, value: Any) -> int:
+        """How long it is."""
+        return len(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """As many agents as actors, all warm."""
+
+    group: ActorGroup
+    actors: tuple[Any, ...]
+
+
+@contextmanager
+def sides(count: int) -> Iterator[Sides]:
+    """So many of each, on the nodes of the mesh and of plain Ray; gone at the end. None of them holds a CPU."""
+    plain = ray.remote(num_cpus=0)(Echo).options(label_selector={"side": "plain"})
+    actors = tuple(plain.remote() for _ in range(count))
+    agents = [Agent.options(label_selector={"side": "mesh"}).remote("bench", *NO_SUPERVISOR, f"bench-{rank}") for rank in range(count)]
+    try:
+        members = [_hosting(agent, rank) for rank, agent in enumerate(agents)]
+        ray.get([actor.echo.remote(0) for actor in actors])
+        group = ActorGroup(members)
+        group.all().echo(0)
+        yield Sides(group, actors)
+    finally:
+        for actor in (*agents, *actors):
+            ray.kill(actor)
+
+
+def _hosting(agent: Any, rank: int) -> Member:
+    task = TaskId(f"bench-{rank}")
+    answer = ray.get(agent.host.remote(HostOrder(task=task, attempt=1, code=pickled_class(Echo))))
+    assert isinstance(answer, Hosted), answer
+    return Member(agent=AgentId(f"bench-{rank}"), handle=agent, rank=rank, task=task, attempt=1)

@@ -1,0 +1,68 @@
+"""Collective calls over eight agents, beside the same calls on plain Ray actors in a list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import ray
+
+from benchmarks.agents import sides
+from benchmarks.bed import Bed
+from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
+
+AGENTS, ITEMS = 8, 8_000
+ALL, SHARD, SHARED, PLAIN = "all()", "shard()", "all() of 8 MB", "plain Ray"
+LARGE_BYTES = 8_000_000
+
+
+def measure_all(_bed: Bed, turns: int) -> Result:
+    """One small argument to all."""
+    with sides(AGENTS) as both:
+        found = in_turns(
+            {
+                ALL: lambda: _timed(lambda: both.group.all().echo(1)),
+                PLAIN: lambda: _timed(lambda: ray.get([actor.echo.remote(1) for actor in both.actors])),
+            },
+            warm_ups=10,
+            turns=turns,
+        )
+    return result_of("all", f"the same call on {AGENTS} agents, until all have answered", found, base=PLAIN)
+
+
+def measure_shard(_bed: Bed, turns: int) -> Result:
+    """An array, cut for all and put together again; plain Ray's user does both by hand."""
+    values = np.arange(ITEMS, dtype=np.int64)
+    with sides(AGENTS) as both:
+
+        def by_hand() -> Any:
+            pieces = np.array_split(values, AGENTS)
+            return np.concatenate(ray.get([actor.echo.remote(piece) for actor, piece in zip(both.actors, pieces, strict=True)]))
+
+        found = in_turns(
+            {SHARD: lambda: _timed(lambda: both.group.shard().echo(values)), PLAIN: lambda: _timed(by_hand)}, warm_ups=10, turns=turns
+        )
+    return result_of("shard", f"{ITEMS:,} integers cut for {AGENTS} agents and put together again", found, base=PLAIN)
+
+
+def measure_broadcast(_bed: Bed, turns: int) -> Result:
+    """A large argument to all: stored once here, once for each agent by hand."""
+    values = np.ones(LARGE_BYTES, dtype=np.uint8)
+    with sides(AGENTS) as both:
+        found = in_turns(
+            {
+                SHARED: lambda: _timed(lambda: both.group.all().size(values)),
+                PLAIN: lambda: _timed(lambda: ray.get([actor.size.remote(values) for actor in both.actors])),
+            },
+            warm_ups=2,
+            turns=turns,
+        )
+    return result_of("broadcast", f"an array of {LARGE_BYTES // 10**6} MB given to {AGENTS} agents", found, base=PLAIN)
+
+
+def _timed(call: Callable[[], Any]) -> Sample:
+    begun = time.perf_counter()
+    call()
+    return {WALL: (time.perf_counter() - begun) * 1000}

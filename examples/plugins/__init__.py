@@ -1,0 +1,1 @@
+"""A node policy of one's own: in Python, and in WebAssembly."""

@@ -1,0 +1,38 @@
+"""A policy in Python: finish GPU nodes that are nearly full first, and keep work without GPUs off them.
+
+Named in the mesh's settings as `examples.plugins.near_full_gpu:NearFullGpu`, or announced by an installed package:
+
+    [project.entry-points."schedulemesh.policies"]
+    near_full_gpu = "examples.plugins.near_full_gpu:NearFullGpu"
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mesh.plugins import CandidateFacts, TaskFacts
+from mesh.policies.policy import Demand, FloatArray, NodeView
+
+_INTERACTIVE_BONUS = 2.0
+
+
+class NearFullGpu:
+    """All three hooks; a plugin may have any of them."""
+
+    def score(self, demand: Demand, view: NodeView) -> FloatArray:
+        """From 0 to 1, for all nodes at once: arrays in, one number per node out."""
+        gpu = view.resources.index("gpu") if "gpu" in view.resources else None
+        if gpu is None:
+            return np.zeros(len(view.total))
+        taken = 1.0 - view.free[:, gpu] / np.maximum(view.total[:, gpu], 1)
+        return taken if demand.wanted[gpu] else (view.total[:, gpu] == 0).astype(np.float64)
+
+    def priority(self, facts: TaskFacts) -> float:
+        """Interactive work goes before batch work of the same priority."""
+        return facts.priority + (_INTERACTIVE_BONUS if facts.workload_type == "interactive" else 0.0)
+
+    def preemption_policy(self, facts: CandidateFacts) -> float | None:
+        """Whoever has kept nothing for an hour is left alone; the others by what they would lose."""
+        if facts.lost_ms > 3_600_000:  # noqa: PLR2004  the hour of the docstring
+            return None
+        return facts.priority_delta - facts.lost_ms / 60_000

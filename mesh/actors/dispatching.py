@@ -1,0 +1,268 @@
+"""How the arguments of a collective call are dealt out to the ranks.
+
+A dispatch function gets the ranks and the call's arguments, and yields `(rank, args, kwargs)` once for each call that is to
+be made: for every rank, for some, or for one several times. When it is a generator, each `yield` gives it the reference of
+the call it has just made, which may be the argument of a later one: so a result goes from rank to rank without passing here.
+A fourth item False says that the result of that call is for other ranks only, and is not collected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from mesh.actors.collecting import Concat, LastStage, gather
+from mesh.actors.dimensions import Dimensions
+from mesh.actors.errors import DispatchError
+from mesh.actors.members import RankView
+from mesh.actors.pieces import cut, cut_at, even_bounds, length_along, padded
+from mesh.actors.results import Collect
+
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+#: `(rank, args, kwargs)`, or `(rank, args, kwargs, is_kept)`.
+Call = tuple[int, Args, Kwargs] | tuple[int, Args, Kwargs, bool]
+Dispatch = Callable[[RankView, Args, Kwargs], Iterable[Call] | Generator[Call, Any, None]]
+#: Which arguments are cut: places among the positional ones, names among the others.
+Arguments = tuple[int | str, ...]
+FIRST: Arguments = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """The same arguments for every rank: `f(x) -> results[ranks]`. Large ones are stored once."""
+
+    collect: Collect = gather
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
+        """One call a rank."""
+        for rank in range(len(ranks)):
+            yield rank, args, kwargs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Cuts arguments into even pieces; every other argument goes to all.
+
+    Without `axes`: `values[n] -> pieces[ranks][n / ranks]` along the first axis, the first ranks get one more when it does
+    not divide. With `axes`, dimension to array axis: the value is cut along each of these dimensions, and ranks that differ
+    in other dimensions only get the same piece. A rank is called with an empty piece too (whoever reduces among the ranks
+    waits for all of them), unless `skip_empty`.
+    """
+
+    axes: Mapping[str, int] | None = None
+    arguments: Arguments = FIRST
+    skip_empty: bool = False
+
+    @property
+    def collect(self) -> Collect:
+        """What undoes it."""
+        return Concat(self.axes)
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
+        """One call a rank. Raises `DispatchError` for what cannot be cut and for arguments of different lengths."""
+        cuts = chosen_arguments(self.arguments, args, kwargs)
+        pieces = {name: self._pieces(value, ranks.dimensions) for name, value in cuts.items()}
+        _check_same_length(cuts, next(iter(self.axes.values()), 0) if self.axes else 0)
+        for rank in range(len(ranks)):
+            own = {name: dealt[rank] for name, dealt in pieces.items()}
+            if self.skip_empty and own and all(_is_empty(part) for part in own.values()):
+                continue
+            yield rank, *with_arguments(args, kwargs, own)
+
+    def _pieces(self, value: Any, dimensions: Dimensions) -> list[Any]:
+        if self.axes is None:
+            return cut(value, dimensions.count)
+        blocks: dict[tuple[int, ...], Any] = {(): value}
+        for name, axis in self.axes.items():
+            blocks = {
+                (*at, place): part for at, block in blocks.items() for place, part in enumerate(cut(block, dimensions.size(name), axis))
+            }
+        return [blocks[tuple(dimensions.coordinates(rank)[name] for name in self.axes)] for rank in dimensions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceSplit:
+    """Cuts sequences along their length, for sequence parallelism: `values[b, s] -> pieces[sequence][b, s / sequence]`.
+
+    With `pad` all pieces are equally long, the last one's end filled up; `tell="valid"` adds the number of positions of the
+    piece that are no padding as the keyword argument `valid`. Without the dimension named, all ranks share.
+    """
+
+    along: str = "sequence"
+    axis: int = 1
+    arguments: Arguments = FIRST
+    pad: Any = None
+    tell: str = ""
+
+    @property
+    def collect(self) -> Collect:
+        """What undoes it; padding stays."""
+        return Concat({self.along: self.axis})
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
+        """One call a rank. Raises `DispatchError` for what cannot be cut or padded, `ShapeError` without the dimension."""
+        cuts = chosen_arguments(self.arguments, args, kwargs)
+        _check_same_length(cuts, self.axis)
+        count = ranks.dimensions.size(self.along)
+        length = max((length_along(value, self.axis) for value in cuts.values()), default=0)
+        whole = length if self.pad is None else -(-length // count) * count
+        filled = {name: value if self.pad is None else padded(value, whole, self.axis, self.pad) for name, value in cuts.items()}
+        bounds = even_bounds(whole, count)
+        pieces = {name: cut_at(value, bounds, self.axis) for name, value in filled.items()}
+        for rank in range(len(ranks)):
+            place = ranks.dimensions.coordinates(rank)[self.along]
+            told = {self.tell: min(max(length - bounds[place], 0), bounds[place + 1] - bounds[place])} if self.tell else {}
+            own_args, own_kwargs = with_arguments(args, kwargs, {name: dealt[place] for name, dealt in pieces.items()})
+            yield rank, own_args, {**own_kwargs, **told}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByLength:
+    """Deals whole sequences so that every rank has about the same number of tokens: `values[n] -> pieces[ranks][?]`.
+
+    Order is kept, so what comes back end to end is in the order it had. No rank has more than an even share and the longest
+    sequence beside it. `lengths[n]` are tokens without padding; left out, each sequence is as long as it is.
+    """
+
+    lengths: Sequence[int] | None = None
+    arguments: Arguments = FIRST
+
+    @property
+    def collect(self) -> Collect:
+        """What undoes it."""
+        return Concat()
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
+        """One call a rank. Raises `DispatchError` when there is not exactly one length for each sequence."""
+        cuts = chosen_arguments(self.arguments, args, kwargs)
+        _check_same_length(cuts, 0)
+        values = next(iter(cuts.values()))
+        lengths = [len(value) for value in values] if self.lengths is None else list(self.lengths)
+        if len(lengths) != length_along(values):
+            raise DispatchError(f"{len(lengths)} lengths are given for {length_along(values)} sequences")
+        bounds = weighted_bounds(lengths, len(ranks))
+        pieces = {name: cut_at(value, bounds) for name, value in cuts.items()}
+        for rank in range(len(ranks)):
+            yield rank, *with_arguments(args, kwargs, {name: dealt[rank] for name, dealt in pieces.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Pieces that are cut already: `values[ranks] -> pieces[ranks]`, one each."""
+
+    collect: Collect = gather
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
+        """One call a rank. Raises `DispatchError` unless there is exactly one part for each rank."""
+        parts = chosen_arguments(FIRST, args, kwargs)[0]
+        if len(parts) != len(ranks):
+            raise DispatchError(f"there are {len(parts)} parts for {len(ranks)} ranks; dispatch_fn='split' cuts by itself")
+        for rank in range(len(ranks)):
+            yield rank, *with_arguments(args, kwargs, {0: parts[rank]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """A pipeline: each piece goes through the stages, and a stage's result is the first argument of the next stage's call.
+
+    `values[n] -> pieces[chunks][n / chunks]`; the result of stage k goes to stage k + 1 as a reference and never comes
+    here. Pieces follow one another, so all stages work at once. Ranks that stand at the same stage run the same pieces
+    (their own collectives make one model of them), each with what its counterpart of the stage before returned.
+    """
+
+    along: str = "pipeline"
+    chunks: int | None = None  #: None: as many pieces as stages.
+
+    @property
+    def collect(self) -> Collect:
+        """Of the last stage, piece after piece."""
+        return LastStage(self.along)
+
+    def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Generator[Call, Any, None]:
+        """One call for each piece and rank. Raises `DispatchError` for what cannot be cut, `ShapeError` without the dimension."""
+        stages = ranks.dimensions.size(self.along)
+        values = chosen_arguments(FIRST, args, kwargs)[0]
+        for part in cut(values, self.chunks or stages):
+            for lane in ranks.dimensions.lanes(self.along):
+                passed = part
+                for stage, rank in enumerate(lane):
+                    passed = yield rank, (passed, *args[1:]), kwargs, stage == stages - 1
+
+
+def chosen_arguments(names: Arguments, args: Args, kwargs: Kwargs) -> dict[int | str, Any]:
+    """The arguments of these places and names. Raises `DispatchError` for one that the call does not have."""
+    found: dict[int | str, Any] = {}
+    for name in names:
+        if isinstance(name, int):
+            if not 0 <= name < len(args):
+                raise DispatchError(f"argument {name} is to be dealt out, and the call has {len(args)} positional ones")
+            found[name] = args[name]
+        elif name in kwargs:
+            found[name] = kwargs[name]
+        else:
+            raise DispatchError(f"argument {name!r} is to be dealt out, and the call does not have it")
+    return found
+
+
+def with_arguments(args: Args, kwargs: Kwargs, own: Mapping[int | str, Any]) -> tuple[Args, Kwargs]:
+    """The arguments with a rank's own ones in their places."""
+    changed = tuple(own.get(place, value) for place, value in enumerate(args))
+    named = {name: value for name, value in own.items() if isinstance(name, str)}
+    return changed, {**kwargs, **named} if named else kwargs
+
+
+def weighted_bounds(weights: Sequence[int], count: int) -> list[int]:
+    """Where `count` runs of about the same weight begin and end [count + 1], in order."""
+    sums = list(accumulate(weights, initial=0))
+    bounds = [0]
+    for place in range(1, count):
+        wanted = sums[-1] * place / count
+        after = bisect_left(sums, wanted)
+        nearer = after - 1 if after and wanted - sums[after - 1] < sums[after] - wanted else after
+        bounds.append(max(bounds[-1], nearer))
+    return [*bounds, len(weights)]
+
+
+def _check_same_length(values: Mapping[int | str, Any], axis: int) -> None:
+    lengths = {name: length_along(value, axis) for name, value in values.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise DispatchError(f"arguments that are dealt out together must be equally long; these are {told}")
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_empty(part) for part in value.values())
+    shape = getattr(value, "shape", None)
+    return 0 in shape if shape is not None else len(value) == 0
+
+
+DISPATCHERS: Mapping[str, Dispatch] = {
+    "split": Split(),
+    "broadcast": Broadcast(),
+    "parts": Parts(),
+    "tensor": Split(axes={"tensor": -1}),
+    "sequence": SequenceSplit(),
+    "by_length": ByLength(),
+    "pipeline": HandOver(),
+}
+
+
+def dispatcher_named(name: str | Dispatch, further: Mapping[str, Dispatch] | None = None) -> Dispatch:
+    """The dispatch function; one's own is taken as it is. Raises `DispatchError` for an unknown name."""
+    if callable(name):
+        return name
+    known = {**DISPATCHERS, **(further or {})}
+    if name not in known:
+        raise DispatchError(f"there is no dispatch_fn {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def natural_collect(dispatch: Dispatch) -> Collect:
+    """What undoes the dispatch; `gather` for one's own functions that name nothing (as their attribute `collect`)."""
+    found: Collect = getattr(dispatch, "collect", gather)
+    return found

@@ -1,0 +1,32 @@
+"""A step of a case: one key says what is done, the others how. What the core refuses by an error is the answer, by the error's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from mesh.conformance.fields import CaseError, Fields
+from mesh.errors import MeshError
+
+Subject = TypeVar("Subject")
+
+#: The key of a step to what is done: with the subject of the case, what the key says, and the step's other keys.
+Verbs = Mapping[str, Callable[[Subject, Any, Fields], Any]]
+
+
+def answer_all(verbs: Verbs[Subject], subject: Subject, case: Mapping[str, Any]) -> list[Any]:
+    """The answer to each step of the case, in order. Raises `CaseError` for a step that no verb knows."""
+    return [_answer(verbs, subject, step) for step in case.get("steps", ())]
+
+
+def _answer(verbs: Verbs[Subject], subject: Subject, step: Any) -> Any:
+    with Fields(step, "a step") as fields:
+        verb = next((name for name in verbs if name in step), None)
+        if verb is None:
+            raise CaseError(f"a step has one of the keys {', '.join(verbs)}; this one has {', '.join(step)}")
+        try:
+            return verbs[verb](subject, fields.take(verb), fields)
+        except CaseError:
+            raise
+        except MeshError as wrong:
+            return {"error": type(wrong).__name__}

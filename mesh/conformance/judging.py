@@ -1,0 +1,98 @@
+"""From the text of a file of cases to a verdict on each case. A case that breaks has failed; it stops nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mesh.conformance.fields import CaseError, Fields
+from mesh.conformance.kinds import KINDS, Run
+
+FORMAT = "schedulemesh-mesh-cases/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of one case."""
+
+    id: str
+    kind: str
+    passed: bool
+    expected: Any
+    got: Any  #: `{"broken": why}` when the case could not be run.
+
+
+def read_cases(text: str) -> list[Any]:
+    """The cases of a file.
+
+    Raises:
+        CaseError: It is no such file; the message begins with the line, `3: …`.
+    """
+    try:
+        written = json.loads(text)
+    except json.JSONDecodeError as wrong:
+        raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
+    try:
+        with Fields(written, "the file") as file:
+            form, cases = file.take("format"), file.take("cases")
+            file.take("notes", [])
+    except CaseError as wrong:
+        raise CaseError(f'1: {wrong}; write {{"format": "{FORMAT}", "cases": […]}}') from None
+    if form != FORMAT:
+        raise CaseError(f'{_line_of(text, "format")}: the format is {form!r}; this program reads "{FORMAT}"')
+    if not isinstance(cases, list):
+        raise CaseError(f"{_line_of(text, 'cases')}: `cases` is no list")
+    return cases
+
+
+def judge_all(cases: list[Any]) -> Iterator[Verdict]:
+    """A verdict on each case, in their order; an id that came before fails."""
+    seen: set[str] = set()
+    for place, case in enumerate(cases):
+        name = str(case.get("id", f"case {place}")) if isinstance(case, Mapping) else f"case {place}"
+        verdict = judge(case, name)
+        if name in seen:
+            verdict = _broken(case, name, f"another case has the id {name}")
+        seen.add(name)
+        yield verdict
+
+
+def judge(case: Any, name: str) -> Verdict:
+    """Run one case and compare. Where both are objects, only the keys of `expect` count."""
+    try:
+        with Fields(case, name) as fields:
+            kind, expected = fields.take("kind"), fields.take("expect")
+            for known in ("id", "given", "steps", "note", "source"):
+                fields.take(known, None)
+        got = json.loads(json.dumps(_runner(kind)(case)))
+        return Verdict(id=name, kind=kind, passed=_meets(got, expected), expected=expected, got=got)
+    except CaseError as wrong:
+        return _broken(case, name, str(wrong))
+    except Exception as broke:  # noqa: BLE001  whatever a stranger's case does to the core is this case's failure, not the program's end
+        return _broken(case, name, f"{type(broke).__name__}: {broke}")
+
+
+def _runner(kind: str) -> Run:
+    if kind not in KINDS:
+        raise CaseError(f"unknown kind {kind!r}; known are {sorted(KINDS)}")
+    return KINDS[kind]
+
+
+def _meets(got: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        unknown = sorted(expected.keys() - got.keys())
+        if unknown:
+            raise CaseError(f"`expect` has unknown keys {unknown}; known are {sorted(got)}")
+        return all(got[key] == value for key, value in expected.items())
+    return bool(got == expected)
+
+
+def _broken(case: Any, name: str, why: str) -> Verdict:
+    told = case if isinstance(case, Mapping) else {}
+    return Verdict(id=name, kind=str(told.get("kind", "")), passed=False, expected=told.get("expect"), got={"broken": why})
+
+
+def _line_of(text: str, key: str) -> int:
+    return text[: text.index(f'"{key}"')].count("\n") + 1

@@ -1,0 +1,33 @@
+"""The kinds of cases, each with what runs it. A new kind is one line here and one section in docs/conformance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mesh.conformance import instances, jobs, ledgers, nodes, placements, policies, preemption, quantities, queues, selectors
+
+#: A case in, what came of it out: JSON values. Raises `CaseError` for what it does not know.
+Run = Callable[[Mapping[str, Any]], Any]
+
+KINDS: Mapping[str, Run] = {
+    "amount": quantities.run,
+    "drf": jobs.run_drf,
+    "feasibility": placements.run,
+    "fragmentation": policies.run_fragmentation,
+    "gang": policies.run_gang,
+    "group_pool": ledgers.run_groups,
+    "instances": instances.run,
+    "job": jobs.run_job,
+    "job_round": jobs.run_round,
+    "nodes": nodes.run,
+    "policy": policies.run_policy,
+    "pool": ledgers.run_pool,
+    "preemption": preemption.run,
+    "queue": queues.run,
+    "resource_set": quantities.run,
+    "selector": selectors.run,
+    "spill_over": placements.run,
+    "task_states": queues.run_states,
+    "two_pass": placements.run,
+}

@@ -1,0 +1,44 @@
+"""Nodes as a case writes them: `{"n1": {"total": {"cpu": 4}, "used": {"cpu": 1}, "load": {}, "labels": {"zone": "east"}}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mesh.conformance.fields import Fields
+from mesh.ids import NodeName, PoolName, TaskId
+from mesh.nodes import NodeTable
+from mesh.resources import ResourceSet
+from mesh.scheduling.tasks import TaskRequest
+
+_NO_POOL = PoolName("")
+
+
+def read_table(written: Any) -> NodeTable:
+    """The nodes, in the order in which they are written. `used` and `load` count as one task each where they are not empty."""
+    table = NodeTable()
+    for name, node in written.items():
+        with Fields(node, f"node {name}") as fields:
+            table.join(NodeName(name), ResourceSet.of(fields.take("total")), fields.take("labels", {}))
+            row = table.row(NodeName(name))
+            used, load = ResourceSet.of(fields.take("used", {})), ResourceSet.of(fields.take("load", {}))
+        if used:
+            table.promise(row, table.vector(used))
+            table.start(row, table.vector(used))
+        if load:
+            table.queue_for(row, table.vector(load))
+    return table
+
+
+def read_request(written: Any) -> TaskRequest:
+    """A task: `{"task": "t1", "resources": {"cpu": 1}, "selector": {}}`."""
+    with Fields(written, "a task") as fields:
+        task = TaskId(fields.take("task"))
+        return TaskRequest(
+            task=task, pool=_NO_POOL, resources=ResourceSet.of(fields.take("resources", {})), selector=fields.take("selector", {})
+        )
+
+
+def tell_load(table: NodeTable) -> Mapping[str, Mapping[str, int | float]]:
+    """What is promised at each node, as people write it."""
+    return {name: table.resources_of(name).load.for_people() for name in table.names if name is not None}

@@ -1,0 +1,77 @@
+"""The kind `nodes`: the node table, and what the steps of a case make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mesh.conformance.answering import Verbs, answer_all
+from mesh.conformance.fields import Fields
+from mesh.conformance.node_tables import read_table
+from mesh.ids import NodeName
+from mesh.nodes import NodeTable, Units
+from mesh.resources import ResourceSet, to_units
+
+
+def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer to each step, and each node after the last."""
+    with Fields(case["given"], "given") as given:
+        table = read_table(given.take("nodes"))
+    answers = answer_all(_VERBS, table, case)
+    return {"answers": answers, "count": len(table), "nodes": {name: _told(table, name) for name in table.names if name is not None}}
+
+
+def _by_row(change: Callable[[NodeTable, int, Units], None]) -> Callable[[NodeTable, Any, Fields], str]:
+    """A change of the table that has a row and amounts."""
+
+    def step(table: NodeTable, amounts: Any, fields: Fields) -> str:
+        change(table, table.row(NodeName(fields.take("node"))), table.vector(ResourceSet.of(amounts)))
+        return "done"
+
+    return step
+
+
+def _join(table: NodeTable, total: Any, fields: Fields) -> str:
+    table.join(NodeName(fields.take("node")), ResourceSet.of(total), fields.take("labels", {}))
+    return "done"
+
+
+def _leave(table: NodeTable, node: str, _: Fields) -> str:
+    table.leave(NodeName(node))
+    return "done"
+
+
+def _update(table: NodeTable, amounts: Mapping[str, Any], fields: Fields) -> str:
+    node = NodeName(fields.take("node"))
+    for name, amount in amounts.items():
+        table.update_resource(node, name, to_units(name, amount))
+    return "done"
+
+
+def _delete(table: NodeTable, resource: str, fields: Fields) -> str:
+    table.delete_resource(NodeName(fields.take("node")), resource)
+    return "done"
+
+
+def _told(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
+    stands = table.resources_of(node)
+    row = table.row(node)
+    return {
+        "total": stands.total.for_people(),
+        "available": stands.available.for_people(),
+        "load": stands.load.for_people(),
+        "free": table.amounts(table.free(slice(row, row + 1))[0]).for_people(),
+    }
+
+
+_VERBS: Verbs[NodeTable] = {
+    "promise": _by_row(NodeTable.promise),
+    "queue_for": _by_row(NodeTable.queue_for),
+    "start": _by_row(NodeTable.start),
+    "withdraw": _by_row(NodeTable.withdraw),
+    "finish": _by_row(NodeTable.finish),
+    "join": _join,
+    "leave": _leave,
+    "update": _update,
+    "delete": _delete,
+}

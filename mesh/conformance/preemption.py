@@ -1,0 +1,112 @@
+"""The kind `preemption`: who may be asked to give way, with what score and reason, and whom the mesh would stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mesh.conformance.fields import CaseError, Fields
+from mesh.errors import AmountError
+from mesh.resources import ResourceSet
+from mesh.scheduling.preemption import (
+    Candidate,
+    PreemptionPlan,
+    PreemptionRefused,
+    PreemptionRules,
+    PreemptionRulesError,
+    Preemptor,
+    evaluate,
+    parse_cross_label,
+    plan,
+)
+
+_SCORE_DIGITS = 6
+_RULES = ("threshold", "kappa_per_s", "min_run_ms", "lost_work_per_s", "cross_label_weight", "cross_pool", "per_minute_max")
+
+
+def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Verdicts and scores by task, then the victims and their node, or the refusal."""
+    with Fields(case["given"], "given") as given:
+        now_ms, nodes = given.take("now_ms", 0), given.take("nodes")
+        rows = {name: row for row, name in enumerate(nodes)}
+        request, wanted = _request(given.take("request"))
+        tasks = [_candidate(name, task, rows) for name, task in given.take("tasks", {}).items()]
+        short = _amounts(given.take("pool_short", {}), "pool_short")
+        given_way, reusable = given.take("given_way", {}), frozenset(given.take("reusable", []))
+        try:
+            rules = _rules(given.take("rules", {}))
+        except PreemptionRulesError as wrong:
+            return {"error": "PreemptionRulesError", "words": str(wrong)}
+    scored = evaluate(request, tasks, rules, now_ms, given_way=given_way)
+    found = plan(
+        wanted,
+        pool=request.pool,
+        pool_short=short,
+        free_by_row={rows[name]: _amounts(free, f"nodes.{name}") for name, free in nodes.items()},
+        scored=scored,
+        preemptor=request,
+        rules=rules,
+        given_way=given_way,
+        reusable=reusable,
+    )
+    return {
+        "verdicts": {one.candidate.task: one.verdict.value for one in scored},
+        "scores": {one.candidate.task: round(one.score, _SCORE_DIGITS) for one in scored},
+        "words": {one.candidate.task: one.words for one in scored},
+        **_told(found, list(nodes)),
+    }
+
+
+def _told(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
+    if isinstance(found, PreemptionRefused):
+        return {"victims": None, "node": None, "reuses": None, "refused": found.reason.value, "detail": found.detail}
+    victims = sorted(victim.task for victim in found.victims)
+    return {"victims": victims, "node": nodes[found.row], "reuses": found.reuses, "refused": None, "detail": None}
+
+
+def _request(written: object) -> tuple[Preemptor, ResourceSet]:
+    with Fields(written, "given.request") as fields:
+        wanted = _amounts(fields.take("resources"), "given.request.resources")
+        return Preemptor(
+            task=fields.take("task", "request"),
+            label=fields.take("label", ""),
+            pool=fields.take("pool", "pool"),
+            priority=fields.take("priority"),
+        ), wanted
+
+
+def _candidate(name: str, written: object, rows: Mapping[str, int]) -> Candidate:
+    with Fields(written, f"given.tasks.{name}") as fields:
+        node, started_ms = fields.take("node"), fields.take("started_ms", 0)
+        if node not in rows:
+            raise CaseError(f"{fields.place} runs on {node!r}, which is not among `nodes`")
+        return Candidate(
+            task=name,  # type: ignore[arg-type]  # what a file calls a task is its id
+            label=fields.take("label", ""),
+            pool=fields.take("pool", "pool"),
+            tenant=fields.take("tenant", ""),
+            priority=fields.take("priority"),
+            resources=_amounts(fields.take("resources"), f"{fields.place}.resources"),
+            row=rows[node],
+            started_ms=started_ms,
+            kept_ms=fields.take("kept_ms", started_ms),
+            estimated_ms=fields.take("estimated_ms", None),
+            group=fields.take("group", None),
+            preemptible=fields.take("preemptible", True),
+        )
+
+
+def _rules(written: object) -> PreemptionRules:
+    """A preset with single rules changed; rules between labels as people write them."""
+    with Fields(written, "given.rules") as fields:
+        aggressiveness = fields.take("aggressiveness", "medium")
+        changes = {name: value for name in _RULES if (value := fields.take(name, None)) is not None}
+        cross_label, protected = fields.take("cross_label", {}), frozenset(fields.take("protected_pools", []))
+    return PreemptionRules.of(aggressiveness, **changes, cross_label=parse_cross_label(cross_label), protected_pools=protected)
+
+
+def _amounts(written: Mapping[str, object], place: str) -> ResourceSet:
+    try:
+        return ResourceSet.of(written)
+    except (AmountError, AttributeError) as wrong:
+        raise CaseError(f"{place}: {wrong}") from None

@@ -1,0 +1,25 @@
+"""The kind `selector`: is it one, and do labels suit it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mesh.conformance.fields import Fields
+from mesh.errors import SelectorError
+from mesh.labels import matches, mismatch, parse_wish
+
+
+def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the selector is read, and whether the labels of the case meet it."""
+    with Fields(case["given"], "given") as given:
+        selector, labels = given.take("selector"), given.take("labels", {})
+    try:
+        wishes = {key: parse_wish(key, written) for key, written in selector.items()}
+    except SelectorError as wrong:
+        return {"error": "SelectorError", "words": str(wrong)}
+    return {
+        "matches": matches(selector, labels),
+        "words": mismatch(selector, labels, "the node"),
+        "wishes": {key: {"values": sorted(wish.values), "shuns": wish.shuns} for key, wish in wishes.items()},
+    }

@@ -1,0 +1,219 @@
+"""A job as strangers write it, in YAML or JSON.
+
+    name: pong
+    pool: train
+    leader: {name: learner, resources: {cpu: 2, gpu: 1}}
+    workerSets:
+      - {name: actors, counts: 8, resources: {cpu: 1, memory: 2GiB}}
+    minWorkersNum: 4
+    schedulerPolicy: {jobQueuePolicy: DRF, basicPolicy: LeaderFirst}
+
+Each key may be written with capitals, as TY-Arranger does, or with underscores (`min_workers_num`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel, to_snake
+from pydantic_core import ErrorDetails
+
+from mesh.errors import AmountError, JobSpecError
+from mesh.ids import JobId, LabelName, PoolName, TenantPath
+from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
+from mesh.resources import ResourceSet
+
+_MEANT = {
+    "template": "a member here is a Ray actor, not a pod; write `resources` (and `selector`), and hand its class over with the job",
+    "volumes": "members here share nothing but what their classes open themselves; leave it out",
+    "job_queue_policy": "it stands in `scheduler_policy`",
+    "basic_policy": "it stands in `scheduler_policy`",
+    "min_workers": "write `min_workers_num`",
+    "clean_policy": "write `clean_pod_policy`",
+    "replicas": "write `counts`",
+    "count": "write `counts`",
+}
+_KINDS = {
+    "int_type": "must be a whole number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping (`key: value`)",
+    "model_type": "must be a mapping (`key: value`)",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "missing": "is missing; the job needs it",
+}
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class LeaderForm(_Form):
+    """The leader."""
+
+    name: str = Field(default="leader", description="For people.")
+    resources: dict[str, Any] = Field(default={}, description="What it takes of its node: `{cpu: 2, gpu: 1, memory: 4GiB}`.")
+    selector: dict[str, str] = Field(default={}, description="What the labels of its node must say.")
+
+
+class WorkerSetForm(_Form):
+    """Workers that are alike."""
+
+    name: str = Field(description="Of the set; each has its own.")
+    counts: int = Field(default=1, description="How many workers; at least 1.")
+    resources: dict[str, Any] = Field(default={}, description="What each takes of its node.")
+    selector: dict[str, str] = Field(default={}, description="What the labels of their nodes must say.")
+
+
+class SchedulerPolicyForm(_Form):
+    """How the job is ordered among jobs, and how its members go on nodes."""
+
+    job_queue_policy: JobQueuePolicy = Field(default=JobQueuePolicy.PRIORITY, strict=False, description="`Priority` or `DRF`.")
+    basic_policy: BasicPolicy = Field(
+        default=BasicPolicy.BIN_PACK,
+        strict=False,
+        description="`Gang`, `BinPack`, `LeaderFirst`, `MinFragment`, `JobAffinity` or `JobAntiAffinity`.",
+    )
+
+
+class JobForm(_Form):
+    """A job; `read_job` is the way to one that has been checked."""
+
+    name: str = Field(description="The job's id; the same id with the same job is the same job.")
+    pool: str = Field(description="Whose nodes and quota it uses.")
+    leader: LeaderForm = Field(description="Comes up first; the workers are told its address.")
+    worker_sets: list[WorkerSetForm] = Field(default=[], description="Sets of workers that are alike.")
+    min_workers_num: int = Field(default=1, description="As many workers make the job start; the others are added when there is room.")
+    restart_limit: int = Field(default=3, description="How often the leader, and each worker, is started again after it failed.")
+    clean_pod_policy: CleanPolicy = Field(
+        default=CleanPolicy.ALL,
+        strict=False,
+        description="What is removed when the job is over: `All` members, those `Running`, or `None`.",
+    )
+    priority: int = Field(default=5, description="1 to 10; the higher goes first.")
+    scheduler_policy: SchedulerPolicyForm = Field(default=SchedulerPolicyForm(), description="Orders and places.")
+    terminating: bool = Field(default=False, description="True: the job is to end.")
+    label: str = Field(default="", description="The queue that its members wait in.")
+    tenant: str = Field(default="", description="Whose work it is.")
+    selector: dict[str, str] = Field(default={}, description="What the labels of all its nodes must say.")
+
+
+def read_job(raw: Mapping[str, Any]) -> JobSpec:
+    """The job that a stranger's mapping describes.
+
+    Raises:
+        JobSpecError: A line for each thing that is wrong, with its key as it was written and the remedy.
+    """
+    twice = tuple(_said_twice(raw))
+    if twice:
+        raise JobSpecError("\n".join(twice))
+    try:
+        form = JobForm.model_validate(dict(raw))
+    except ValidationError as broken:
+        raise JobSpecError("\n".join(_line(error, raw) for error in broken.errors(include_url=False))) from None
+    try:
+        return _spec(form)
+    except JobSpecError as broken:
+        raise JobSpecError("\n".join(_as_written(line, raw) for line in str(broken).splitlines())) from None
+
+
+def _spec(form: JobForm) -> JobSpec:
+    wrong: list[str] = []
+
+    def amounts(key: str, told: Mapping[str, Any]) -> ResourceSet:
+        try:
+            return ResourceSet.of(told)
+        except AmountError as broken:
+            wrong.append(f"{key}.resources: {broken}")
+            return ResourceSet()
+
+    leader = ReplicaSpec(name=form.leader.name, resources=amounts("leader", form.leader.resources), selector=form.leader.selector)
+    workers = tuple(
+        WorkerSetSpec(
+            name=told.name, counts=told.counts, selector=told.selector, resources=amounts(f"worker_sets.{told.name}", told.resources)
+        )
+        for told in form.worker_sets
+    )
+    if wrong:
+        raise JobSpecError("\n".join(wrong))
+    return JobSpec(
+        job=JobId(form.name),
+        pool=PoolName(form.pool),
+        leader=leader,
+        worker_sets=workers,
+        min_workers_num=form.min_workers_num,
+        restart_limit=form.restart_limit,
+        clean_pod_policy=form.clean_pod_policy,
+        priority=form.priority,
+        job_queue_policy=form.scheduler_policy.job_queue_policy,
+        basic_policy=form.scheduler_policy.basic_policy,
+        terminating=form.terminating,
+        label=LabelName(form.label),
+        tenant=TenantPath(form.tenant),
+        selector=form.selector,
+    )
+
+
+def _said_twice(raw: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Keys that stand there in both spellings: which one is meant nobody can tell."""
+    for key, value in raw.items():
+        if to_camel(key) != key and to_camel(key) in raw:
+            yield f"{path}{to_camel(key)}: is also written {key}; keep one of the two"
+        for index, part in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(part, Mapping):
+                yield from _said_twice(part, f"{path}{key}.{index}." if isinstance(value, list) else f"{path}{key}.")
+
+
+def _line(error: ErrorDetails, raw: Mapping[str, Any]) -> str:
+    return f"{_written_path(error['loc'], raw)}: {_words(error)}"
+
+
+def _words(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return _unknown(error["loc"])
+    if error["type"] == "enum":
+        return f"{error['input']!r} is none of {error['ctx']['expected']}"
+    told = _KINDS.get(error["type"], error["msg"])
+    return told if error["type"] == "missing" else f"{told} (got {error['input']!r})"
+
+
+def _unknown(path: tuple[str | int, ...]) -> str:
+    key = to_snake(str(path[-1]))
+    if key in _MEANT:
+        return f"is unknown: {_MEANT[key]}"
+    known = sorted(_model_at(path).model_fields)
+    close = get_close_matches(key, known, n=1)
+    return f"is unknown; write `{close[0]}`" if close else f"is unknown; leave it out, or write one of: {', '.join(known)}"
+
+
+def _model_at(path: tuple[str | int, ...]) -> type[_Form]:
+    inner: dict[str, type[_Form]] = {"leader": LeaderForm, "worker_sets": WorkerSetForm, "scheduler_policy": SchedulerPolicyForm}
+    return inner.get(to_snake(str(path[0])), JobForm) if len(path) > 1 else JobForm
+
+
+def _written_path(path: Iterable[str | int], raw: Any) -> str:
+    """The place as the stranger spelled it; pydantic tells it by the spelling with capitals."""
+    told = []
+    for step in path:
+        written = step
+        if isinstance(raw, Mapping) and isinstance(step, str) and step not in raw and to_snake(step) in raw:
+            written = to_snake(step)
+        told.append(str(written))
+        try:
+            raw = raw[written]
+        except (KeyError, IndexError, TypeError):
+            raw = None
+    return ".".join(told)
+
+
+def _as_written(line: str, raw: Mapping[str, Any]) -> str:
+    """The line with its keys as the stranger spells them."""
+    key = re.match(r"\w+", line)
+    if key is None or key[0] in raw or to_camel(key[0]) not in raw:
+        return line
+    return to_camel(key[0]) + line[key.end() :]

@@ -1,0 +1,141 @@
+"""A scratch copy of the nodes and pools, on which a round of the job scheduler tries things out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mesh.ids import JobId, NodeName, PoolName
+from mesh.labels import matches
+from mesh.nodes import NodeTable, Units
+from mesh.policies.policy import BoolArray, IntArray, NodeView
+from mesh.resources import NOTHING, ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRoom:
+    """What a pool has, and what of it nobody holds."""
+
+    capacity: ResourceSet
+    free: ResourceSet
+    selector: Mapping[str, str] = field(default_factory=dict)  #: What the labels of its nodes must say.
+
+
+class Room:
+    """Nodes as rows, resources as columns, in whole units; nothing of it is the mesh's own."""
+
+    def __init__(self, table: NodeTable, wanted: Iterable[ResourceSet], pools: Mapping[PoolName, PoolRoom] | None) -> None:
+        rows = np.array([row for row, name in enumerate(table.names) if name is not None], dtype=np.intp)
+        self.names: tuple[NodeName, ...] = tuple(table.name(int(row)) for row in rows)
+        self.rows: dict[NodeName, int] = {name: row for row, name in enumerate(self.names)}
+        more = dict.fromkeys(name for amounts in wanted for name in amounts if name not in table.resources)
+        self.resources = (*table.resources, *more)
+        self._columns = {name: column for column, name in enumerate(self.resources)}
+        self._labels = [table.labels[row] for row in rows]
+        self._masks: dict[tuple[tuple[str, str], ...], BoolArray] = {}
+        self.total = self._wide(table.total[rows], len(more))
+        self.free = self._wide(table.free(rows), len(more))
+        self._load = self._wide(table.load[rows], len(more))
+        self._busy: IntArray = table.busy[rows].copy()
+        self._of_job: dict[JobId, IntArray] = {}
+        self._pools = pools
+        self._pool_free = {name: self.vector(pool.free) for name, pool in (pools or {}).items()}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def capacity(self) -> ResourceSet:
+        """What all nodes have together."""
+        sums = self.total.sum(axis=0)
+        return ResourceSet({name: int(sums[column]) for name, column in self._columns.items()})
+
+    def vector(self, amounts: ResourceSet) -> Units:
+        """The amounts in these columns; a resource that no node has and nobody wants is left out."""
+        vector = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in amounts.items():
+            if name in self._columns:
+                vector[self._columns[name]] = amount
+        return vector
+
+    def amounts(self, vector: Units) -> ResourceSet:
+        """The other way round."""
+        return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column] > 0})
+
+    def knows(self, pool: PoolName) -> bool:
+        """Without any pools, each is known and has no bounds."""
+        return self._pools is None or pool in self._pools
+
+    def pool_free(self, pool: PoolName) -> Units | None:
+        """What nobody holds of the pool; None: it has no bounds."""
+        return self._pool_free.get(pool)
+
+    def pool_capacity(self, pool: PoolName) -> Units | None:
+        """What the pool has; None: it has no bounds."""
+        return None if self._pools is None else self.vector(self._pools[pool].capacity if pool in self._pools else NOTHING)
+
+    def suits(self, pool: PoolName, selector: Mapping[str, str]) -> BoolArray:
+        """Which nodes have the labels that the pool and the selector ask for [n]."""
+        of_pool = self._pools[pool].selector if self._pools is not None and pool in self._pools else {}
+        both: BoolArray = self._mask(of_pool) & self._mask(selector)
+        return both
+
+    def view(self, job: JobId) -> NodeView:
+        """The nodes as policies see them, while the members of `job` are placed."""
+        count = len(self.names)
+        return NodeView(
+            resources=self.resources,
+            total=self.total,
+            free=self.free,
+            busy=self._busy,
+            load=self._load,
+            local_bytes=np.zeros(count, dtype=np.int64),
+            of_job=self._of_job.setdefault(job, np.zeros(count, dtype=np.int64)),
+            is_named=np.zeros(count, dtype=np.bool_),
+        )
+
+    def fits(self, pool: PoolName, suits: BoolArray, wanted: Units) -> BoolArray:
+        """Where `wanted` is free now [n]; nowhere, when the pool has not as much."""
+        left = self._pool_free.get(pool)
+        if left is not None and (left < wanted).any():
+            return np.zeros(len(self.names), dtype=np.bool_)
+        fitting: BoolArray = suits & (self.free >= wanted).all(axis=1)
+        return fitting
+
+    def seat(self, job: JobId, row: int) -> None:
+        """A member of the job is there already, and the table knows it."""
+        self._of_job.setdefault(job, np.zeros(len(self.names), dtype=np.int64))[row] += 1
+
+    def take(self, job: JobId, pool: PoolName, row: int, wanted: Units) -> None:
+        """Keep the room for a member of the job; what is not there any more is not taken."""
+        self._change(job, pool, row, wanted, 1)
+
+    def give_back(self, job: JobId, pool: PoolName, row: int, wanted: Units) -> None:
+        """Undo `take`."""
+        self._change(job, pool, row, wanted, -1)
+
+    def _change(self, job: JobId, pool: PoolName, row: int, wanted: Units, sign: int) -> None:
+        self.free[row] -= sign * wanted
+        self._load[row] += sign * wanted
+        self._busy[row] += sign
+        self._of_job.setdefault(job, np.zeros(len(self.names), dtype=np.int64))[row] += sign
+        if pool in self._pool_free:
+            self._pool_free[pool] -= sign * wanted
+
+    def close_accounts(self) -> None:
+        """What is over-committed counts as nothing free, once all that is known has been taken."""
+        np.maximum(self.free, 0, out=self.free)
+        for left in self._pool_free.values():
+            np.maximum(left, 0, out=left)
+
+    @staticmethod
+    def _wide(part: Units, more: int) -> Units:
+        return np.pad(part, ((0, 0), (0, more)))
+
+    def _mask(self, selector: Mapping[str, str]) -> BoolArray:
+        key = tuple(sorted(selector.items()))
+        if key not in self._masks:
+            self._masks[key] = np.array([matches(selector, labels) for labels in self._labels], dtype=np.bool_)
+        return self._masks[key]

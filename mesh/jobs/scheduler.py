@@ -1,0 +1,295 @@
+"""One round of the job scheduler: places for the members that have none, on a snapshot of jobs and nodes.
+
+Whose turn it is says the queue policy, where a member goes the job's basic policy. A job's first turn is for the
+smallest part of it that may start: its leader and as many workers as it needs, all of them or none. So a job never sits
+on room that does not suffice, and two jobs can never each wait for what the other keeps. Each further turn is for one
+more worker. A job for which nothing fits loses its turns in this round, and those behind it get theirs.
+
+The round changes nothing: it answers what it found, `JobController` takes it over, or does not where things have moved
+on meanwhile.
+
+Source:
+    TY-Arranger's scheduler, a periodic one apart from the controller; `mesh.jobs.packing` says what is beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mesh.ids import JobId, NodeName, PoolName
+from mesh.jobs.members import THE_LEADER, Member, replica_of, selector_of
+from mesh.jobs.ordering import Turn, TurnQueue
+from mesh.jobs.packing import Demands, Part, Shortage, Steps, pack, shortage
+from mesh.jobs.room import PoolRoom, Room
+from mesh.jobs.snapshots import Allocation, JobSnapshot, Place
+from mesh.jobs.spec import LEADER, BasicPolicy, JobQueuePolicy
+from mesh.jobs.states import ScheduleState
+from mesh.nodes import NodeTable, Units
+from mesh.policies.catalogue import policy as built_in_policy
+from mesh.policies.policy import BoolArray, Demand, Draw, Policy
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+
+#: The node policy behind each basic policy. A gang is all or nothing by the round itself; its members stay close together.
+POLICY_NAMES: Mapping[BasicPolicy, str] = {
+    BasicPolicy.GANG: "binpack",
+    BasicPolicy.BIN_PACK: "binpack",
+    BasicPolicy.LEADER_FIRST: "leader_first",
+    BasicPolicy.MIN_FRAGMENT: "min_fragment",
+    BasicPolicy.JOB_AFFINITY: "job_affinity",
+    BasicPolicy.JOB_ANTI_AFFINITY: "job_anti_affinity",
+}
+SEARCH_STEPS_MAX = 2_000  #: Of all searches of one round together: some 50 ms on 1,000 nodes.
+
+#: What one member is for the nodes: its units, and where its labels suit.
+_Shape = tuple[Units, BoolArray]
+
+
+def allocate(
+    jobs: Iterable[JobSnapshot],
+    nodes: NodeTable,
+    *,
+    draw: Draw,
+    policy_of: Callable[[str], Policy] = built_in_policy,
+    pools: Mapping[PoolName, PoolRoom] | None = None,
+    queue_policy: JobQueuePolicy | None = None,
+    may_grow: bool = False,
+    search_steps_max: int = SEARCH_STEPS_MAX,
+) -> tuple[Allocation, ...]:
+    """One round: an answer for each job that has members without a place, in the order in which the jobs had their first turns.
+
+    Args:
+        jobs: All jobs that are not over; the places that they keep and that no node knows of are kept free.
+        nodes: Read, not written.
+        draw: Chance, for policies that need it.
+        policy_of: A node policy by its name.
+        pools: What each pool may still give; None: there are no bounds.
+        queue_policy: In which order the jobs go; None: each as it says itself (see `TurnQueue`).
+        may_grow: Nodes may yet be added, so no job is told that it will never fit.
+        search_steps_max: What looking for arrangements may cost, once the policies have found none.
+    """
+    told = tuple(jobs)
+    wanted = [replica_of(job.spec, role).resources for job in told for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
+    room = Room(nodes, wanted, pools)
+    work = [_Work(job) for job in told]
+    for each in work:
+        each.charge(room)
+    room.close_accounts()
+    taken = _Round(room=room, policy_of=policy_of, draw=draw, steps=Steps(search_steps_max), may_grow=may_grow)
+    return taken.run([each for each in work if each.job.unplaced], queue_policy)
+
+
+class _Work:
+    """A job in this round."""
+
+    def __init__(self, job: JobSnapshot) -> None:
+        self.job = job
+        self.spec = job.spec
+        self.held: ResourceSet = NOTHING
+        self.new: dict[Member, NodeName] = {}
+        self.reason: Reason | None = None
+        self.detail = ""
+        self.is_hopeless = False
+        self.waiting: dict[str, list[Member]] = {}  #: Workers by set, the lowest rank last: the last one is placed next.
+        for member in job.unplaced:
+            if not member.is_leader:
+                self.waiting.setdefault(member.role, []).insert(0, member)
+        placed = sum(not member.is_leader for member in job.places)
+        self.needed = max(job.spec.workers_needed - placed - job.done, 0)
+        self.lacks_minimum = THE_LEADER in job.unplaced or self.needed > 0
+        self.blocked: set[str] = set()  #: Sets of which no further worker fits in this round.
+
+    def charge(self, room: Room) -> None:
+        """Count what the job has, and keep free what no node knows of."""
+        for member, node in self.job.places.items():
+            resources = replica_of(self.spec, member.role).resources
+            self.held += resources
+            row = room.rows.get(node)
+            if row is None:
+                continue
+            if member in self.job.unseen:
+                room.take(self.spec.job, self.spec.pool, row, room.vector(resources))
+            else:
+                room.seat(self.spec.job, row)
+
+    def turn(self) -> Turn:
+        """Its place among the jobs."""
+        return Turn(job=self.spec.job, policy=self.spec.job_queue_policy, priority=self.spec.priority, arrival=self.job.arrival)
+
+    def refuse(self, reason: Reason, detail: str) -> bool:
+        """Nothing more in this round, and why."""
+        self.reason, self.detail = reason, detail
+        return False
+
+    def answer(self) -> Allocation:
+        """What was found."""
+        left = sum(map(len, self.waiting.values()))
+        if self.lacks_minimum:
+            state = ScheduleState.SCHEDULED_FAILED if self.is_hopeless else ScheduleState.UNSCHEDULED
+        else:
+            state = ScheduleState.SCHEDULED_PARTLY if left else ScheduleState.SCHEDULED_SUCCEED
+        return Allocation(
+            job=self.spec.job,
+            incarnation=self.job.incarnation,
+            schedule_state=state,
+            places=tuple(Place(member, node) for member, node in self.new.items()),
+            reason=self.reason,
+            detail=self.detail,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    room: Room
+    policy_of: Callable[[str], Policy]
+    draw: Draw
+    steps: Steps
+    may_grow: bool
+    shapes: dict[tuple[JobId, str], _Shape] = field(default_factory=dict)
+    failed: dict[tuple[object, ...], tuple[Reason, str, bool]] = field(
+        default_factory=dict
+    )  #: Room only shrinks: the like of it fails too.
+
+    def run(self, work: list[_Work], queue_policy: JobQueuePolicy | None) -> tuple[Allocation, ...]:
+        """Give turns until nobody wants one."""
+        queue, by_job = TurnQueue(self.room.capacity, queue_policy), {each.spec.job: each for each in work}
+        for each in work:
+            queue.push(each.turn(), each.held)
+        order: dict[JobId, _Work] = {}
+        while (job := queue.pop()) is not None:
+            now = order.setdefault(job, by_job[job])
+            got = self._place_minimum(now) if now.lacks_minimum else self._place_one(now)
+            if got and any(now.waiting.values()):
+                queue.push(now.turn(), now.held)
+        return tuple(each.answer() for each in order.values())
+
+    # -- the smallest part that may start ------------------------------------------------------------------------------
+
+    def _place_minimum(self, work: _Work) -> bool:
+        key = _alike(work)
+        if key in self.failed:
+            reason, detail, work.is_hopeless = self.failed[key]
+            return work.refuse(reason, detail)
+        if not self.room.knows(work.spec.pool):
+            return work.refuse(Reason.POOL_UNKNOWN, f"there is no pool {work.spec.pool}")
+        demands, limit = self._demands(work), self.room.pool_free(work.spec.pool)
+        short = shortage(demands, self.room.free, limit, self.room.resources)
+        if short is None and (self._follow_policy(work) or self._search(work, demands, limit)):
+            work.lacks_minimum = False
+            return True
+        reason, detail, work.is_hopeless = self._why_not(work, demands, short)
+        self.failed[key] = (reason, detail, work.is_hopeless)
+        return work.refuse(reason, detail)
+
+    def _follow_policy(self, work: _Work) -> bool:
+        """Members one after the other, each where the policy wants it; all is given back when they do not suffice."""
+        taken: list[tuple[Member, int]] = []
+        row = self._choose(work, LEADER)
+        if row is not None:
+            taken.append((THE_LEADER, row))
+            self._take(work, THE_LEADER, row)
+            for role, members in work.waiting.items():
+                while members and len(taken) <= work.needed and (row := self._choose(work, role)) is not None:
+                    taken.append((members[-1], row))
+                    self._take(work, members[-1], row)
+        if len(taken) == 1 + work.needed:
+            return True
+        for member, row in reversed(taken):
+            self._give_back(work, member, row)
+        return False
+
+    def _search(self, work: _Work, demands: Demands, limit: Units | None) -> bool:
+        """Another arrangement than the policy's, where that one led into a corner."""
+        for role, row in pack(demands, self.room.free, limit, self.steps).places or ():
+            self._take(work, THE_LEADER if role == LEADER else work.waiting[role][-1], row)
+        return THE_LEADER in work.new
+
+    def _why_not(self, work: _Work, demands: Demands, now: Shortage | None) -> tuple[Reason, str, bool]:
+        """The reason, in words, and whether it is for ever. `now`: what is short at present, as far as that is known."""
+        room, capacity = self.room, self.room.pool_capacity(work.spec.pool)
+        never = shortage(demands, room.total, capacity, room.resources)
+        if never is None and not self._could_hold(demands, capacity):
+            never = Shortage(is_of_pool=False, text=f"no arrangement of the leader and {demands.needed} workers fits on the nodes")
+        if never is not None:
+            # A job that has run before fitted once: the node that is missing may come back, so it waits.
+            for_ever = len(room) > 0 and not self.may_grow and work.job.incarnation == 1
+            return Reason.POOL_TOO_SMALL if never.is_of_pool else Reason.NO_NODE_FITS, f"even when empty: {never.text}", for_ever
+        text = now.text if now else f"no arrangement of the leader and {demands.needed} workers was found"
+        return Reason.POOL_BUSY if now and now.is_of_pool else Reason.NODES_BUSY, f"now: {text}", False
+
+    def _could_hold(self, demands: Demands, capacity: Units | None) -> bool:
+        packing = pack(demands, self.room.total, capacity, self.steps)
+        return packing.places is not None or not packing.is_sure
+
+    def _demands(self, work: _Work) -> Demands:
+        leader, leader_suits = self._shape(work, LEADER)
+        sets = []
+        for role, members in work.waiting.items():
+            wanted, suits = self._shape(work, role)
+            sets.append(Part(role=role, wanted=wanted, suits=suits, count=len(members)))
+        return Demands(leader=Part(role=LEADER, wanted=leader, suits=leader_suits), sets=tuple(sets), needed=work.needed)
+
+    # -- one more worker -----------------------------------------------------------------------------------------------
+
+    def _place_one(self, work: _Work) -> bool:
+        for role, members in work.waiting.items():
+            row = self._choose(work, role) if members and role not in work.blocked else None
+            if row is not None:
+                self._take(work, members[-1], row)
+                return True
+            work.blocked.add(role)
+        left = sum(map(len, work.waiting.values()))
+        limit, wanted = (
+            self.room.pool_free(work.spec.pool),
+            [self._shape(work, role)[0] for role, members in work.waiting.items() if members],
+        )
+        is_of_pool = limit is not None and all((limit < each).any() for each in wanted)
+        return work.refuse(Reason.POOL_BUSY if is_of_pool else Reason.NODES_BUSY, f"{left} more workers get places when there is room")
+
+    def _choose(self, work: _Work, role: str) -> int | None:
+        """The node that the job's policy likes best for a member of this role, of those where it fits."""
+        wanted, suits = self._shape(work, role)
+        fits = self.room.fits(work.spec.pool, suits, wanted)
+        if not fits.any():
+            return None
+        policy = self.policy_of(POLICY_NAMES[work.spec.basic_policy])
+        demand = Demand(wanted=wanted, role=role)
+        scores = np.where(fits, policy.score(demand, self.room.view(work.spec.job)), -np.inf)
+        return policy.pick(scores, demand, self.draw)
+
+    def _shape(self, work: _Work, role: str) -> _Shape:
+        key = (work.spec.job, role)
+        if key not in self.shapes:
+            suits = self.room.suits(work.spec.pool, selector_of(work.spec, role))
+            self.shapes[key] = (self.room.vector(replica_of(work.spec, role).resources), suits)
+        return self.shapes[key]
+
+    def _take(self, work: _Work, member: Member, row: int) -> None:
+        self.room.take(work.spec.job, work.spec.pool, row, self._shape(work, member.role)[0])
+        work.new[member] = self.room.names[row]
+        work.held += replica_of(work.spec, member.role).resources
+        if not member.is_leader:
+            work.waiting[member.role].pop()
+
+    def _give_back(self, work: _Work, member: Member, row: int) -> None:
+        self.room.give_back(work.spec.job, work.spec.pool, row, self._shape(work, member.role)[0])
+        del work.new[member]
+        work.held -= replica_of(work.spec, member.role).resources
+        if not member.is_leader:
+            work.waiting[member.role].append(member)
+
+
+def _alike(work: _Work) -> tuple[object, ...]:
+    """Jobs with the same key ask for the same: where one does not fit, the other does not either."""
+    spec = work.spec
+    parts = tuple(
+        (role, len(members), replica_of(spec, role).resources, _items(selector_of(spec, role))) for role, members in work.waiting.items()
+    )
+    return (spec.pool, spec.leader.resources, _items(selector_of(spec, LEADER)), parts, work.needed, work.job.incarnation > 1)
+
+
+def _items(selector: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(selector.items()))

@@ -1,0 +1,234 @@
+"""What users add to the scheduler, fenced: their own `score()`, `priority()` and `preemption_policy()`.
+
+A plugin is somebody else's code on the scheduler's only thread. Each call of a hook is checked: it may not raise, must answer with
+what the hook is for, and must stay within its budget. At the first call that does not, the hook is fenced off: it is not called
+again, the default answers in its place (for that call too), and a `PluginFenced` is kept for the scheduler to tell.
+
+The budget is measured after the call, by the clock that is passed in. A Python plugin that never returns stops the scheduler, since
+nothing in one process can end a running Python function safely; a WebAssembly plugin is ended by its fuel (`mesh.runtime.wasm`).
+
+Source: seed S13.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from mesh.errors import MeshError
+from mesh.ids import LabelName, PoolName, TaskId, TenantPath
+from mesh.policies.hybrid import HYBRID
+from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy, Score, highest
+from mesh.resources import NOTHING, ResourceSet
+
+#: How long one call of a hook may take before the plugin is fenced off.
+BUDGET_MS = 50.0
+#: `now_ms()`: a monotonic clock.
+Clock = Callable[[], float]
+
+Answer = TypeVar("Answer")
+
+
+class PluginError(MeshError):
+    """A plugin cannot be loaded, or does not go together with another one; the message names it and the remedy."""
+
+
+class GarbageAnswer(MeshError):
+    """A hook answered with something that it must not; kept as the reason of its fence, never raised to a caller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """What `priority()` is told of a task that waits."""
+
+    task: TaskId
+    pool: PoolName
+    label: LabelName = LabelName("")  # noqa: RUF009  a NewType is its argument; nothing is shared
+    tenant: TenantPath = TenantPath("")  # noqa: RUF009  the same
+    priority: float  #: P_base, as its user gave it.
+    resources: ResourceSet = NOTHING
+    workload_type: str = ""
+    role: str = ""
+    estimated_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateFacts:
+    """What `preemption_policy()` is told of a task that might give way."""
+
+    task: TaskId
+    pool: PoolName
+    label: LabelName = LabelName("")  # noqa: RUF009  a NewType is its argument; nothing is shared
+    tenant: TenantPath = TenantPath("")  # noqa: RUF009  the same
+    priority: float
+    priority_delta: float  #: How much more urgent the preemptor is; above zero.
+    resources: ResourceSet = NOTHING
+    ran_ms: int
+    lost_ms: int  #: Work since its state was last kept.
+    remaining_ms: int | None = None  #: None: nobody knows.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFenced:
+    """A hook of a plugin is not called any more; the default answers in its place."""
+
+    plugin: str
+    hook: str  #: `score`, `priority` or `preemption_policy`.
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """What one plugin offers; what it has not is None."""
+
+    name: str
+    score: Score | None = None  #: Of each row of the view [n]; -inf: not there. The best row is taken.
+    priority: Callable[[TaskFacts], float] | None = None  #: In place of P_base; aging and P_label are added as ever.
+    preemption_policy: Callable[[CandidateFacts], float | None] | None = None  #: In place of the preempt score; None: not this one.
+
+
+class Fenced(Generic[Answer]):
+    """One hook of one plugin behind its fence."""
+
+    def __init__(
+        self,
+        plugin: str,
+        hook: str,
+        *,
+        budget_ms: float,
+        now_ms: Clock,
+        tell: Callable[[PluginFenced], None],
+    ) -> None:
+        self.plugin = plugin
+        self.hook = hook
+        self.is_off = False
+        self._budget_ms = budget_ms
+        self._now_ms = now_ms
+        self._tell = tell
+
+    def ask(self, call: Callable[[], object], checked: Callable[[object], Answer], default: Callable[[], Answer]) -> Answer:
+        """The plugin's answer, or the default's once the hook is fenced off; `checked` raises `GarbageAnswer` for one that will not do."""
+        if self.is_off:
+            return default()
+        began_ms = self._now_ms()
+        try:
+            answer = checked(call())
+        except GarbageAnswer as garbage:
+            return self._off(str(garbage), default)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever strangers' code raises stays behind the fence
+            told = str(error).strip().partition("\n")[0]
+            return self._off(f"raised {type(error).__name__}: {told}" if told else f"raised {type(error).__name__}", default)
+        took_ms = self._now_ms() - began_ms
+        if took_ms > self._budget_ms:
+            return self._off(f"took {took_ms:.0f} ms of {self._budget_ms:.0f}", default)
+        return answer
+
+    def _off(self, why: str, default: Callable[[], Answer]) -> Answer:
+        self.is_off = True
+        self._tell(PluginFenced(plugin=self.plugin, hook=self.hook, why=why))
+        return default()
+
+
+class Plugins:
+    """All plugins of one mesh. Any number may score; one may order, one may judge who gives way."""
+
+    def __init__(self, plugins: Iterable[Plugin], *, now_ms: Clock, budget_ms: float = BUDGET_MS, default: Policy = HYBRID) -> None:
+        """`default` scores for a plugin that is fenced off.
+
+        Raises:
+            PluginError: Two plugins of one name, or two for a hook that there is one of.
+        """
+        self._news: list[PluginFenced] = []
+        self._plugins = tuple(plugins)
+        self._default = default
+        self._budget_ms = budget_ms
+        self._now_ms = now_ms
+        names = [plugin.name for plugin in self._plugins]
+        if len(set(names)) < len(names):
+            raise PluginError(f"two plugins have one name among {', '.join(sorted(names))}; rename one of them")
+        self._order = self._only("priority")
+        self._judge = self._only("preemption_policy")
+        self._order_fence: Fenced[float] = self._fenced(self._order, "priority")
+        self._judge_fence: Fenced[float | None] = self._fenced(self._judge, "preemption_policy")
+        self.policies: Mapping[str, Policy] = {
+            plugin.name: self._policy(plugin, plugin.score) for plugin in self._plugins if plugin.score is not None
+        }  #: For a `Catalogue`.
+
+    def priority(self, facts: TaskFacts) -> float:
+        """P_base of the task, by the plugin that orders; the user's own where there is none."""
+        order = self._order.priority if self._order is not None else None
+        if order is None:
+            return facts.priority
+        return self._order_fence.ask(lambda: order(facts), _number, lambda: facts.priority)
+
+    def preempt_score(self, facts: CandidateFacts, usual: float) -> float | None:
+        """How well the task may give way; `usual` where no plugin says otherwise, None: it is left alone."""
+        judge = self._judge.preemption_policy if self._judge is not None else None
+        if judge is None:
+            return usual
+        return self._judge_fence.ask(lambda: judge(facts), _number_or_none, lambda: usual)
+
+    def take_fenced(self) -> tuple[PluginFenced, ...]:
+        """What has been fenced off since the last call. Scores that are kept must be made again then."""
+        news = tuple(self._news)
+        self._news.clear()
+        return news
+
+    def _only(self, hook: str) -> Plugin | None:
+        having = [plugin for plugin in self._plugins if getattr(plugin, hook) is not None]
+        if len(having) > 1:
+            names = " and ".join(plugin.name for plugin in having)
+            raise PluginError(f"{names} both have {hook}(), and a mesh has one; load one of them, or one without it")
+        return having[0] if having else None
+
+    def _fenced(self, plugin: Plugin | None, hook: str) -> Fenced[Answer]:
+        name = plugin.name if plugin is not None else ""
+        return Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._news.append)
+
+    def _policy(self, plugin: Plugin, score: Score) -> Policy:
+        fence: Fenced[FloatArray] = self._fenced(plugin, "score")
+        default = self._default
+
+        def fenced_score(demand: Demand, view: NodeView) -> FloatArray:
+            return fence.ask(
+                lambda: score(demand, _locked(view)), lambda answer: _scores(answer, len(view.total)), lambda: default.score(demand, view)
+            )
+
+        def fenced_pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
+            return default.pick(scores, demand, draw) if fence.is_off else highest(scores, demand, draw)
+
+        return Policy(plugin.name, fenced_score, fenced_pick)
+
+
+def _locked(view: NodeView) -> NodeView:
+    """The same rows, which a plugin cannot write into by mistake; the arrays are the scheduler's own ledger."""
+    locked = {name: getattr(view, name).view() for name in ("total", "free", "busy", "load", "local_bytes", "of_job", "is_named")}
+    for array in locked.values():
+        array.flags.writeable = False
+    return replace(view, **locked)
+
+
+def _scores(answer: object, rows: int) -> FloatArray:
+    try:
+        scores = np.array(answer, dtype=np.float64)  # A copy: the plugin may keep its array and write into it later.
+    except (TypeError, ValueError):
+        raise GarbageAnswer(f"answered {type(answer).__name__}, which is not one number per node") from None
+    if scores.shape != (rows,):
+        raise GarbageAnswer(f"answered an array of shape {list(scores.shape)} for {rows} nodes; one number per node is needed")
+    if np.isnan(scores).any() or (scores == np.inf).any():
+        raise GarbageAnswer("answered NaN or infinity; a score is a number, or -inf for a node that will not do")
+    return scores
+
+
+def _number(answer: object) -> float:
+    if isinstance(answer, bool) or not isinstance(answer, (int, float, np.floating, np.integer)) or not math.isfinite(answer):
+        raise GarbageAnswer(f"answered {answer!r:.80}; a finite number is needed")
+    return float(answer)
+
+
+def _number_or_none(answer: object) -> float | None:
+    return None if answer is None else _number(answer)

@@ -1,0 +1,264 @@
+"""Agents with ranks and named dimensions, called together, one of them, or each with its share.
+
+A call goes straight from here to the agent's Ray actor: no scheduler is asked. What is known of each agent (calls under way
+from here, the queue that it reports) and whose turn it is lives in the group and in its parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mesh.actors.collecting import collector_named
+from mesh.actors.dimensions import Choice, Dimensions
+from mesh.actors.dispatching import Dispatch, dispatcher_named, natural_collect
+from mesh.actors.errors import GroupError, NoMembers, ShapeError
+from mesh.actors.members import Label, Member, carries
+from mesh.actors.per_rank import PerRank
+from mesh.actors.results import Collect
+from mesh.actors.selection import STRATEGIES, Strategy, strategy_named
+from mesh.ids import AgentId
+from mesh.runtime.supervision.chosen import Chooser, Chosen
+from mesh.runtime.supervision.collective import Collective, CollectiveMethods, Method
+from mesh.runtime.supervision.group_call import GroupCall
+from mesh.runtime.supervision.in_flight import InFlight, Line
+from mesh.runtime.supervision.resharding_tasks import Reshard
+
+_RUNTIME_DISPATCHERS: Mapping[str, Dispatch] = {"reshard": Reshard()}
+
+
+class ActorGroup:
+    """See the module. Pickles as its members and shape; a copy counts its own calls."""
+
+    def __init__(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> None:
+        """Members have the ranks 0 to n - 1, the last dimension of `shape` running fastest.
+
+        Raises:
+            ShapeError: Ranks are missing or twice there, or the members do not fill the shape.
+        """
+        ordered = sorted(members, key=lambda member: member.rank)
+        if [member.rank for member in ordered] != list(range(len(ordered))):
+            raise ShapeError(f"members need the ranks 0 to {len(ordered) - 1}, each once; these have {[m.rank for m in ordered]}")
+        self._own(tuple(Line(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
+
+    # -- who is in it --------------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """In rank order. A part's members keep the rank that they have in the whole group."""
+        return tuple(line.member for line in self._lines)
+
+    @property
+    def dimensions(self) -> Dimensions:
+        """Names, sizes, coordinates and neighbours of the ranks 0 to n - 1 of this group."""
+        return self._dimensions
+
+    @property
+    def lost(self) -> tuple[AgentId, ...]:
+        """Agents that were found dead and are not chosen until `refresh` brings their successors."""
+        return tuple(line.member.agent for line in self._lines if line.load.is_out)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __repr__(self) -> str:
+        return f"ActorGroup({self._dimensions})"
+
+    def __reduce__(self) -> tuple[Callable[..., ActorGroup], tuple[Any, ...]]:
+        return _rebuilt, (self.members, None if self._dimensions.is_flat else dict(self._dimensions.sizes))
+
+    def where(self, **choices: Choice) -> ActorGroup:
+        """The part at these coordinates: `where(tensor=0)`, `where(tensor=[0, 1])`, `where(pipeline=slice(1, None))`.
+
+        A single coordinate takes its dimension away. The part has ranks of its own, from 0. Raises `ShapeError`.
+        """
+        ranks, dimensions = self._dimensions.where(choices)
+        return self._part(ranks, dimensions)
+
+    def __getitem__(self, choices: Mapping[str, Choice]) -> ActorGroup:
+        """The same as `where`, for names that are no Python words: `group[{"pipeline": 1}]`."""
+        return self.where(**choices)
+
+    def labelled(self, label: Label) -> ActorGroup:
+        """Those that carry the label, in rank order, without a shape: `gpu:a100`, `{"gpu": "a100"}`. Nobody: an empty group."""
+        ranks = tuple(rank for rank, line in enumerate(self._lines) if carries(line.member.labels, label))
+        return self._part(ranks, Dimensions.of(len(ranks), None))
+
+    # -- calling -------------------------------------------------------------------------------------------------------
+
+    def all(
+        self, target: Label | PerRank | None = None, /, *args: Any, label: Label | None = None, timeout: float | None = None, **kwargs: Any
+    ) -> Any:
+        """The same method on all members, or on all that carry the label.
+
+        `group.all().step(x)` waits and gives the values in rank order; `.step.remote(x)` gives a `GroupCall`, `.step.refs(x)`
+        Ray's references, `.step.stream(x)` the values of generators as they come. `group.all("step", x)` is the first of
+        these in one call. Arguments and the method's name may be `PerRank`.
+
+        Args:
+            target: A label (has a colon, or is a mapping), or the name of a method.
+            args: Of the method, when one is named.
+            label: Whom to call; a bare word, too.
+            timeout: Seconds that the whole may take.
+            kwargs: Of the method.
+
+        Raises:
+            GroupCallFailed: Some ranks failed; it keeps the results of the others.
+            NoMembers: Nobody carries the label.
+        """
+        label, method = _told_apart(target, label)
+        group = self._whom(label)
+        if method is not None:
+            return group._collective.send_to_all(method, args, kwargs).result(timeout)  # noqa: SLF001  its own class
+        return group._methods(timeout)  # noqa: SLF001  the same
+
+    def choose(
+        self, label: Label | None = None, strategy: str | Strategy = "least_busy", *, timeout: float | None = None, retry: bool = False
+    ) -> Any:
+        """One member for each call: `group.choose().infer(x)` waits, `.infer.remote(x)` gives Ray's own reference.
+
+        Args:
+            label: Whom to choose among. A strategy's name may stand here too.
+            strategy: `least_busy`, `random`, `round_robin`, `power_of_two`, `priority`, or one's own function of loads.
+            timeout: Seconds that a call may take.
+            retry: A waiting call whose agent dies is sent to another one. It may so be begun twice.
+
+        Raises:
+            NoMembers: Nobody carries the label.
+            GroupError: An unknown strategy.
+        """
+        if isinstance(label, str) and label in STRATEGIES:
+            strategy, label = label, None
+        group = self._whom(label)
+        key = (strategy, timeout, retry)
+        found = group._choosers.get(key)  # noqa: SLF001  its own class
+        if found is None:
+            chooser = Chooser(group._in_flight, group._lines, strategy_named(strategy), repr(group))  # noqa: SLF001  the same
+            found = group._choosers[key] = Chosen(chooser, timeout, retry)  # noqa: SLF001  the same
+        return found
+
+    def shard(
+        self,
+        target: Label | PerRank | None = None,
+        /,
+        *args: Any,
+        label: Label | None = None,
+        dispatch_fn: str | Dispatch = "split",
+        collect_fn: str | Collect | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """A collective call: arguments are dealt out to the ranks, and their results put together.
+
+        `group.shard("train", values[n])` gives each rank `values[n / ranks]` and puts the results end to end;
+        `group.shard(dispatch_fn="broadcast", collect_fn="sum").train(x)` has the forms of `all`.
+
+        Args:
+            target: A label, or the name of a method, as for `all`.
+            args: Of the method, before they are dealt out.
+            label: Whom to call.
+            dispatch_fn: `split`, `broadcast`, `parts`, `tensor`, `sequence`, `by_length`, `pipeline`, `reshard`, or a function
+                `(ranks: RankView, args, kwargs) -> iterable of (rank, args, kwargs)`.
+            collect_fn: `concat`, `gather`, `first`, `sum`, `mean`, `tensor`, `sequence`, or a function of the results; left out,
+                what undoes the dispatch, and `gather` for one's own.
+            timeout: Seconds that the whole may take.
+            kwargs: Of the method.
+
+        Raises:
+            DispatchError: Arguments cannot be dealt out, or results not put together; it keeps the results.
+            GroupCallFailed: Some ranks failed; it keeps the results of the others.
+            NoMembers: Nobody carries the label.
+        """
+        label, method = _told_apart(target, label)
+        group = self._whom(label)
+        dispatch = dispatcher_named(dispatch_fn, _RUNTIME_DISPATCHERS)
+        collect = natural_collect(dispatch) if collect_fn is None else collector_named(collect_fn)
+
+        def send(name: Method, given: tuple[Any, ...], named: dict[str, Any]) -> GroupCall:
+            return group._collective.send_dealt(name, dispatch, collect, given, named)  # noqa: SLF001  its own class
+
+        if method is not None:
+            return send(method, args, kwargs).result(timeout)
+        return CollectiveMethods(send, None, timeout)
+
+    # -- keeping it up to date -----------------------------------------------------------------------------------------
+
+    def refresh(self, members: Iterable[Member]) -> None:
+        """The members of this group as they are now, found by agent, else by rank.
+
+        Who has another handle or attempt leads to it, and may be chosen again; who is not among them is not chosen any more.
+        Parts of the group see it as well. Raises `ShapeError` for a member that has no place in the group.
+        """
+        by_agent = {line.member.agent: line for line in self._lines}
+        by_rank = {line.member.rank: line for line in self._lines}
+        missing = set(self._lines)
+        for member in members:
+            line = by_agent.get(member.agent) or by_rank.get(member.rank)
+            if line is None:
+                raise ShapeError(f"agent {member.agent} with rank {member.rank} has no place in {self!r}")
+            missing.discard(line)
+            if line.load.is_out or line.leads_elsewhere(member):
+                self._in_flight.replace(line, member)
+        for line in missing:
+            self._in_flight.mark_out(line, line.load)
+
+    def report(self, queued: Mapping[AgentId, int]) -> None:
+        """How many calls agents have in all, as they say; those of other callers make them busier in this group's eyes."""
+        for line in self._lines:
+            if line.member.agent in queued:
+                line.load.report(queued[line.member.agent])
+
+    def loads(self) -> dict[AgentId, int]:
+        """Calls before the next one, by agent, as this group sees it now."""
+        return {line.member.agent: line.load.waiting for line in self._lines}
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _own(self, lines: tuple[Line, ...], dimensions: Dimensions, in_flight: InFlight) -> None:
+        self._lines = lines
+        self._dimensions = dimensions
+        self._in_flight = in_flight
+        self._collective = Collective(lines, dimensions, in_flight)
+        # Kept, because whose turn it is must outlive a call.
+        self._parts: dict[Any, ActorGroup] = {}
+        self._choosers: dict[Any, Chosen] = {}
+        self._all: dict[float | None, CollectiveMethods] = {}
+
+    def _part(self, ranks: tuple[int, ...], dimensions: Dimensions) -> ActorGroup:
+        key = (ranks, tuple(dimensions.sizes.items()))
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = ActorGroup.__new__(ActorGroup)
+            found._own(tuple(self._lines[rank] for rank in ranks), dimensions, self._in_flight)  # noqa: SLF001  its own class
+        return found
+
+    def _whom(self, label: Label | None) -> ActorGroup:
+        if label is None:
+            return self
+        group = self.labelled(label)
+        if not group:
+            raise NoMembers(f"no member of {self!r} carries the label {label!r}")
+        return group
+
+    def _methods(self, timeout: float | None) -> CollectiveMethods:
+        found = self._all.get(timeout)
+        if found is None:
+            found = self._all[timeout] = CollectiveMethods(self._collective.send_to_all, self._collective.stream_from_all, timeout)
+        return found
+
+
+def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[Label | None, Method | None]:
+    """`(label, method)`: a method is a name that Python allows, or one for each rank; all else is a label."""
+    if target is None:
+        return label, None
+    if isinstance(target, PerRank) or (isinstance(target, str) and target.isidentifier()):
+        return label, target
+    if label is not None:
+        raise GroupError(f"two labels are given, {target!r} and {label!r}")
+    return target, None
+
+
+def _rebuilt(members: tuple[Member, ...], shape: dict[str, int] | None) -> ActorGroup:
+    """Unpickled: a part becomes a whole, with ranks from 0."""
+    return ActorGroup([replace(member, rank=rank) for rank, member in enumerate(members)], shape)

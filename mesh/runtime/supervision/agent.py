@@ -1,0 +1,290 @@
+"""The agent: the actor that hosts one task's object, runs its calls, and tells the supervisor how it goes.
+
+Calls of the user's object come on Ray's default concurrency group, orders of the supervisor on `control`, so a busy object
+never keeps an order waiting. `wait_end` has a group for itself, since it is always out. `host` is in the default group:
+constructor and methods run on the same thread, as in an actor of Ray's own.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import psutil
+import ray
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayError
+
+from mesh.ids import AgentId, NodeName, TaskId
+from mesh.reasons import Reason
+from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
+from mesh.runtime.supervision.agent_orders import (
+    METRICS_PERIOD_MS,
+    AgentStatus,
+    Ended,
+    Failed,
+    Hosted,
+    HostedOrFailed,
+    HostOrder,
+    StopHow,
+    StopOrder,
+    Stopped,
+)
+from mesh.runtime.supervision.hosted_task import HostedTask
+from mesh.runtime.supervision.queue_probe import QueueProbe
+from mesh.runtime.supervision.ray_supervisor_door import RaySupervisorDoor
+from mesh.runtime.supervision.telling import Teller
+from mesh.runtime.supervision.told_errors import tell_error
+from mesh.saved_state import StateHandlers, handlers_of
+
+A = TypeVar("A")
+
+#: Attempts whose answers are remembered, so that an order which comes again is answered again.
+ANSWERS_MAX = 64
+
+
+class HostingAgent:
+    """One process, at most one task at a time, tasks of one tenant only.
+
+    Args:
+        mesh: Name of the mesh.
+        supervisor_name: Of the actor that is told; its method `agent_said(agent, attempt, kind, payload)`. Kinds: `report`
+            (`AgentStatus`), `checkpoint` (`Snapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
+        namespace: Of that actor.
+        agent: This agent's id.
+    """
+
+    def __init__(self, mesh: str, supervisor_name: str, namespace: str, agent: str) -> None:
+        context = ray.get_runtime_context()
+        self._mesh = mesh
+        self._agent = AgentId(agent)
+        self._node = NodeName(context.get_node_id())
+        self._gpu_ids = tuple(map(str, ray.get_gpu_ids()))
+        self._process = psutil.Process()
+        self._hosted: HostedTask | None = None
+        self._spoiled = ""  #: Why this process hosts nothing any more.
+        self._lock, self._host_lock = threading.Lock(), threading.Lock()
+        self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
+        self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
+        self._blocked = 0
+        self._probe = QueueProbe(context.current_actor)
+        self._teller = Teller(
+            RaySupervisorDoor(supervisor_name, namespace, self._agent), self._periodic_report, period_s=METRICS_PERIOD_MS / 1000
+        )
+        self._teller.start()
+
+    # -- the object: default group -------------------------------------------------------------------------------------
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the task's object, an `async def` one too.
+
+        `method` is its name, or a `call_name`: then a late call does not reach whoever is hosted after its task.
+
+        Raises:
+            NothingHosted: There is no task here, or not the one that was called.
+            NoSuchMethod: The object has no such method.
+            TaskGaveWay: The task was asked to stop.
+        """
+        hosted = self._hosted
+        if hosted is None:
+            raise self._nothing(method)
+        return hosted.call(method, args, kwargs)
+
+    def call_named(self, *args: Any, **kwargs: Any) -> Any:
+        """The same; the method is the name of Ray's task: `agent.call_named.options(name=call_name(…)).remote(…)`.
+
+        A method's name as an argument would be pickled, sent and read with every call: 0.1 ms, a sixth of a call without
+        arguments. As the task's name it travels anyway, and Ray's own views show it.
+        """
+        hosted = self._hosted
+        name = ray.get_runtime_context().get_task_name() or ""
+        if hosted is None:
+            raise self._nothing(name)
+        return hosted.call(name, args, kwargs)
+
+    def stream(self, method: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Call a generator method, plain or async; the caller gives `num_returns="streaming"`. Raises as `call` does."""
+        hosted = self._hosted
+        if hosted is None:
+            raise self._nothing(method)
+        yield from hosted.stream(method, args, kwargs)
+
+    @ray.method(num_returns=2)
+    def run(self) -> tuple[Ended, Any]:
+        """Call the order's entry method, once; later calls get the same answer.
+
+        Returns:
+            How it ended (read it, or wait for `ended`), and its value when that is too large for `Ended.result` (pass it on
+            unread). It does not raise for the user's errors; Ray raises when such a large value cannot be pickled.
+        """
+        hosted = self._hosted
+        if hosted is None:
+            return Ended(task=TaskId(""), attempt=0, error=str(self._nothing("run"))), None
+        return hosted.run()
+
+    def host(self, order: HostOrder) -> HostedOrFailed:
+        """Make the task's object, and restore what was kept of it. Again for the same attempt: the same answer."""
+        with self._host_lock:  # With more threads than one, the same order may be here twice.
+            with self._lock:
+                known = self._known(order)
+                if known is not None:
+                    return known
+                self._hosted = hosted = HostedTask(order, self._agent, self._tells(order))
+            self._teller.set_period(order.metrics_period_ms / 1000)
+            answer = self._built(hosted, order)
+            with self._lock:
+                if isinstance(answer, Failed) and self._hosted is hosted:
+                    self._hosted = None
+                return _remember(self._answers, (order.task, order.attempt), answer)
+
+    def probe(self) -> None:
+        """The agent's own call, once a period: how long it waits is how long calls wait."""
+        self._probe.arrived()
+
+    # -- orders: the control group -------------------------------------------------------------------------------------
+
+    @ray.method(concurrency_group="control")
+    def stop(self, order: StopOrder) -> Stopped:
+        """Stop the task within the order's times, keeping its state. Again: the same answer."""
+        key = order.task, order.attempt
+        with self._lock:
+            hosted = self._hosted
+            is_here = hosted is not None and (hosted.task, hosted.attempt) == key
+            if key in self._stops or not is_here or hosted is None:
+                return self._stops.get(key) or _remember(self._stops, key, _not_here(order, self._spoiled))
+        stopped = hosted.stop(order)
+        with self._lock:
+            self._spoiled = self._spoiled or stopped.why
+            if self._hosted is hosted and stopped.how is not StopHow.STILL_RUNNING:
+                self._hosted = None
+            _remember(self._stops, key, stopped)
+        self._teller.forget(order.task, order.attempt)
+        return stopped
+
+    @ray.method(concurrency_group="control")
+    def report(self) -> AgentStatus:
+        """How the agent stands."""
+        return self._status()
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> str:
+        """The agent's id."""
+        return self._agent
+
+    @ray.method(concurrency_group="watch")
+    def wait_end(self) -> None:
+        """Never returns: Ray raises at the caller when the process ends."""
+        threading.Event().wait()
+
+    # -- within --------------------------------------------------------------------------------------------------------
+
+    def _status(self) -> AgentStatus:
+        hosted = self._hosted
+        with self._process.oneshot():
+            cpu, rss_bytes = self._process.cpu_percent() / 100, self._process.memory_info().rss
+        status = AgentStatus(
+            agent=self._agent,
+            task=None if hosted is None else hosted.task,
+            attempt=0 if hosted is None else hosted.attempt,
+            at_ms=time.time_ns() // 1_000_000,
+            pid=os.getpid(),
+            node=self._node,
+            gpu_ids=self._gpu_ids,
+            cpu=cpu,
+            rss_bytes=rss_bytes,
+            queue_ms=self._probe.queue_ms,
+        )
+        return status if hosted is None else hosted.described(status, is_blocked=self._blocked > 0)
+
+    def _known(self, order: HostOrder) -> HostedOrFailed | None:
+        """Under the lock: the answer that was given before, or why the order cannot be carried out."""
+        hosted = self._hosted
+        if (order.task, order.attempt) in self._stops:
+            return self._failed(order, Reason.PREEMPTED, "it was stopped already")
+        if (order.task, order.attempt) in self._answers:
+            return self._answers[order.task, order.attempt]
+        if self._spoiled:
+            return self._failed(order, Reason.CAPACITY_BUSY, f"the process hosts nothing any more: {self._spoiled}")
+        if hosted is not None:
+            return self._failed(order, Reason.CAPACITY_BUSY, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
+        return None
+
+    def _built(self, hosted: HostedTask, order: HostOrder) -> HostedOrFailed:
+        """The object, or why there is none, with nothing of it left."""
+        reason = Reason.CODE_UNAVAILABLE
+        try:
+            cls = pickle.loads(order.code)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
+            handlers = handlers_of(cls) if order.handlers is None else pickle.loads(order.handlers)  # noqa: S301 - the same
+            reason = Reason.USER_ERROR
+            restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), order.saved)
+        except TaskGaveWay as stopped:
+            return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` lets go of it.
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told
+            return self._let_go_of(hosted, order, _reason_of(error, reason), error)
+        return Hosted(
+            task=order.task,
+            attempt=order.attempt,
+            agent=self._agent,
+            pid=os.getpid(),
+            node=self._node,
+            methods=methods,
+            restored=restored.how,
+            why=restored.why,
+        )
+
+    def _let_go_of(self, hosted: HostedTask, order: HostOrder, reason: Reason, error: BaseException) -> Failed:
+        told = tell_error(error)
+        error.__traceback__ = None  # Its frames hold the half-made object.
+        spoiled = hosted.let_go()
+        with self._lock:
+            self._spoiled = self._spoiled or spoiled
+        return self._failed(order, reason, told.words, traceback=told.traceback, pickled=told.pickled, reusable=not spoiled)
+
+    def _failed(self, order: HostOrder, reason: Reason, detail: str, **more: Any) -> Failed:
+        more.setdefault("reusable", not self._spoiled and self._hosted is None)
+        return Failed(task=order.task, attempt=order.attempt, agent=self._agent, reason=reason, detail=detail, **more)
+
+    def _tells(self, order: HostOrder) -> Callable[[str, Any], None]:
+        def tell(kind: str, payload: Any) -> None:
+            self._blocked += {"blocked": 1, "unblocked": -1}.get(kind, 0)
+            self._teller.tell(order.task, order.attempt, kind, payload)
+
+        self._blocked = 0
+        return tell
+
+    def _periodic_report(self) -> tuple[int, AgentStatus]:
+        hosted = self._hosted
+        self._probe.send(is_wanted=hosted is not None and hosted.takes_calls)
+        status = self._status()
+        return status.attempt, status
+
+    def _nothing(self, method: str) -> NothingHosted:
+        return NothingHosted(f"{method}: agent {self._agent} hosts no task (any more); ask the mesh where it runs now")
+
+
+def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, int], answer: A) -> A:
+    answers[key] = answer
+    while len(answers) > ANSWERS_MAX:
+        answers.popitem(last=False)
+    return answer
+
+
+def _not_here(order: StopOrder, spoiled: str) -> Stopped:
+    return Stopped(task=order.task, attempt=order.attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled)
+
+
+def _reason_of(error: BaseException, otherwise: Reason) -> Reason:
+    """Whose fault it is that there is no object."""
+    if isinstance(error, GetTimeoutError):
+        return Reason.WAITING_FOR_INPUTS
+    if isinstance(error, ObjectLostError):
+        return Reason.VALUE_LOST
+    return Reason.UPSTREAM_FAILED if isinstance(error, RayError) else otherwise
+
+
+#: The actor class. Typed as Any: Ray's types know neither concurrency groups nor what an actor's handle answers.
+Agent: Any = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"control": 4, "watch": 1})(HostingAgent)  # type: ignore[call-overload]  # see above

@@ -1,0 +1,129 @@
+"""The door to agent processes: start them where room is held for them, hear of their end, end them.
+
+A process is a Ray actor that outlives the supervisor. Its start is what costs (a second or two, the placement group costs
+milliseconds), so some are started before they are wanted: in the reserved placement groups, and as standbys that hold none of
+Ray's resources and serve a task whose group holds the room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from mesh.ids import GroupId, NodeName, TaskId, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+from mesh.runtime.supervision.agent import Agent
+from mesh.runtime.supervision.ray_names import actor_options, process_name, process_prefix, supervisor_name
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class AgentProcess:
+    """One agent process. Invariant: `task` is set from before the order to host until it has let the task go."""
+
+    name: str
+    handle: Any
+    node: NodeName | None
+    group: GroupId | None = None  #: It stands in it, or serves a task that holds it.
+    holds: ResourceSet = NOTHING  #: Of Ray's resources, itself.
+    tenant: TenantPath | None = None  #: Of its first task; a process never serves two tenants.
+    task: TaskId | None = None
+    attempt: int = 0
+    is_wanted: bool = True  #: Its end would be news.
+    watch: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class AgentDoor:
+    """All agent processes of one mesh. All methods belong to the supervisor's event loop; none blocks it.
+
+    Args:
+        incarnation: Of the supervisor; part of the names, so that two of them never make the same.
+        on_end: Called when a process that was wanted has ended, with the words of Ray.
+    """
+
+    def __init__(self, mesh: str, namespace: str, incarnation: int, on_end: Callable[[AgentProcess, str], None]) -> None:
+        self._mesh = mesh
+        self._namespace = namespace
+        self._incarnation = incarnation
+        self._on_end = on_end
+        self._made = 0
+        self.processes: dict[str, AgentProcess] = {}
+
+    def start(
+        self, *, node: NodeName | None, resources: ResourceSet = NOTHING, group: GroupId | None = None, inside: PlacementGroup | None = None
+    ) -> AgentProcess:
+        """Order a process: into the first bundle of a placement group, or onto the node.
+
+        Does not wait. A process that cannot start ends like one that has died.
+        """
+        self._made += 1
+        name = process_name(self._mesh, f"{self._incarnation}.{self._made}")
+        strategy: object
+        if inside is not None:
+            # Tasks that the user's code submits stay inside only where bundles are left for them; in the only bundle, which its
+            # agent fills, they would wait for ever.
+            strategy = PlacementGroupSchedulingStrategy(inside, 0, placement_group_capture_child_tasks=inside.bundle_count > 1)
+        else:
+            strategy = NodeAffinitySchedulingStrategy(str(node), soft=False)
+        options = {**actor_options(resources), "scheduling_strategy": strategy}
+        actor = Agent.options(name=name, namespace=self._namespace, lifetime="detached", max_restarts=0, **options)
+        handle = actor.remote(self._mesh, supervisor_name(self._mesh), self._namespace, name)
+        return self._know(AgentProcess(name=name, handle=handle, node=node, group=group, holds=resources))
+
+    def find(self, name: str, *, node: NodeName | None = None, group: GroupId | None = None) -> AgentProcess | None:
+        """A process that an earlier supervisor started; None when it is gone."""
+        known = self.processes.get(name)
+        if known is not None:
+            return known
+        try:
+            handle = ray.get_actor(name, namespace=self._namespace)
+        except ValueError:
+            return None
+        return self._know(AgentProcess(name=name, handle=handle, node=node, group=group))
+
+    def names(self) -> set[str]:
+        """The processes of the mesh that Ray knows, whoever started them. Blocks for about a millisecond."""
+        prefix = process_prefix(self._mesh)
+        return {
+            actor["name"]
+            for actor in list_named_actors(all_namespaces=True)
+            if actor["namespace"] == self._namespace and actor["name"].startswith(prefix)
+        }
+
+    def end(self, process: AgentProcess) -> None:
+        """Kill it; its end is no news. Harmless to repeat."""
+        process.is_wanted = False
+        self.processes.pop(process.name, None)
+        ray.kill(process.handle, no_restart=True)
+        if process.watch is not None:
+            process.watch.cancel()
+
+    def end_named(self, name: str) -> None:
+        """Kill a process that nobody here has a use for. Harmless when it is gone."""
+        try:
+            ray.kill(ray.get_actor(name, namespace=self._namespace), no_restart=True)
+        except ValueError:
+            return
+
+    def _know(self, process: AgentProcess) -> AgentProcess:
+        self.processes[process.name] = process
+        process.watch = asyncio.get_running_loop().create_task(self._await_end(process), name=f"end of {process.name}")
+        return process
+
+    async def _await_end(self, process: AgentProcess) -> None:
+        try:
+            await process.handle.wait_end.remote()
+            words = "the agent's process has ended"
+        except RayError as error:
+            words = str(error).strip() or type(error).__name__
+        if process.is_wanted:
+            process.is_wanted = False
+            self.processes.pop(process.name, None)
+            self._on_end(process, words)

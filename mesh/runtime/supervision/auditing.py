@@ -1,0 +1,69 @@
+"""Do the ledgers agree: with themselves, with each other, and with what lives in Ray?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from mesh.ids import GroupId, TaskId
+from mesh.runtime.supervision.agent_door import AgentDoor
+from mesh.runtime.supervision.answers import Audit
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
+from mesh.runtime.supervision.order_book import OrderBook
+from mesh.scheduling.groups import GroupState
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import TERMINAL, TaskState
+
+_AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
+_STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
+
+
+async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentDoor, groups: GroupDoor) -> Audit:
+    """Every violation in words. Orders that are under way are none: a group that is being made need not be there."""
+    names = await asyncio.to_thread(agents.names)
+    seen = await groups.seen()
+    return Audit(
+        violations=(
+            *state.pools.check(),
+            *state.groups.check(),
+            *state.queues.check(),
+            *state.tasks.check(),
+            *_of_quota(state, book),
+            *_of_tasks(state, book, driver, names),
+            *_of_groups(state, seen),
+            *(f"Ray has process {name}, which nobody knows" for name in names - agents.processes.keys()),
+        )
+    )
+
+
+def _of_quota(state: MeshState, book: OrderBook) -> Iterator[str]:
+    for name, pool in state.pools.pools.items():
+        for holder in (*pool.reservations, *pool.uses):
+            row = book.tasks.get(TaskId(holder))
+            if row is not None and row.state in TERMINAL:
+                yield f"task {holder} is over and holds quota of pool {name}"
+
+
+def _of_tasks(state: MeshState, book: OrderBook, driver: Driver, names: set[str]) -> Iterator[str]:
+    for task, record in state.records.items():
+        where, request = state.tasks.state_of(task), record.request
+        if where not in _AT_WORK or not request.has_agent or request.agent is not None:
+            continue
+        process = driver.hosts.get(task)
+        if process is None:
+            yield f"task {task} is {where.value}, and no process has it"
+        elif process.name not in names:
+            yield f"task {task} is on process {process.name}, which Ray does not know"
+    for task, process in driver.hosts.items():
+        if task not in state.records and task not in book.stops:
+            yield f"process {process.name} has task {task}, which is over"
+
+
+def _of_groups(state: MeshState, seen: Mapping[GroupId, GroupSeen]) -> Iterator[str]:
+    for group in state.groups.records.values():
+        found = seen.get(group.group)
+        if group.state in _STANDING and (found is None or found.state != "CREATED"):
+            yield f"placement group {group.group} is {group.state.value}, and Ray has it {found.state if found is not None else 'not'}"
+    for unknown in seen.keys() - state.groups.records.keys():
+        yield f"Ray has placement group {unknown}, which the ledger does not know"

@@ -1,0 +1,40 @@
+"""What waits for room is told to Ray's autoscaler, so that a cluster that can grow does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from ray.autoscaler.sdk import request_resources
+
+from mesh.resources import ResourceSet
+from mesh.runtime.placement import bundle_of
+
+log = structlog.get_logger(__name__)
+
+
+class Autoscaling:
+    """Passes demands on. A cluster without an autoscaler is no failure: it is told once, and the work waits for nodes.
+
+    Args:
+        request: Ray's `request_resources`, or a stand-in.
+    """
+
+    def __init__(self, request: Callable[..., Any] = request_resources) -> None:
+        self._request = request
+        self._asked: tuple[ResourceSet, ...] = ()
+        self._told_failure = False
+
+    def ask(self, demands: Sequence[ResourceSet]) -> None:
+        """Replace what was asked for before; an empty list takes it back. Blocks for a call to Ray."""
+        wanted = tuple(demands)
+        if wanted == self._asked:
+            return
+        try:
+            self._request(bundles=[bundle_of(demand) for demand in wanted])
+            self._asked = wanted
+        except Exception as error:  # noqa: BLE001 - whatever the autoscaler has against it, the mesh goes on without
+            if not self._told_failure:
+                log.warning("the autoscaler does not take requests", error=str(error), demands=len(wanted))
+                self._told_failure = True

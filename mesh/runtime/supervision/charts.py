@@ -1,0 +1,275 @@
+"""A mesh's figures as pictures: a page of six charts as PNG or SVG, and a panel of sparklines for the terminal.
+
+The page needs matplotlib (`pip install "schedulemesh[charts]"`); the panel needs nothing more than the mesh itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from mesh.errors import RuntimeDoorError
+from mesh.scheduling.figures import Figures, Judged, Standing, Targets, judge
+
+pictures: ModuleType | None
+ticker: ModuleType | None
+try:
+    from matplotlib import figure as pictures
+    from matplotlib import ticker
+except ImportError:  # The extra is not installed; whoever asks for a page is told so.
+    pictures = ticker = None
+
+Axes: TypeAlias = Any  #: Of matplotlib, which may not be there to be named.
+#: Okabe and Ito's colours, which the colour-blind tell apart, without the yellow that is lost on white.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555")
+_MISSED_COLOUR = "#D55E00"
+_HALO = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}  #: Keeps words legible upon lines.
+_INK, _PALE = "#333333", "#dddddd"
+_LINES_MAX = len(COLOURS)  #: In one chart; what is beyond goes into one line, `others`.
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKS_WIDTH = 32
+_MS_PER_S = 1_000
+_MINUTES_MIN = -1.0  #: A chart shows a minute at least.
+
+Lines = Mapping[str, Sequence[float]]
+Pick = Callable[[Figures], Mapping[Any, float | None]]
+
+
+class ChartsMissing(RuntimeDoorError):
+    """matplotlib, which draws the page, is not installed."""
+
+
+def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
+    """Draw six charts of the series, oldest first, into a file whose name ends in `.png`, `.svg` or `.pdf`.
+
+    Raises:
+        ChartsMissing: matplotlib is not installed.
+        RuntimeDoorError: There are no figures, the file cannot be written, or its ending is none of these.
+    """
+    if pictures is None:
+        raise ChartsMissing('the page of charts needs matplotlib: pip install "schedulemesh[charts]"')
+    if file.suffix not in (".png", ".svg", ".pdf"):
+        raise RuntimeDoorError(f"{file} is no picture; let its name end in .png, .svg or .pdf")
+    known = targets or Targets()
+    if not series:
+        raise RuntimeDoorError("there are no figures to draw yet; ask again after a metrics period")
+    minutes = [(figures.at_ms - series[-1].at_ms) / 60_000 for figures in series]
+    page = pictures.Figure(figsize=(12, 9.5), layout="constrained")
+    page.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
+    page.suptitle(_title(mesh, series), x=0.012, ha="left", fontsize=14, fontweight="bold", color=_INK)
+    for axes, chart in zip(page.subplots(3, 2).flat, _CHARTS, strict=True):
+        chart(axes, minutes, series, known)
+    try:
+        page.savefig(file, dpi=110, facecolor="white")
+    except OSError as error:
+        raise RuntimeDoorError(f"{file} cannot be written: {error}") from error
+
+
+def figures_panel(series: Sequence[Figures], *, mesh: str = "", targets: Targets | None = None) -> Panel:
+    """The figures now, their targets, and how they came here as sparklines; for `rich`."""
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "left", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    for one in judge(series[-1], targets or Targets()) if series else ():
+        history = [_value(figures, one.name, one.tag) for figures in series]
+        table.add_row(*_row(one, history))
+    if not series or not table.rows:
+        table.add_row(Text("nothing is known yet", style="dim"))
+    return Panel(table, title=_title(mesh, series), title_align="left", border_style="dim", expand=False)
+
+
+def sparkline(values: Sequence[float | None], width: int = _SPARKS_WIDTH) -> str:
+    """`▁▂▃▅▇`: the newest values, from zero to the largest; a space where nothing is known."""
+    kept = list(values[-width:])
+    most = max((value for value in kept if value is not None), default=0.0)
+    return "".join(" " if value is None else _SPARKS[min(7, int(8 * value / most))] if most > 0 else _SPARKS[0] for value in kept)
+
+
+# -- the panel ---------------------------------------------------------------------------------------------------------
+
+
+def _row(judged: Judged, history: Sequence[float | None]) -> tuple[Text, ...]:
+    colour = {Standing.MET: "green", Standing.MISSED: "red", Standing.NO_TARGET: "dim"}[judged.standing]
+    sign = {Standing.MET: "✓ met", Standing.MISSED: "✗ missed", Standing.NO_TARGET: ""}[judged.standing]
+    name = f"{judged.name}{{{judged.tag}}}" if judged.tag else judged.name
+    bound = "≥" if judged.name == "placement_success_rate" else "≤"
+    target = "" if judged.target is None else f"{bound} {_shown(judged.name, judged.target)}"
+    return (
+        Text(name),
+        Text(_shown(judged.name, judged.value), style="bold"),
+        Text(target, style="dim"),
+        Text(sparkline(history), style=colour if judged.standing is not Standing.NO_TARGET else "blue"),
+        Text(sign, style=colour),
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    if name in ("schedule_latency_p95", "queue_wait_time_p99", "agent_heartbeat_gap"):
+        return f"{value:.0f} ms" if value < _MS_PER_S else f"{value / _MS_PER_S:.1f} s"
+    if name in ("placement_success_rate", "resource_fragmentation"):
+        return f"{100 * value:.1f} %"
+    return f"{value:g}"
+
+
+def _value(figures: Figures, name: str, tag: str) -> float | None:
+    return next((value for known, of, value in figures.numbers() if (known, of) == (name, tag)), None)
+
+
+def _title(mesh: str, series: Sequence[Figures]) -> str:
+    shown = f"mesh {mesh}" if mesh else "mesh"
+    if len(series) < 2:  # noqa: PLR2004  one moment spans no time
+        return shown
+    minutes = (series[-1].at_ms - series[0].at_ms) / 60_000
+    return f"{shown}, the last {minutes:.0f} min" if minutes >= 1 else f"{shown}, the last {60 * minutes:.0f} s"
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+    _frame(axes, "How long tasks wait for room (p99)", "seconds")
+    lines = _lines(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
+    _draw(axes, minutes, lines)
+    for place, tier in enumerate(lines):
+        target_ms = targets.queue_wait_time_p99_ms.get(tier)
+        if target_ms is not None and lines:
+            _bound(axes, target_ms / _MS_PER_S, f"{tier}: {target_ms / _MS_PER_S:g} s", COLOURS[place])
+    _scale_by_powers(axes)
+
+
+def _latency(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+    _frame(axes, "How long deciding takes (p95)", "milliseconds")
+    lines = _lines(series, lambda f: {"latency": f.schedule_latency_p95_ms})
+    _draw(axes, minutes, lines, fill=True)
+    _bound(axes, targets.schedule_latency_p95_ms, f"target: {targets.schedule_latency_p95_ms:g} ms")
+    _tint(axes, minutes, lines, targets.schedule_latency_p95_ms)
+
+
+def _pool_use(axes: Axes, minutes: list[float], series: Sequence[Figures], _: Targets) -> None:
+    _frame(axes, "Share of each pool's quota that is held", "")
+    _draw(axes, minutes, _lines(series, lambda f: f.use))
+    axes.set_ylim(0, 1.04)
+    _as_percent(axes)
+
+
+def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+    _frame(axes, "Tasks that gave way, by label", "in the last minute")
+    _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True)
+    axes.set_ylim(0, max(axes.get_ylim()[1], 4))
+    _ticks(axes.yaxis, lambda count: f"{count:g}" if count == int(count) else "")
+    if targets.preemptions_per_min is not None:
+        _bound(axes, targets.preemptions_per_min, f"limit of a label: {targets.preemptions_per_min}")
+
+
+def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+    _frame(axes, "Free room that serves no usual shape", "")
+    lines = _lines(series, lambda f: {"fragmentation": f.resource_fragmentation})
+    _draw(axes, minutes, lines, fill=True)
+    bound, baseline = targets.of("resource_fragmentation", ""), targets.fragmentation_baseline
+    axes.set_ylim(0, max(axes.get_ylim()[1], 0.1, 1.25 * (baseline or 0)))
+    if bound is not None and baseline is not None:
+        _bound(axes, baseline, f"baseline: {100 * baseline:g} %", "#777777")
+        _bound(axes, bound, f"target: {100 * bound:g} %")
+        _tint(axes, minutes, lines, bound)
+    _as_percent(axes)
+
+
+def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+    _frame(axes, "The longest silence of an agent", "seconds")
+    lines = _lines(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
+    bound = targets.agent_heartbeat_gap_ms / _MS_PER_S
+    _draw(axes, minutes, lines, fill=True)
+    _bound(axes, bound, f"alarm: {bound:g} s")
+    _tint(axes, minutes, lines, bound)
+
+
+_CHARTS = (_queue_wait, _latency, _pool_use, _preemptions, _fragmentation, _heartbeats)
+
+
+def _lines(series: Sequence[Figures], pick: Pick, scale: float = 1.0) -> Lines:
+    """Each name that occurs, with its value at each moment; NaN where nothing is known, which leaves a gap."""
+    names = list(dict.fromkeys(name for figures in series for name in pick(figures)))
+    found = {name: [_number(pick(figures).get(name), scale) for figures in series] for name in names}
+    kept = {name: values for name, values in found.items() if not all(math.isnan(value) for value in values)}
+    if len(kept) <= _LINES_MAX:
+        return kept
+    by_size = sorted(kept, key=lambda name: -sum(value for value in kept[name] if not math.isnan(value)))
+    others = [sum(moment) for moment in zip(*(kept[name] for name in by_size[_LINES_MAX - 1 :]), strict=True)]
+    return {**{name: kept[name] for name in by_size[: _LINES_MAX - 1]}, "others": others}
+
+
+def _number(value: float | None, scale: float) -> float:
+    return math.nan if value is None else value * scale
+
+
+def _frame(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, color=_INK, pad=24)
+    axes.set_ylabel(unit, fontsize=9, color=_INK)
+    axes.set_xlabel("minutes ago", fontsize=9, color=_INK)
+    _ticks(axes.xaxis, lambda minute: f"{-minute:g}" if minute else "now")
+    axes.grid(axis="y", color=_PALE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, colors=_INK, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_PALE)
+    axes.margins(x=0)
+
+
+def _draw(axes: Axes, minutes: list[float], lines: Lines, *, fill: bool = False) -> None:
+    dot = "o" if len(minutes) == 1 else ""
+    for colour, (name, values) in zip(COLOURS, lines.items(), strict=False):
+        axes.plot(minutes, values, color=colour, linewidth=1.7, label=name or "no label", marker=dot, markersize=5, clip_on=not dot)
+        if fill:
+            axes.fill_between(minutes, values, color=colour, alpha=0.12, linewidth=0)
+    axes.set_xlim(min(minutes[0], _MINUTES_MIN), 0.0)
+    axes.set_ylim(bottom=0)
+    _legend(axes, lines)
+
+
+def _legend(axes: Axes, lines: Iterable[Any]) -> None:
+    names = list(lines)
+    if not names:
+        axes.text(0.5, 0.5, "nothing is known yet", transform=axes.transAxes, ha="center", va="center", color="#999999", fontsize=10)
+    elif len(names) > 1:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.012, 1.0), ncols=_LINES_MAX, fontsize=8.5, frameon=False, handlelength=1.2, borderpad=0.3
+        )
+
+
+def _bound(axes: Axes, value: float, words: str, colour: str = _MISSED_COLOUR) -> None:
+    """A dashed line with its meaning above its left end; the chart is made high enough to show it."""
+    axes.axhline(value, color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, max(high, 1.18 * value))
+    words_at = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4), "textcoords": "offset points"}
+    axes.annotate(words, (0.008, value), **words_at, fontsize=8.5, color=colour, bbox=_HALO, zorder=5)
+
+
+def _tint(axes: Axes, minutes: list[float], lines: Lines, bound: float) -> None:
+    """Where a line is beyond its bound, the space between them is red."""
+    for values in lines.values():
+        axes.fill_between(minutes, values, bound, where=[value > bound for value in values], color=_MISSED_COLOUR, alpha=0.3, linewidth=0)
+
+
+def _scale_by_powers(axes: Axes) -> None:
+    """Waits of two tiers differ by orders of magnitude; a tenth of a second and less is drawn as next to nothing."""
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_ylim(0, max(20.0, 2 * axes.get_ylim()[1]))
+    _ticks(axes.yaxis, lambda value: f"{value:g}")
+
+
+def _as_percent(axes: Axes) -> None:
+    _ticks(axes.yaxis, lambda share: f"{100 * share:.0f} %")
+
+
+def _ticks(axis: Any, shown: Callable[[float], str]) -> None:
+    if ticker is not None:
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))

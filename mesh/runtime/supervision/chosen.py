@@ -1,0 +1,178 @@
+"""`.choose(…)`: calls that go to one agent each, directly, by what each agent has to do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from mesh.actors.errors import MemberLost, NoMembers
+from mesh.actors.selection import Load, Strategy
+from mesh.errors import MeshError
+from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
+
+
+class Chooser:
+    """Who is called next. Groups keep it between calls, so turns go on where they ended."""
+
+    def __init__(self, in_flight: InFlight, lines: tuple[Line, ...], strategy: Strategy, told: str) -> None:
+        self.in_flight = in_flight
+        self._lines = lines
+        self._strategy = strategy
+        self._told = told
+        self._turn = 0
+        self._seen = -1  #: `in_flight.changes` when the candidates were read.
+        self._candidates: tuple[Line, ...] = ()
+        self._loads: tuple[Load, ...] = ()
+
+    def choose(self) -> tuple[Line, Load]:
+        """Where the next call goes; it is counted as sent. Raises `NoMembers`."""
+        while True:
+            if self._seen != self.in_flight.changes:
+                self._read_candidates()
+            index = self.in_flight.pick(self._loads, self._strategy, self._turn, _draw)
+            self._turn = index + 1
+            line, load = self._candidates[index], self._loads[index]
+            if not line.is_dead():
+                return line, load
+            # A dead one fails at once and so looks idle: it would draw all calls.
+            self.in_flight.back(load)
+            self.in_flight.mark_out(line, load)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def rank_of(self, line: Line) -> int:
+        """Its rank in the group."""
+        return self._lines.index(line)
+
+    def _read_candidates(self) -> None:
+        seen = self.in_flight.changes
+        candidates = tuple(line for line in self._lines if not line.load.is_out)
+        if not candidates:
+            lost = f"; all {len(self._lines)} are lost" if self._lines else ""
+            raise NoMembers(f"no member of {self._told} can be called{lost}")
+        self._candidates, self._loads, self._seen = candidates, tuple(line.load for line in candidates), seen
+
+
+class Chosen:
+    """What `.choose(…)` gives: each attribute is a method of the agents."""
+
+    def __init__(self, chooser: Chooser, timeout: float | None, retry: bool) -> None:
+        self._chooser = chooser
+        self._timeout = timeout
+        self._retry = retry
+
+    def __getattr__(self, name: str) -> ChosenMethod:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = ChosenMethod(self._chooser, name, self._timeout, self._retry)
+        self.__dict__[name] = method  # The next call finds it without coming here.
+        return method
+
+    def __getitem__(self, name: str) -> ChosenMethod:
+        """A method by its name, for names that cannot be attributes."""
+        return ChosenMethod(self._chooser, name, self._timeout, self._retry)
+
+
+class ChosenMethod:
+    """One method of whoever is chosen; every call chooses anew."""
+
+    __slots__ = ("_chooser", "_name", "_retry", "_timeout")
+
+    def __init__(self, chooser: Chooser, name: str, timeout: float | None, retry: bool) -> None:
+        self._chooser = chooser
+        self._name = name
+        self._timeout = timeout
+        self._retry = retry
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Send the call; Ray's reference to its result, to be awaited, fetched, passed on or dropped.
+
+        Raises:
+            NoMembers: Nobody is left. What Ray says of a dead agent is raised by whoever fetches the result.
+        """
+        chooser = self._chooser
+        line, load = chooser.choose()
+        try:
+            reference = line.sender(self._name)(*args, **kwargs)
+        except BaseException:
+            chooser.in_flight.back(load)
+            raise
+        chooser.in_flight.follow(reference, load)
+        return reference
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call and wait. With `retry=True` a call whose agent died goes to another one, and may so have been begun twice.
+
+        Raises:
+            MemberLost: The agent was dead, or died under the call. With `retry=True` only after each member had its try.
+            GetTimeoutError: No answer within the timeout; the call goes on.
+            NoMembers: Nobody is left.
+        """
+        tries = len(self._chooser) if self._retry else 1
+        while True:
+            tries -= 1
+            try:
+                return self._once(args, kwargs)
+            except MemberLost:
+                if tries <= 0:
+                    raise
+
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """The values of a generator method, each as soon as it is there. The call is sent here, not at the first value.
+
+        Raises:
+            NoMembers: Nobody is left.
+            MemberLost: The agent died before the end.
+        """
+        chooser = self._chooser
+        line, load = chooser.choose()
+        try:
+            references = line.stream(self._name, args, kwargs)
+        except BaseException:
+            chooser.in_flight.back(load)
+            raise
+        chooser.in_flight.follow(references.completed(), load)
+        return self._values(references, line, load)
+
+    def _once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        in_flight = self._chooser.in_flight
+        line, load = self._chooser.choose()
+        is_followed = False
+        try:
+            reference = line.sender(self._name)(*args, **kwargs)
+            try:
+                return ray.get(reference, timeout=self._timeout)
+            except GetTimeoutError:
+                in_flight.follow(reference, load)
+                is_followed = True
+                raise
+        except (RayActorError, MeshError) as error:  # What Ray tells of the agent, and the agent of itself.
+            if not is_lost(error):  # The agent's own code met a dead actor; the agent itself is well.
+                raise
+            raise self._lost(error, line, load) from error
+        finally:
+            if not is_followed:
+                in_flight.back(load)
+
+    def _values(self, references: Any, line: Line, load: Load) -> Iterator[Any]:
+        for reference in references:
+            try:
+                value = ray.get(reference)
+            except (RayActorError, MeshError) as error:  # What Ray tells of the agent, and the agent of itself.
+                if not is_lost(error):
+                    raise
+                raise self._lost(error, line, load) from error
+            yield value
+
+    def _lost(self, error: Exception, line: Line, load: Load) -> MemberLost:
+        self._chooser.in_flight.mark_out(line, load)
+        return MemberLost(line.member.agent, self._chooser.rank_of(line), str(error))
+
+
+def _draw(count: int) -> int:
+    return int(random.random() * count)  # noqa: S311  spreads load, guards nothing

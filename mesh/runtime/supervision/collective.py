@@ -1,0 +1,204 @@
+"""`.all(…)` and `.shard(…)`: one call of the user's that becomes a call on each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray
+
+from mesh.actors.collecting import gather
+from mesh.actors.dimensions import Dimensions
+from mesh.actors.dispatching import Call, Dispatch
+from mesh.actors.errors import DispatchError, GroupCallFailed
+from mesh.actors.members import RankView
+from mesh.actors.per_rank import PerRank, at_rank
+from mesh.actors.results import Collect
+from mesh.actors.selection import Load
+from mesh.runtime.supervision.group_call import GroupCall, place_of
+from mesh.runtime.supervision.in_flight import InFlight, Line
+from mesh.runtime.supervision.shared_arguments import SharedArguments
+
+#: A method's name, or one for each rank.
+Method = str | PerRank
+#: Sends a call of this method with these arguments.
+Send = Callable[[Method, tuple[Any, ...], dict[str, Any]], GroupCall]
+Stream = Callable[[Method, tuple[Any, ...], dict[str, Any]], Iterator[tuple[int, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The ranks of one group, as far as collective calls need them."""
+
+    lines: tuple[Line, ...]  #: [ranks]
+    dimensions: Dimensions
+    in_flight: InFlight
+
+    def send_to_all(self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupCall:
+        """The same method on every rank, the lost ones too: a member that is missing must not go unnoticed."""
+        args, kwargs = SharedArguments().of(args, kwargs)
+        if isinstance(method, PerRank) or differ_by_rank(args, kwargs):
+            calls = [(line, *self._own(rank, method, args, kwargs)) for rank, line in enumerate(self.lines)]
+        else:
+            calls = [(line, method, args, kwargs) for line in self.lines]
+        sent = [(line.sender(name)(*own, **named), line) for line, name, own, named in calls]
+        sent_to = tuple((line, self.in_flight.send(reference, line)) for reference, line in sent)
+        return self._call(method, tuple(reference for reference, _ in sent), tuple(self.dimensions), sent_to, gather)
+
+    def send_dealt(self, method: Method, dispatch: Dispatch, collect: Collect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupCall:
+        """The calls that the dispatch makes of the arguments. Raises `DispatchError`; what was sent before it goes on."""
+        shared = SharedArguments()
+        kept: list[tuple[Any, int, tuple[Line, Load]]] = []
+
+        def send(call: Call) -> Any:
+            rank = self._checked(call[0])
+            line = self.lines[rank]
+            name, own, named = self._own(rank, method, *shared.of(tuple(call[1]), call[2]))
+            reference = line.sender(name)(*own, **named)
+            load = self.in_flight.send(reference, line)
+            if len(call) == 3 or call[3]:  # noqa: PLR2004  no fourth item: the result is collected
+                kept.append((reference, rank, (line, load)))
+            return reference
+
+        _run(dispatch(self._view(), args, kwargs), send)
+        references, ranks, sent_to = zip(*kept, strict=True) if kept else ((), (), ())
+        return self._call(method, references, ranks, sent_to, collect)
+
+    def stream_from_all(self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+        """`(rank, value)` of a generator method on every rank, each as soon as it is there.
+
+        Raises:
+            GroupCallFailed: At the end, when some ranks failed; the values of the others have been given.
+        """
+        args, kwargs = SharedArguments().of(args, kwargs)
+        rank_of: dict[Any, int] = {}
+        for rank, line in enumerate(self.lines):
+            name, own, named = self._own(rank, method, args, kwargs)
+            references = line.stream(name, own, named)
+            self.in_flight.send(references.completed(), line)
+            rank_of[references] = rank
+        return self._merged(str(method), rank_of)
+
+    def _merged(self, method: str, rank_of: dict[Any, int]) -> Iterator[tuple[int, Any]]:
+        waiting: list[Any] = list(rank_of)
+        errors: dict[int, BaseException] = {}
+        while waiting:
+            ready, _ = ray.wait(waiting, num_returns=1)
+            for references in cast("list[Any]", ready):
+                rank = rank_of[references]
+                try:
+                    value = ray.get(next(references))
+                except StopIteration:
+                    waiting.remove(references)
+                except Exception as error:  # noqa: BLE001  whatever the agent's code raised ends its own stream only
+                    waiting.remove(references)
+                    errors[rank] = error
+                else:
+                    waiting.append(waiting.pop(waiting.index(references)))  # A quick rank does not starve the others.
+                    yield rank, value
+        if errors:
+            raise GroupCallFailed(method, errors, {}, {rank: place_of(rank, self.lines[rank], self.dimensions) for rank in errors})
+
+    def _own(
+        self, rank: int, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[str, tuple[Any, ...], Mapping[str, Any]]:
+        """What this rank is called with."""
+        name = cast("str", at_rank(method, rank, self.dimensions))
+        if not differ_by_rank(args, kwargs):
+            return name, args, kwargs
+        own = tuple(at_rank(value, rank, self.dimensions) for value in args)
+        return name, own, {key: at_rank(value, rank, self.dimensions) for key, value in kwargs.items()}
+
+    def _checked(self, rank: int) -> int:
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self.lines):
+            raise DispatchError(f"the dispatch_fn named rank {rank!r}; this group has ranks 0 to {len(self.lines) - 1}")
+        return rank
+
+    def _view(self) -> RankView:
+        members = [line.member for line in self.lines]
+        return RankView(self.dimensions, tuple(member.agent for member in members), tuple(member.labels for member in members))
+
+    def _call(
+        self, method: Method, refs: tuple[Any, ...], ranks: tuple[int, ...], sent_to: tuple[tuple[Line, Load], ...], collect: Collect
+    ) -> GroupCall:
+        return GroupCall(
+            method=str(method),
+            refs=refs,
+            ranks=ranks,
+            sent_to=sent_to,
+            dimensions=self.dimensions,
+            collect=collect,
+            in_flight=self.in_flight,
+        )
+
+
+class CollectiveMethods:
+    """What `.all(…)` and `.shard(…)` give: each attribute is a method of the agents."""
+
+    def __init__(self, send: Send, stream: Stream | None, timeout: float | None) -> None:
+        self._send = send
+        self._stream = stream
+        self._timeout = timeout
+
+    def __getattr__(self, name: str) -> CollectiveMethod:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self.__dict__[name] = method = self[name]  # The next call finds it without coming here.
+        return method
+
+    def __getitem__(self, name: Method) -> CollectiveMethod:
+        """A method by its name, for names that cannot be attributes or differ by rank."""
+        return CollectiveMethod(self._send, self._stream, name, self._timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveMethod:
+    """One method of all ranks."""
+
+    _send: Send
+    _stream: Stream | None
+    _name: Method
+    _timeout: float | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call and wait. Raises as `GroupCall.result`, and `DispatchError` when the arguments cannot be dealt out."""
+        return self._send(self._name, args, kwargs).result(self._timeout)
+
+    def remote(self, *args: Any, **kwargs: Any) -> GroupCall:
+        """Send the calls; their results are awaited, fetched, or taken one by one. Raises `DispatchError`."""
+        return self._send(self._name, args, kwargs)
+
+    def refs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Send the calls; Ray's references to their results, in rank order. Raises `DispatchError`."""
+        return list(self._send(self._name, args, kwargs).refs)
+
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[tuple[int, Any]]:
+        """`(rank, value)` of a generator method, each as soon as it is there.
+
+        Raises:
+            GroupCallFailed: At the end, when some ranks failed; the values of the others have been given.
+            DispatchError: The call deals out its arguments; a stream has one set of them for all.
+        """
+        if self._stream is None:
+            raise DispatchError("a sharded call gives no stream; stream from .all() with PerRank arguments")
+        return self._stream(self._name, args, kwargs)
+
+
+def differ_by_rank(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """True when an argument is another one at each rank."""
+    return any(isinstance(value, PerRank) for value in args) or any(isinstance(value, PerRank) for value in kwargs.values())
+
+
+def _run(calls: Iterable[Call], send: Callable[[Call], Any]) -> None:
+    """Send each call; a generator is told the reference of each call that it has made."""
+    if not isinstance(calls, Generator):
+        for call in calls:
+            send(call)
+        return
+    try:
+        call = next(calls)
+        while True:
+            call = calls.send(send(call))
+    except StopIteration:
+        return

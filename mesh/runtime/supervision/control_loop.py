@@ -1,0 +1,186 @@
+"""The loop around the one scheduler: events in, decisions written down, then carried out; whoever waits is woken.
+
+All of it runs on the supervisor's event loop and never waits inside: `tell` is a plain function, so the mesh has one writer and
+no call of a client can hold up another. What blocks (Ray's reads, the autoscaler) goes to threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from mesh.ids import NodeName, TaskId
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.node_watch import NodeWatch, look_at_nodes
+from mesh.runtime.supervision.order_book import OrderBook
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.works import TaskWorks
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import Event, PoolDeleted, Ticked
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.tasks import TERMINAL, TaskState
+
+log = structlog.get_logger(__name__)
+
+#: Between two looks at the nodes of the cluster.
+WATCH_S = 1.0
+
+
+class MeshClock:
+    """Milliseconds since the epoch that never go back, over restarts too."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+
+    def now_ms(self) -> int:
+        """This machine's time, or the last one told when that has been set back."""
+        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
+        return self._last_ms
+
+    def not_before(self, at_ms: int) -> None:
+        """An earlier supervisor has told this time."""
+        self._last_ms = max(self._last_ms, at_ms)
+
+
+class ControlLoop:
+    """See the module.
+
+    Args:
+        scheduler: The one scheduler, as the archive gave it back.
+        book: What is remembered beside it, likewise.
+    """
+
+    def __init__(self, scheduler: MeshScheduler, book: OrderBook, archive: Archive, clock: MeshClock) -> None:
+        self.scheduler = scheduler
+        self.book = book
+        self.clock = clock
+        self.driver: Driver | None = None  #: Until it is there, decisions are written down only; recovery carries them out.
+        self.works: TaskWorks | None = None
+        self.listeners: list[
+            Callable[[Sequence[Event], Sequence[Decision], float], None]
+        ] = []  #: The last: milliseconds that it took to decide.
+        self._archive = archive
+        self._waiting: dict[TaskId, set[asyncio.Future[None]]] = {}
+
+    def tell(self, *events: Event) -> list[Decision]:
+        """The one way in: what happened goes to the scheduler, and what it decides is written down and begun."""
+        began = time.perf_counter()
+        decisions = self.scheduler.handle(*events)
+        took_ms = (time.perf_counter() - began) * 1000
+        self._archive.append(self.scheduler.state.version, events, decisions)
+        changed = self.book.fold(events, decisions)
+        for listener in self.listeners:
+            listener(events, decisions, took_ms)
+        if self.driver is not None:
+            for decision in decisions:
+                self.driver.carry_out(decision)
+        for task in changed:
+            self._wake(task)
+        if self._archive.wants_snapshot():
+            self._archive.snapshot(self.scheduler, self.book)
+        return decisions
+
+    async def until(self, task: TaskId, wanted: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something about the task makes `wanted` true; False when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not wanted():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(task, set()).add(future)
+            try:
+                await asyncio.wait_for(future, left)
+            except asyncio.TimeoutError:
+                return wanted()
+            finally:
+                waiting = self._waiting.get(task, set())
+                waiting.discard(future)
+                if not waiting:
+                    self._waiting.pop(task, None)
+        return True
+
+    def _wake(self, task: TaskId) -> None:
+        row = self.book.tasks.get(task)
+        if row is not None and row.state in TERMINAL and self.works is not None:
+            self.works.is_over(task, may_resume=row.state is TaskState.CANCELLED)
+        for gone in self.book.take_forgotten():
+            if self.works is not None:
+                self.works.forget(gone)
+        for future in self._waiting.pop(task, set()):
+            if not future.done():
+                future.set_result(None)
+
+    def close_pools(self) -> None:
+        """Pools that are being deleted, and that nobody holds anything of any more, are gone."""
+        state = self.scheduler.state
+        for name in [name for name, pool in state.pools.pools.items() if pool.is_closing and pool.is_empty]:
+            if not state.groups.of_pool(name):
+                self.tell(PoolDeleted(at_ms=self.clock.now_ms(), pool=name))
+
+    def wants_tick(self) -> bool:
+        """Is there anything that grows older: a task that waits, room that is held, a group that idles?"""
+        state = self.scheduler.state
+        return bool(
+            len(state.queues) or state.evictions or any(record.idle_since_ms is not None for record in state.groups.records.values())
+        )
+
+
+class ClusterWatch:
+    """Looks at the cluster once a second, and tells the differences.
+
+    Args:
+        selector: Labels of the nodes that are this mesh's; empty: all.
+    """
+
+    def __init__(self, loop: ControlLoop, driver: Driver, groups: GroupDoor, standbys: Standbys, selector: dict[str, str]) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._groups = groups
+        self._standbys = standbys
+        self._selector = selector
+        self.nodes = NodeWatch(self._taken)
+
+    async def look(self) -> None:
+        """One look."""
+        before = self.nodes.nodes
+        events = self.nodes.compare(await asyncio.to_thread(look_at_nodes, self._selector), self._loop.clock.now_ms())
+        if events:
+            self._loop.tell(*events)
+        for gone in before - self.nodes.nodes:
+            self._standbys.leave(gone)
+        self._standbys.fill(self.nodes.nodes)
+        await self._look_at_groups()
+
+    async def run(self) -> None:
+        """Look for ever. A look that fails is told and tried again: Ray's own control process may be starting anew."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                await self.look()
+                self._loop.close_pools()
+                if self._loop.wants_tick():
+                    self._loop.tell(Ticked(at_ms=self._loop.clock.now_ms()))
+            except Exception:
+                log.exception("the cluster could not be looked at")
+
+    async def _look_at_groups(self) -> None:
+        stood = set(self._driver.on_node)
+        if not stood:
+            return
+        seen = await self._groups.seen()
+        for group in stood & set(self._driver.on_node):
+            row = self._loop.book.groups.get(group)
+            if row is None or row.state != "READY":
+                continue
+            if group not in seen or seen[group].state == "RESCHEDULING" or seen[group].nodes != row.nodes:
+                self._driver.group_vanished(group)
+
+    def _taken(self, node: NodeName) -> ResourceSet:
+        return self._driver.taken(node)

@@ -1,0 +1,410 @@
+"""Carries the scheduler's decisions out on Ray, and tells what came of them.
+
+Each decision becomes a task of the event loop, so that none waits for another, with one exception: what happens to one
+placement group, or to one task, happens in the order in which it was decided. Nothing here decides. The five steps of an
+agent's creation (seed §6.4.4) are spread over both: quota and room are the scheduler's, the group and the process are made
+here, and whatever fails is told as an event that makes the scheduler give back what it had promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import structlog
+from ray.exceptions import RayError
+
+from mesh.ids import GroupId, NodeName, TaskId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.agent_orders import Ended, Failed, Hosted, HostOrder, StopOrder, Stopped
+from mesh.runtime.supervision.autoscaling import Autoscaling
+from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.work_store import WorkStore
+from mesh.scheduling.decisions import CreateGroup, Decision, RemoveGroup, RequestCapacity, StartTask, StopTask
+from mesh.scheduling.events import (
+    AgentLost,
+    Event,
+    GroupFailed,
+    GroupGone,
+    GroupReady,
+    TaskEnded,
+    TaskRefused,
+    TaskStarted,
+    TaskStopped,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """How long things may take, and how many processes wait."""
+
+    group_s_max: float = 30.0  #: From the order until Ray has made a placement group.
+    start_s_max: float = 120.0  #: From the order until an agent has its object.
+    standbys_per_node: int = 1
+    preserve_ms_max: int = 5_000  #: Of a user's preserver.
+    margin_s: float = 5.0  #: What a stop may take beyond its own limits before the process is killed.
+
+
+class Works(Protocol):
+    """Where the driver finds what a task runs, and leaves what is kept of it."""
+
+    def host_order(self, order: StartTask) -> HostOrder | None:
+        """The task's code and arguments, and its kept state when it resumes; None when they are lost."""
+        ...
+
+    def tenant(self, task: TaskId) -> TenantPath:
+        """Whose task it is."""
+        ...
+
+    def has_entry(self, task: TaskId) -> bool:
+        """Does it have an entry method, which ends it?"""
+        ...
+
+    def keep_stopped(self, stopped: Stopped) -> None:
+        """Keep the state that came with the answer."""
+        ...
+
+    def keep_ended(self, ended: Ended, value: Any | None) -> None:
+        """Keep what the entry method returned or raised."""
+        ...
+
+
+class Driver:
+    """See the module.
+
+    Args:
+        tell: Takes what came of a decision to the scheduler, at once and on this thread.
+        now_ms: The mesh's clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: AgentDoor,
+        groups: GroupDoor,
+        standbys: Standbys,
+        works: Works,
+        store: WorkStore,
+        autoscaling: Autoscaling,
+        settings: DriverSettings,
+        tell: Callable[..., object],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._agents = agents
+        self._groups = groups
+        self._standbys = standbys
+        self._works = works
+        self._store = store
+        self._autoscaling = autoscaling
+        self._settings = settings
+        self._tell = tell
+        self._now_ms = now_ms
+        #: Of a placement group, or of a task without one; gone when nobody has it or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._running: set[asyncio.Task[None]] = set()
+        self._starting: dict[TaskId, asyncio.Task[None]] = {}
+        self._unwanted: set[TaskId] = set()  #: Starts that were called off while under way.
+        self.hosts: dict[TaskId, AgentProcess] = {}  #: Tasks and the processes that have them.
+        self.residents: dict[GroupId, AgentProcess] = {}  #: Processes that wait in a placement group, without a task.
+        self.on_node: dict[GroupId, tuple[tuple[NodeName, ResourceSet], ...]] = {}  #: What the groups that stand take, bundle by bundle.
+        self._carriers: dict[type[Decision], Callable[[Any], Coroutine[Any, Any, None]]] = {
+            CreateGroup: self._create_group,
+            RemoveGroup: self._remove_group,
+            StartTask: self._start,
+            StopTask: self._stop,
+            RequestCapacity: self._request,
+        }
+
+    def carry_out(self, decision: Decision) -> None:
+        """Begin to carry the decision out. Does not wait."""
+        carrier = self._carriers.get(type(decision))
+        if carrier is None:
+            return  # For people only: an explanation, an end.
+        started = self._spawn(carrier(decision), f"{type(decision).__name__}")
+        if isinstance(decision, StartTask):
+            self._starting[decision.task] = started
+
+    def taken(self, node: NodeName) -> ResourceSet:
+        """What this mesh has taken of a node in Ray by now: groups that stand, and processes outside of them."""
+        amounts = [amount for bundles in self.on_node.values() for where, amount in bundles if where == node]
+        amounts += [process.holds for process in self._agents.processes.values() if process.node == node and process.group is None]
+        return sum(amounts, start=ResourceSet())
+
+    # -- placement groups ----------------------------------------------------------------------------------------------
+
+    async def _create_group(self, order: CreateGroup) -> None:
+        async with self._lock(order.group):
+            made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
+            if isinstance(made, str):
+                self._tell(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
+                return
+            self.stands(order, made)
+            self._tell(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
+            if order.warm and order.group not in self.residents:
+                self.warm(order)
+
+    def stands(self, order: CreateGroup, nodes: tuple[NodeName, ...]) -> None:
+        """The group is there."""
+        self.on_node[order.group] = tuple(zip(nodes, order.shape.bundles, strict=True))
+
+    def warm(self, order: CreateGroup) -> None:
+        """Start a process in the group, which waits for its first task."""
+        inside = self._groups.handle(order.group)
+        if inside is not None:
+            process = self._agents.start(node=order.nodes[0], resources=order.shape.bundles[0], group=order.group, inside=inside)
+            self.residents[order.group] = process
+
+    async def _remove_group(self, order: RemoveGroup) -> None:
+        async with self._lock(order.group):
+            await self._take_down(order.group)
+        self._tell(GroupGone(at_ms=self._now_ms(), group=order.group))
+
+    async def _take_down(self, group: GroupId) -> None:
+        for process in [process for process in self._agents.processes.values() if process.group == group]:
+            self._agents.end(process)
+        self.residents.pop(group, None)
+        await self._groups.remove(group)
+        self.on_node.pop(group, None)
+
+    def group_vanished(self, group: GroupId) -> None:
+        """Somebody else removed it, or its node died: what ran in it is lost."""
+        self._spawn(self._clear_away(group), f"clear {group} away")
+
+    async def _clear_away(self, group: GroupId) -> None:
+        async with self._lock(group):
+            victims = [process for process in self._agents.processes.values() if process.group == group and process.task is not None]
+            await self._take_down(group)
+        events: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
+        self._tell(*events, GroupGone(at_ms=self._now_ms(), group=group))
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def _start(self, order: StartTask) -> None:
+        try:
+            async with self._lock(order.group or order.task):
+                if order.task not in self._unwanted:
+                    await self._host(order)
+        finally:
+            self._unwanted.discard(order.task)
+            if self._starting.get(order.task) is asyncio.current_task():
+                del self._starting[order.task]
+
+    async def _host(self, order: StartTask) -> None:
+        host_order = self._works.host_order(order)
+        if host_order is None:
+            self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost: submit it again", final=True)
+            return
+        process = self.hosts.get(order.task)  # An earlier supervisor has chosen it already, and may have given it the order.
+        if process is None or process.attempt != order.attempt or not process.is_wanted:
+            process = self._process_for(order)
+        if process is None:
+            self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
+            return
+        process.task, process.attempt, process.tenant = order.task, order.attempt, self._works.tenant(order.task)
+        self.hosts[order.task] = process
+        self._store.keep(order.task, "process", json.dumps({"process": process.name, "attempt": order.attempt}).encode())
+        await self._host_on(process, order, host_order)
+
+    async def _host_on(self, process: AgentProcess, order: StartTask, host_order: HostOrder) -> None:
+        try:
+            answer = await asyncio.wait_for(process.handle.host.remote(host_order), self._settings.start_s_max)
+        except (RayError, asyncio.TimeoutError) as error:
+            self._forget_host(process)
+            self._agents.end(process)
+            if order.task not in self._unwanted:
+                self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
+            return
+        if order.task in self._unwanted:
+            return  # Whoever called it off has answered, and ends the process.
+        if isinstance(answer, Hosted):
+            self._tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self.run_entry(order.task, process)
+            return
+        self._settle(process, reusable=answer.reusable)
+        self._refuse_as(order, answer)
+
+    def _process_for(self, order: StartTask) -> AgentProcess | None:
+        if order.group is None:
+            return self._agents.start(node=order.node, resources=order.resources)
+        resident = self.residents.pop(order.group, None)
+        if resident is not None and resident.is_wanted:
+            if resident.tenant in (None, self._works.tenant(order.task)):
+                return resident
+            self._agents.end(resident)
+        if not order.resources["gpu"]:
+            standby = self._standbys.take(order.node)
+            if standby is not None:
+                self._standbys.fill([order.node])
+                standby.group = order.group
+                return standby
+        inside = self._groups.handle(order.group)
+        if inside is None:
+            return None
+        return self._agents.start(node=order.node, resources=order.resources, group=order.group, inside=inside)
+
+    def run_entry(self, task: TaskId, process: AgentProcess) -> None:
+        """Call the entry method of a task that is up, if it has one. Does not wait."""
+        if self._works.has_entry(task):
+            self._spawn(self._run(process), f"run {task}")
+
+    async def _run(self, process: AgentProcess) -> None:
+        ended_ref, value_ref = process.handle.run.remote()
+        try:
+            ended = await ended_ref
+        except RayError:
+            return  # The process has died; its end is told by whoever watches it.
+        self.ended(ended, None if ended.result is not None or ended.error else value_ref)
+
+    def ended(self, ended: Ended, value: Any | None = None) -> None:
+        """The entry method is over. Heard twice at times, from the agent and as the answer to `run`."""
+        process = self.hosts.get(ended.task)
+        if process is None or process.attempt != ended.attempt or ended.stopped or ended.task in self._unwanted:
+            return
+        self._works.keep_ended(ended, value)
+        self._forget_host(process)
+        # The process is settled before whoever comes next into its group is started: its turn at the lock comes first.
+        self._spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
+        self._tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
+
+    async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
+        async with self._lock(process.group or task):
+            reusable = False
+            if process.group is not None and process.is_wanted:
+                stopped = await self._ask_to_stop(process, StopOrder(task=task, attempt=attempt, keep_state=False, grace_ms=0))
+                reusable = stopped is not None and stopped.reusable
+            self._settle(process, reusable=reusable)
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    async def _stop(self, order: StopTask) -> None:
+        starting = self._starting.get(order.task)
+        if starting is not None:
+            await self._call_off(order, starting)
+            return
+        process = self.hosts.get(order.task)
+        if process is None or process.attempt != order.attempt:
+            self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+            return
+        async with self._lock(process.group or order.task):
+            await self._stop_on(process, order)
+
+    async def _stop_on(self, process: AgentProcess, order: StopTask) -> None:
+        stopped = await self._ask_to_stop(
+            process,
+            StopOrder(
+                task=order.task,
+                attempt=order.attempt,
+                keep_state=order.keep_state,
+                grace_ms=order.grace_ms,
+                preserve_ms_max=self._settings.preserve_ms_max,
+                reason=order.reason,
+                by=order.by,
+            ),
+        )
+        if self.hosts.get(order.task) is not process:
+            return  # It ended, or died, meanwhile; that was told.
+        self._forget_host(process)
+        if stopped is not None:
+            self._works.keep_stopped(stopped)
+        self._settle(process, reusable=stopped is not None and stopped.reusable)
+        lost_ms = stopped.lost_ms if stopped is not None else 0
+        self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
+
+    async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
+        self._unwanted.add(order.task)
+        process = self.hosts.get(order.task)
+        if process is not None:
+            self._forget_host(process)
+            self._agents.end(process)
+        await asyncio.wait([starting])
+        self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+
+    async def _ask_to_stop(self, process: AgentProcess, order: StopOrder) -> Stopped | None:
+        seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
+        try:
+            stopped: Stopped = await asyncio.wait_for(process.handle.stop.remote(order), seconds)
+        except (RayError, asyncio.TimeoutError) as error:
+            log.warning("an agent did not answer the order to stop; it is killed", task=order.task, error=_words(error))
+            return None
+        return stopped
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def process_ended(self, process: AgentProcess, words: str) -> None:
+        """A process has died that was wanted."""
+        if self._standbys.lost(process):
+            return  # Filled up at the next look at the nodes: a process that dies at once must not be started in a circle.
+        if process.group is not None and self.residents.get(process.group) is process:
+            del self.residents[process.group]
+        task, starting = process.task, self._starting.get(process.task) if process.task is not None else None
+        if task is None or self.hosts.get(task) is not process or starting is not None:
+            return  # A start that is under way sees it by itself.
+        event = self._lost(process, words)
+        self._forget_host(process)
+        self._tell(event)
+
+    def _lost(self, process: AgentProcess, words: str) -> AgentLost:
+        self.hosts.pop(process.task or TaskId(""), None)
+        return AgentLost(at_ms=self._now_ms(), task=process.task or TaskId(""), attempt=process.attempt, detail=words)
+
+    def _settle(self, process: AgentProcess, *, reusable: bool) -> None:
+        """A process without a task: it waits in its group for the next one, or ends."""
+        self._forget_host(process)
+        process.task = None
+        may_stay = process.group is not None and process.group in self.on_node and process.group not in self.residents
+        if reusable and process.is_wanted and may_stay and process.group is not None:
+            self.residents[process.group] = process
+        else:
+            self._agents.end(process)
+
+    def _forget_host(self, process: AgentProcess) -> None:
+        if process.task is not None and self.hosts.get(process.task) is process:
+            del self.hosts[process.task]
+            self._store.drop(process.task, "process")
+
+    def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:
+        at_ms = self._now_ms()
+        self._tell(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
+
+    def _refuse_as(self, order: StartTask, failed: Failed) -> None:
+        ended = Ended(
+            task=order.task, attempt=order.attempt, error=failed.detail or failed.reason, traceback=failed.traceback, pickled=failed.pickled
+        )
+        if failed.is_final:
+            self._works.keep_ended(ended, None)
+        self._refuse(order, failed.reason, failed.traceback or failed.detail, final=failed.is_final)
+
+    async def _request(self, order: RequestCapacity) -> None:
+        await asyncio.to_thread(self._autoscaling.ask, order.demands)
+
+    # -- the event loop ------------------------------------------------------------------------------------------------
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        return lock
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a decision could not be carried out", decision=task.get_name(), exc_info=task.exception())
+
+
+def _words(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__

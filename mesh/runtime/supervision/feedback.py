@@ -1,0 +1,79 @@
+"""The closed loop of seed §6.2: what happens becomes figures, and figures that miss their targets change settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from mesh.ids import AgentId, PoolName
+from mesh.policies.fragmentation import fragmentation
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import Event, SettingsChanged
+from mesh.scheduling.figures import AgentReport, Figures, Targets
+from mesh.scheduling.metrics import MeshMetrics
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tuning import Tuner, settings_of
+
+#: Shapes of tasks that the fragmentation is measured with: the commonest ones.
+_SHAPES_MAX = 16
+
+
+class Feedback:
+    """Figures and tuner of one mesh. What it has seen is forgotten when the supervisor dies; windows are a minute long."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._metrics = MeshMetrics()
+        self._tuner = Tuner(targets)
+
+    def fold(self, events: Sequence[Event], decisions: Sequence[Decision], took_ms: float) -> None:
+        """Take in what one call of the scheduler heard and decided."""
+        self._metrics.fold(events, decisions, took_ms=took_ms)
+
+    def hear(self, status: AgentStatus, at_ms: int) -> None:
+        """An agent has told of itself; `at_ms` is on the mesh's clock."""
+        self._metrics.hear(
+            AgentReport(
+                agent=status.agent,
+                at_ms=at_ms,
+                cpu=status.cpu,
+                rss_bytes=status.rss_bytes,
+                queue_length=status.running,
+                calls=status.calls,
+                failures=status.failures,
+            )
+        )
+
+    def forget(self, agent: AgentId) -> None:
+        """Its process has ended, or waits for work."""
+        self._metrics.forget(agent)
+
+    def figures(self, state: MeshState, now_ms: int) -> Figures:
+        """The figures now."""
+        return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
+
+    def propose(self, state: MeshState, now_ms: int) -> SettingsChanged | None:
+        """What the tuner would change now; None: nothing."""
+        changes = settings_of(self._tuner.propose(self.figures(state, now_ms), state.settings, now_ms))
+        return SettingsChanged(at_ms=now_ms, settings=changes) if changes else None
+
+
+def _fragmentation(state: MeshState) -> float | None:
+    """Over the free room of all nodes, for the shapes of the tasks that are not over; None when there are none."""
+    counts: Counter[ResourceSet] = Counter(record.request.resources for record in state.records.values() if record.request.resources)
+    if not counts or not len(state.table):
+        return None
+    common = counts.most_common(_SHAPES_MAX)
+    shapes = np.array([state.table.vector(shape) for shape, _ in common])
+    return fragmentation(state.table.free(slice(0, len(state.table.names))), shapes, [count for _, count in common])
+
+
+def _use(state: MeshState) -> dict[PoolName, float]:
+    """Of each pool the share of the resource that is held most."""
+    return {
+        name: max(((pool.used[each] + pool.reserved[each]) / amount for each, amount in pool.capacity.items()), default=0.0)
+        for name, pool in state.pools.pools.items()
+    }

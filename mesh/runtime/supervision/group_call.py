@@ -1,0 +1,130 @@
+"""One call on many agents, under way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError
+
+from mesh.actors.collecting import collected
+from mesh.actors.dimensions import Dimensions
+from mesh.actors.errors import GroupCallFailed
+from mesh.actors.results import Collect
+from mesh.actors.selection import Load
+from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCall:
+    """What `.remote(…)` of a collective call gives: take the value with `result()` or `await`, or each as it comes."""
+
+    method: str
+    refs: tuple[Any, ...]  #: [calls] Ray's references, in the order of the dispatch; only of results that are collected.
+    ranks: tuple[int, ...]  #: [calls]
+    sent_to: tuple[tuple[Line, Load], ...]  #: [calls] The lines with the loads that they had.
+    dimensions: Dimensions
+    collect: Collect
+    in_flight: InFlight
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for all and put the results together. `timeout` in seconds, for the whole.
+
+        Raises:
+            GroupCallFailed: Some ranks raised, died, or have not answered in time; it keeps what the others returned.
+            DispatchError: The results cannot be put together; it keeps them.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        try:
+            values = ray.get(list(self.refs), timeout=timeout)
+        except Exception as error:
+            # One error is enough to end the wait for all; whose it is and what the others did is looked up one by one.
+            raise self._failed([_outcome(reference, ends) for reference in self.refs]) from error
+        return self._collected(values)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """As `result`, in an event loop."""
+        return self._awaited().__await__()
+
+    def as_they_come(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
+        """`(rank, value)` of each call as soon as it is there; a failed one's value is its error.
+
+        Raises:
+            GroupCallFailed: After the others, those that have not answered within `timeout` seconds in all.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        rank_of = dict(zip(self.refs, self.ranks, strict=True))
+        waiting = list(self.refs)
+        while waiting:
+            ready, waiting = ray.wait(waiting, num_returns=1, timeout=_left(ends))
+            if not ready:
+                late = {rank_of[reference]: GetTimeoutError("no answer in time") for reference in waiting}
+                raise GroupCallFailed(self.method, late, {}, self._places())
+            for reference in ready:
+                outcome = _outcome(reference, None)
+                yield rank_of[reference], outcome.error if isinstance(outcome, _Caught) else outcome
+
+    def cancel(self) -> None:
+        """Ask the agents to stop at this call: those that have not begun never do, asynchronous methods are interrupted."""
+        for reference in self.refs:
+            ray.cancel(reference)
+
+    async def _awaited(self) -> Any:
+        outcomes = await asyncio.gather(*[_awaited_outcome(reference) for reference in self.refs])
+        if any(isinstance(outcome, _Caught) for outcome in outcomes):
+            raise self._failed(outcomes)
+        return self._collected(outcomes)
+
+    def _collected(self, values: Sequence[Any]) -> Any:
+        return collected(self.collect, tuple(values), self.ranks, self.dimensions)
+
+    def _failed(self, outcomes: Sequence[Any]) -> GroupCallFailed:
+        errors: dict[int, BaseException] = {}
+        results: dict[int, Any] = {}
+        for rank, (line, load), outcome in zip(self.ranks, self.sent_to, outcomes, strict=True):
+            if not isinstance(outcome, _Caught):
+                results[rank] = outcome
+                continue
+            errors.setdefault(rank, outcome.error)
+            if is_lost(outcome.error):
+                self.in_flight.mark_out(line, load)
+        return GroupCallFailed(self.method, errors, results, self._places())
+
+    def _places(self) -> dict[int, str]:
+        return {rank: place_of(rank, line, self.dimensions) for rank, (line, _) in zip(self.ranks, self.sent_to, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Caught:
+    """An error that a call ended with; apart from a value that happens to be an error."""
+
+    error: BaseException
+
+
+def place_of(rank: int, line: Line, dimensions: Dimensions) -> str:
+    """`rank 3 (agent a-3, pipeline=1, tensor=1)`."""
+    coordinates = {} if dimensions.is_flat else dimensions.coordinates(rank)
+    return f"rank {rank} ({', '.join([f'agent {line.member.agent}', *(f'{name}={at}' for name, at in coordinates.items())])})"
+
+
+def _outcome(reference: Any, ends: float | None) -> Any:
+    try:
+        return ray.get(reference, timeout=_left(ends))
+    except Exception as error:  # noqa: BLE001  whatever the agent's code raised is an outcome
+        return _Caught(error)
+
+
+async def _awaited_outcome(reference: Any) -> Any:
+    try:
+        return await reference
+    except Exception as error:  # noqa: BLE001  the same
+        return _Caught(error)
+
+
+def _left(ends: float | None) -> float | None:
+    """Seconds until `ends`, on the monotonic clock."""
+    return None if ends is None else max(0.0, ends - time.monotonic())

@@ -1,0 +1,415 @@
+"""One attempt of one task in an agent: the user's object, the calls on it, and its end.
+
+`call` is the way of every `.choose().method()`: a look into a dict, a lock that is hardly ever contended, two counts.
+All else happens at the start and at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mesh.ids import AgentId
+from mesh.reasons import Reason
+from mesh.runtime.supervision.agent_context import TaskContext, Tell, make_current
+from mesh.runtime.supervision.agent_errors import NoSuchMethod, NothingHosted, TaskGaveWay, TaskPreempted
+from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped, call_name
+from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
+from mesh.runtime.supervision.leftovers import Inhabitants
+from mesh.runtime.supervision.loop_thread import LoopThread
+from mesh.runtime.supervision.pickled_code import check_picklable, pickled_within, read_arguments
+from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Restored, keep_state, restore_state
+from mesh.runtime.supervision.told_errors import tell_error
+from mesh.saved_state import Snapshot, StateHandlers
+
+#: A result up to this size travels with the news of the end.
+RESULT_BYTES_MAX = 2**20
+#: Ray calls this method before it ends an actor in order; so does an agent before it lets go of an object.
+_FAREWELL = "__ray_shutdown__"
+
+
+class HostedTask:
+    """Made by the agent with the order at hand; `build` makes the object, `stop` ends it all.
+
+    Args:
+        order: What to host.
+        agent: Where.
+        tell: Takes news for the supervisor: kind and payload.
+    """
+
+    def __init__(self, order: HostOrder, agent: AgentId, tell: Tell) -> None:
+        self.task, self.attempt = order.task, order.attempt
+        self.context = TaskContext(
+            task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, tell=tell
+        )
+        self.running = 0  #: Calls that run now; the constructor is one.
+        self.calls = 0  #: Begun.
+        self.failures = 0  #: Raised.
+        self.ended: Ended | None = None  #: How the entry method ended.
+        self._agent, self._tell = agent, tell
+        self._own_prefix = call_name(order.task, order.attempt, "")
+        self._entry, self._entry_arguments = order.entry, order.entry_arguments or NO_ARGUMENTS
+        self._arguments = _arguments_of(order)
+        self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
+        self._bytes_max = order.saved_bytes_max
+        self._actor: Any = None
+        self._handlers = StateHandlers()
+        self._methods: dict[str, Callable[..., Any]] = {}
+        self._result: Any = None  #: Of the entry method, when it is too large for `ended`.
+        self._loop = LoopThread(f"{order.task}:async")
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._is_closed = False  #: No call begins any more.
+        self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
+        self._stopped: Stopped | None = None
+        self._inhabitants = Inhabitants.look()
+        self._environment = _set_environment(order.environment)
+
+    # -- the start -----------------------------------------------------------------------------------------------------
+
+    def build(self, cls: type, handlers: StateHandlers, saved: Snapshot | None) -> tuple[Restored, tuple[str, ...]]:
+        """Make the object and give it what was kept; how that went, and the object's public methods.
+
+        Raises:
+            TaskGaveWay: It was to stop meanwhile.
+            BaseException: What the user's constructor raises; what is wrong with an argument.
+        """
+        self._handlers = handlers
+        make_current(self.context)
+        with self._counted():
+            self._actor = self._made(cls)
+            restored = restore_state(self._keepsake, self._actor, saved, timeout_s=self._restore_s)
+            if restored.is_spoiled:
+                self._actor = self._made(cls)
+            return restored, self.method_names()
+
+    def method_names(self) -> tuple[str, ...]:
+        """Public methods of the object, sorted."""
+        kind = type(self._actor)
+        return tuple(sorted(name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))))
+
+    def _made(self, cls: type) -> Any:
+        args, kwargs = read_arguments(self._arguments, timeout_s=self._wait_s)
+        return cls(*args, **kwargs)
+
+    @property
+    def takes_calls(self) -> bool:
+        """Do calls come, and nothing but them? A task with an entry method that runs keeps its thread."""
+        return self.calls > 0 and (self._entry is None or self.ended is not None)
+
+    def described(self, status: AgentStatus, *, is_blocked: bool) -> AgentStatus:
+        """The agent's status with what only the task knows."""
+        facts = self.context.facts
+        return replace(
+            status,
+            running=self.running,
+            calls=self.calls,
+            failures=self.failures,
+            progress=facts.progress,
+            checkpoints=0 if facts.checkpoint is None else facts.checkpoint.number,
+            stopping=self._is_closed,
+            blocked=is_blocked,
+            ended=self.ended,
+        )
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method of the object, an `async def` one too; by its name, or by a `call_name`.
+
+        Raises:
+            NothingHosted: The `call_name` is another task's or attempt's.
+            NoSuchMethod: There is none of that name.
+            TaskGaveWay: The task was asked to stop, before or during the call.
+            BaseException: What the method raises.
+        """
+        bound = self._methods.get(method)
+        if bound is None:
+            bound = self._look_up(method)
+        with self._lock:
+            if self._is_closed:
+                raise self._gave_way(method)
+            self.running += 1
+            self.calls += 1
+        try:
+            return bound(*args, **kwargs)
+        except BaseException as error:
+            understood = self._understood(error, method)
+            if understood is error:
+                raise
+        finally:
+            with self._lock:
+                self.running -= 1
+                if self._is_closed:
+                    self._idle.notify_all()
+        # Out here it has no context, and its traceback does not hold the user's object: that is to be let go.
+        del bound
+        raise understood
+
+    def stream(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+        """The values of a generator method, one by one. Between two of them the task can stop. Raises as `call` does."""
+        produced = self._member(method)(*args, **kwargs)
+        if not hasattr(produced, "__anext__") and not hasattr(produced, "__next__"):
+            if inspect.iscoroutine(produced):
+                produced.close()
+            raise TypeError(f"{method} gives a {type(produced).__qualname__}, not a generator; use `call`")
+        with self._counted(calls=1):
+            try:
+                while True:
+                    value = self._next(produced)
+                    if value is _OVER:
+                        return
+                    yield value
+                    self.context.stop_if_asked()
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                understood = self._understood(error, method)
+                if understood is error:
+                    raise
+                raise understood from None
+            finally:
+                self._close(produced)
+
+    def run(self) -> tuple[Ended, Any]:
+        """Call the entry method, once; how it ended, and its value when that is too large for `Ended.result`. Does not raise."""
+        with self._run_lock:
+            if self.ended is None:
+                try:
+                    with self._counted():  # Until its end is noted, or a stop between the two would miss it.
+                        self.ended = self._run_entry()
+                except TaskGaveWay as stopped:
+                    self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
+                if not self.ended.stopped:
+                    self._tell("ended", self.ended)
+            return self.ended, self._result
+
+    def _run_entry(self) -> Ended:
+        if self._entry is None:
+            return Ended(task=self.task, attempt=self.attempt, error=f"task {self.task} has no entry method")
+        try:
+            args, kwargs = read_arguments(self._entry_arguments, timeout_s=self._wait_s)
+            value = self.call(self._entry, args, kwargs)
+        except TaskGaveWay as stopped:
+            return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told; SystemExit is its error as well
+            told = tell_error(error)
+            return Ended(task=self.task, attempt=self.attempt, error=told.words, traceback=told.traceback, pickled=told.pickled)
+        if self.context.has_noticed:
+            return Ended(task=self.task, attempt=self.attempt, error="it returned when it was asked to stop", stopped=True)
+        try:
+            return Ended(task=self.task, attempt=self.attempt, result=self._small(value))
+        except TypeError as refused:
+            return Ended(task=self.task, attempt=self.attempt, error=f"builtins.TypeError: {refused}")
+
+    def _small(self, value: Any) -> bytes | None:
+        """The pickled result; None for one that is to be sent by Ray: it is large, or holds what only Ray can send."""
+        with contextlib.suppress(TypeError):
+            pickled = pickled_within(value, min(RESULT_BYTES_MAX, self._bytes_max), what="the result")
+            if pickled is not None:
+                return pickled
+        check_picklable(value, what="the result")
+        self._result = value
+        return None
+
+    def _look_up(self, method: str) -> Callable[..., Any]:
+        found = self._member(method)
+        if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+            raise TypeError(f"{method} is a generator; use `stream`")
+        if inspect.iscoroutinefunction(found):
+            found = partial(self._run_async, found)
+        self._methods[method] = found
+        return found
+
+    def _member(self, method: str) -> Callable[..., Any]:
+        if method.startswith(self._own_prefix):
+            method = method[len(self._own_prefix) :]
+        elif "#" in method:
+            raise NothingHosted(f"{method} was called, and here is {self.task}, attempt {self.attempt}; ask the mesh where that runs now")
+        if self._is_closed:
+            raise self._gave_way(method)
+        is_hidden = method.startswith("__") and method != "__call__"
+        found = None if is_hidden else getattr(self._actor, method, None)
+        if not callable(found):
+            there = ", ".join(self.method_names()) or "none"
+            raise NoSuchMethod(f"{type(self._actor).__qualname__} of task {self.task} has no method {method!r}; it has: {there}")
+        return found  # type: ignore[no-any-return]  # the user's own
+
+    def _run_async(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._loop.run(function(*args, **kwargs))
+
+    def _next(self, produced: Any) -> Any:
+        if hasattr(produced, "__anext__"):
+            return self._loop.run(_next_or_over(produced))
+        return next(produced, _OVER)
+
+    def _close(self, produced: Any) -> None:
+        if isinstance(produced, AsyncGenerator):
+            self._loop.run(_closed(produced), despite_cancel=True)
+        elif hasattr(produced, "close"):
+            produced.close()
+
+    @contextlib.contextmanager
+    def _counted(self, calls: int = 0) -> Iterator[None]:
+        with self._lock:
+            if self._is_closed:
+                raise self._gave_way("nothing")
+            self.running += 1
+            self.calls += calls
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+                self._idle.notify_all()
+
+    def _understood(self, error: BaseException, method: str) -> BaseException:
+        """What a caller is to see of it."""
+        if isinstance(error, TaskPreempted) or (self._is_closed and isinstance(error, asyncio.CancelledError)):
+            return self._gave_way(method)
+        self.failures += 1
+        if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
+            return error
+        # Ray takes any other for a fault of the worker itself.
+        return RuntimeError(f"{method} raised {tell_error(error).words}")
+
+    def _gave_way(self, method: str) -> TaskGaveWay:
+        return TaskGaveWay(f"{method} of task {self.task} was not finished: the task, attempt {self.attempt}, was asked to stop")
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def stop(self, order: StopOrder) -> Stopped:
+        """End it, within the order's times. A second stop waits for the first and gets its answer."""
+        self._ask_to_stop(order.reason)
+        with self._stop_lock:
+            if self._stopped is None:
+                self._stopped = self._stop(order)
+            return self._stopped
+
+    def let_go(self, *, farewell_s: float = 0.0) -> str:
+        """Drop the object and whatever the user's code has left; why the process cannot be used again, empty when it can.
+
+        Args:
+            farewell_s: How long the object's `__ray_shutdown__` may take; 0: it is not called.
+        """
+        spoiled = self._farewell(farewell_s) if farewell_s else ""
+        watched = _weakly(self._actor)
+        self._actor, self._result, self._handlers = None, None, StateHandlers()
+        self._methods.clear()
+        if not self._loop.close():
+            spoiled = spoiled or "an `async` part of the task does not end"
+        make_current(None)
+        _restore_environment(self._environment)
+        gc.collect()
+        if watched() is not None:
+            spoiled = spoiled or "something still refers to the task's object"
+        return spoiled or self._inhabitants.newcomers()
+
+    def _stop(self, order: StopOrder) -> Stopped:
+        was_running, ended_in_time = self._await_idle(order.grace_ms / 1000)
+        saved, hangs = None, False
+        lost_ms = self.context.unkept_ms
+        if order.keep_state and self._actor is not None:
+            preserve_s = order.preserve_ms_max / 1000
+            saved, hangs = keep_state(self._keepsake, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+            lost_ms = 0 if saved.saved_bytes is not None else lost_ms
+        if not ended_in_time:
+            why, how = f"a call runs still, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
+        else:
+            why = "the preserver hangs" if hangs else self.let_go(farewell_s=order.preserve_ms_max / 1000)
+            how = StopHow.STOPPED if was_running else StopHow.IDLE
+        return Stopped(
+            task=self.task, attempt=self.attempt, saved=saved, lost_ms=lost_ms, how=how, reusable=not why, why=why, ended=self._true_end
+        )
+
+    def _ask_to_stop(self, reason: Reason) -> None:
+        self.context.ask_to_stop(reason)
+        with self._lock:
+            self._is_closed = True
+        self._loop.cancel_all()
+
+    def _await_idle(self, grace_s: float) -> tuple[bool, bool]:
+        """Did anything run, and has it ended in time?"""
+        deadline = time.monotonic() + grace_s
+        with self._idle:
+            was_running = self.running > 0
+            return was_running, self._idle.wait_for(lambda: self.running == 0, timeout=max(0.0, deadline - time.monotonic()))
+
+    def _farewell(self, timeout_s: float) -> str:
+        farewell = getattr(self._actor, _FAREWELL, None)
+        if farewell is None:
+            return ""
+        outcome = call_bounded(farewell, timeout_s=timeout_s, name="farewell")
+        if isinstance(outcome, Hangs):
+            return f"{_FAREWELL} does not return"
+        return f"{_FAREWELL} raised {tell_error(outcome.error).words}" if isinstance(outcome, Raised) else ""
+
+    @property
+    def _true_end(self) -> Ended | None:
+        return None if self.ended is None or self.ended.stopped else self.ended
+
+    @property
+    def _keepsake(self) -> Keepsake:
+        return Keepsake(
+            task=self.task,
+            agent=self._agent,
+            attempt=self.attempt,
+            context=self.context,
+            arguments=self._arguments,
+            handlers=self._handlers,
+            bytes_max=self._bytes_max,
+        )
+
+
+_OVER = object()
+
+
+async def _next_or_over(produced: Any) -> Any:
+    try:
+        return await produced.__anext__()
+    except StopAsyncIteration:
+        return _OVER
+
+
+async def _closed(produced: AsyncGenerator[Any, Any]) -> None:
+    await produced.aclose()
+
+
+def _arguments_of(order: HostOrder) -> PickledArguments:
+    if order.arguments is not None:
+        return order.arguments
+    if order.saved is not None and order.saved.arguments is not None:
+        return PickledArguments(pickled=order.saved.arguments)
+    return NO_ARGUMENTS
+
+
+def _weakly(actor: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(actor)
+    except TypeError:  # `__slots__` without a place for it: nobody can tell.
+        return lambda: None
+
+
+def _set_environment(wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """Set the variables; what they were before."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    return before
+
+
+def _restore_environment(before: Mapping[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

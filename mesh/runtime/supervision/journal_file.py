@@ -1,0 +1,235 @@
+"""The journal of one mesh on disk: a snapshot, and the lines since.
+
+    folder/snapshot-00000007.json   what the state was when the journal of the same number began; absent before the first
+    folder/journal-00000007.jsonl   one line per batch since then
+    folder/lock                     held by the one process that writes here
+
+A line costs one `write`, whatever the queue's length. It then survives the death of this process; with `fsync` it survives
+that of the machine too, once `sync` has returned: many lines can share one call of it (group commit).
+
+A snapshot takes over in this order: written to a draft, synced, renamed; a new journal; then what is older goes. A crash
+between any two of these leaves either the old pair or the new snapshot with an empty journal. A line that was being written
+when the process died is cut off at the next start: its decisions had not been carried out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+from mesh.errors import RuntimeDoorError
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import Event
+from mesh.scheduling.journal import Batch, JournalError, encode, is_whole, read
+
+#: After so many lines, or bytes, a snapshot is cheaper than the replay that it saves.
+LINES_MAX = 10_000
+BYTES_MAX = 16 * 2**20
+_NUMBERED = re.compile(r"^(?P<what>snapshot|journal)-(?P<number>\d{8})\.jsonl?$")
+
+
+class JournalFile:
+    """Appended by one process at a time; read by it once, at its start.
+
+    Args:
+        folder: Made if it is not there, for this user alone.
+        fsync: Whether `sync` waits for the disk.
+    Raises:
+        RuntimeDoorError: Another process writes here, or the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, *, fsync: bool = False, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._folder = folder
+        self._fsync = fsync
+        self._lines_max, self._bytes_max = lines_max, bytes_max
+        self._syncing = threading.Lock()
+        self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal; of these lines, how many are on the disk.
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = _locked(folder / "lock")
+            self._number = self._newest()
+            self._remove_others()
+            self.was_torn = self._cut_torn_end()  #: The last process died while it wrote a line.
+            self._take(_opened(self._path("journal")), size=self._path("journal").stat().st_size, lines=sum(1 for _ in self.lines()))
+            if fsync:
+                _sync_folder(folder)  # Else a power cut could take the file's name, with all that was synced into it.
+        except OSError as error:
+            raise RuntimeDoorError(
+                f"the journal in {folder} cannot be opened: {error}; is the folder yours, and the disk not full?"
+            ) from error
+
+    def snapshot_kept(self) -> bytes | None:
+        """What `snapshot` was given last; None: the journal begins with a new mesh."""
+        path = self._path("snapshot")
+        return path.read_bytes() if path.exists() else None
+
+    def lines(self) -> Iterator[bytes]:
+        """What was appended since the snapshot; for `mesh.scheduling.journal.replay`."""
+        with self._path("journal").open("rb") as kept:
+            yield from kept
+
+    def batches(self) -> Iterator[Batch]:
+        """The same, understood.
+
+        Raises:
+            JournalError: A line is damaged or unknown; the message names the file and the line.
+        """
+        try:
+            yield from read(self.lines())
+        except JournalError as error:
+            raise JournalError(f"{self._path('journal')}, {error}") from error
+
+    def append(self, version: int, events: Iterable[Event], decisions: Iterable[Decision]) -> int:
+        """One batch. Returns what to give to `sync` before its decisions are carried out.
+
+        Raises:
+            JournalError: The batch has no plain form.
+            RuntimeDoorError: The disk does not take it; nothing of the line is left in the file.
+        """
+        line = encode(version, events, decisions)
+        try:
+            _write_all(self._file, line)
+        except OSError as error:
+            os.ftruncate(self._file, self._size)
+            raise RuntimeDoorError(f"{self._path('journal')} takes no more: {error}; make room on the disk") from error
+        self._size += len(line)
+        self._lines += 1
+        return self._lines
+
+    def sync(self, line: int | None = None) -> None:
+        """Wait until that line, by default the last, is on the disk. At once without `fsync`, or when another call did it."""
+        if not self._fsync:
+            return
+        wanted = self._lines if line is None else line
+        with self._syncing:
+            if self._synced >= wanted:
+                return
+            written = self._lines
+            os.fsync(self._file)
+            self._synced = written
+
+    def wants_snapshot(self) -> bool:
+        """The journal has grown long enough to be replaced."""
+        return self._lines >= self._lines_max or self._size >= self._bytes_max
+
+    def snapshot(self, state: bytes) -> None:
+        """Let `state` stand for all that was appended until now.
+
+        Raises:
+            RuntimeDoorError: The disk does not take it; the journal goes on as it was.
+        """
+        path, journal = self._path("snapshot", self._number + 1), self._path("journal", self._number + 1)
+        draft, opened = path.with_suffix(".draft"), -1
+        try:
+            opened = _opened(journal)
+            _write_synced(draft, state)
+            draft.replace(path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            if opened >= 0:
+                os.close(opened)
+            for made in (path, draft, journal):  # The snapshot first: with it gone the old journal counts again.
+                made.unlink(missing_ok=True)
+            raise RuntimeDoorError(f"{path} cannot be written: {error}; make room on the disk") from error
+        with self._syncing:
+            os.close(self._file)
+            self._number += 1
+            self._take(opened, size=0, lines=0)
+        self._remove_others()
+
+    def close(self) -> None:
+        """Sync, and let another process write here."""
+        self.sync()
+        os.close(self._file)
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def _path(self, what: str, number: int | None = None) -> Path:
+        suffix = "json" if what == "snapshot" else "jsonl"
+        return self._folder / f"{what}-{self._number if number is None else number:08}.{suffix}"
+
+    def _numbered(self) -> Iterator[tuple[str, int, Path]]:
+        for path in self._folder.iterdir():
+            match = _NUMBERED.match(path.name)
+            if match is not None:
+                yield match["what"], int(match["number"]), path
+
+    def _newest(self) -> int:
+        """Of the snapshots. A journal of a higher number is empty: its snapshot was not finished."""
+        return max((number for what, number, _ in self._numbered() if what == "snapshot"), default=0)
+
+    def _remove_others(self) -> None:
+        for _, number, path in tuple(self._numbered()):
+            if number != self._number:
+                path.unlink(missing_ok=True)
+        for draft in self._folder.glob("snapshot-*.draft"):
+            draft.unlink(missing_ok=True)
+
+    def _cut_torn_end(self) -> bool:
+        path = self._path("journal")
+        if not path.exists():
+            return False
+        kept = path.read_bytes()
+        end = kept.rfind(b"\n") + 1
+        begin = kept.rfind(b"\n", 0, end - 1) + 1 if end else 0
+        if end == len(kept) and not is_whole(kept[begin:end]):
+            end = begin
+        if end == len(kept):
+            return False
+        with path.open("rb+") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+        return True
+
+    def _take(self, file: int, *, size: int, lines: int) -> None:
+        self._file = file
+        self._size, self._lines, self._synced = size, lines, 0
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RuntimeDoorError(
+            f"another process writes the journal in {path.parent}; stop it, or give this mesh a folder of its own"
+        ) from None
+    return lock
+
+
+def _write_all(file: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,107 @@
+"""An event loop on a thread of its own, for the `async def` methods of a hosted object."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+_CLOSE_S_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    """asyncio lets these two end its loop; they are carried round it, to the caller."""
+
+    error: SystemExit | KeyboardInterrupt
+
+
+class LoopThread:
+    """Started by the first coroutine; all coroutines of one hosted object share it, so its locks and queues work."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_cancelled = False
+
+    def run(self, coroutine: Coroutine[Any, Any, Any], *, despite_cancel: bool = False) -> Any:
+        """Run it on the loop and wait for its end. Raises what it raises; `asyncio.CancelledError` when it was cancelled.
+
+        Args:
+            coroutine: What to run.
+            despite_cancel: Also after `cancel_all`: for what cleans up.
+        """
+        answer: Future[Any] = Future()
+        self._started().call_soon_threadsafe(self._begin, coroutine, answer, despite_cancel)
+        value = answer.result()
+        if isinstance(value, _Exit):
+            raise value.error
+        return value
+
+    def cancel_all(self) -> None:
+        """Cancel what runs, and what comes later; comes back at once. Each `run` returns when its coroutine has really ended."""
+        self._is_cancelled = True  # Before the look: a call may be on its way to a loop that is not there yet.
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tuple(self._tasks)])
+
+    def close(self) -> bool:
+        """End the loop with all that was started on it; False when something there does not end. Harmless to repeat."""
+        if self._loop is None or self._thread is None:
+            return True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S_MAX)
+        return not self._thread.is_alive()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._turn, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.run_until_complete(_cancel_others())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Any], answer: Future[Any], despite_cancel: bool) -> None:
+        task = asyncio.get_running_loop().create_task(_carried(coroutine))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._end, coroutine, answer))
+        if self._is_cancelled and not despite_cancel:
+            task.cancel()
+
+    def _end(self, coroutine: Coroutine[Any, Any, Any], answer: Future[Any], task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        coroutine.close()  # One that was cancelled before its first step has to be told that it is over.
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            answer.set_result(task.result())
+        else:
+            answer.set_exception(error)
+
+
+async def _carried(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Exit(error)
+
+
+async def _cancel_others() -> None:
+    """What the user's code has started beside its calls."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

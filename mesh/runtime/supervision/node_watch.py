@@ -1,0 +1,105 @@
+"""The nodes of the cluster, looked at again and again; only differences are told.
+
+Ray offers no subscription to its nodes, so this is the one thing that is polled. What others use on a node is told when two
+looks agree on it: Ray's figures of what is available lag behind by some milliseconds, and a process of ours that starts or
+ends in between would be taken for a stranger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+
+from mesh.ids import NodeName
+from mesh.labels import mismatch
+from mesh.resources import NOTHING, ResourceSet
+from mesh.runtime.supervision.ray_names import own_resources
+from mesh.scheduling.events import Event, NodeJoined, NodeLeft, NodeUseSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """A node as Ray has it."""
+
+    node: NodeName
+    total: ResourceSet
+    labels: Mapping[str, str]
+    available: ResourceSet  #: By Ray's own account.
+    host: str = ""
+
+
+def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
+    """The nodes that are alive and whose labels say what `selector` wants. Blocks for about a millisecond."""
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # the same
+    return [
+        NodeSeen(
+            node=NodeName(row["NodeID"]),
+            total=own_resources(row["Resources"]),
+            labels=dict(row["Labels"]),
+            available=own_resources(available.get(row["NodeID"], {})),
+            host=str(row["NodeManagerAddress"]),
+        )
+        for row in rows
+        if row["Alive"] and mismatch(selector or {}, row["Labels"]) is None
+    ]
+
+
+class NodeWatch:
+    """Makes events out of the differences between two looks.
+
+    Args:
+        ours: What this mesh itself has in use on a node, as far as Ray must know of it by now.
+    """
+
+    def __init__(self, ours: Callable[[NodeName], ResourceSet]) -> None:
+        self._ours = ours
+        self._known: dict[NodeName, tuple[ResourceSet, dict[str, str]]] = {}
+        self._foreign: dict[NodeName, ResourceSet] = {}
+        self._suspected: dict[NodeName, ResourceSet] = {}
+
+    @property
+    def nodes(self) -> frozenset[NodeName]:
+        """Those of the last look."""
+        return frozenset(self._known)
+
+    def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet = NOTHING) -> None:
+        """The scheduler has been told of this node already, before the supervisor started anew."""
+        self._known[node] = (total, dict(labels))
+        if foreign:
+            self._foreign[node] = foreign
+
+    def compare(self, seen: list[NodeSeen], at_ms: int) -> list[Event]:
+        """What has changed since the last look."""
+        events: list[Event] = []
+        for gone in self._known.keys() - {look.node for look in seen}:
+            del self._known[gone]
+            self._foreign.pop(gone, None)
+            self._suspected.pop(gone, None)
+            events.append(NodeLeft(at_ms=at_ms, node=gone))
+        for look in seen:
+            facts = look.total, dict(look.labels)
+            if self._known.get(look.node) != facts:
+                self._known[look.node] = facts
+                events.append(NodeJoined(at_ms=at_ms, node=look.node, total=look.total, labels=dict(look.labels)))
+            events.extend(self._compare_use(look, at_ms))
+        return events
+
+    def _compare_use(self, look: NodeSeen, at_ms: int) -> list[Event]:
+        ours = self._ours(look.node)
+        foreign = ResourceSet(
+            {name: max(0, look.total[name] - look.available[name] - ours[name]) for name in look.total if name != "object_store_memory"}
+        )
+        if foreign == self._foreign.get(look.node, NOTHING):
+            self._suspected.pop(look.node, None)
+            return []
+        if self._suspected.get(look.node) != foreign:
+            self._suspected[look.node] = foreign
+            return []
+        del self._suspected[look.node]
+        self._foreign[look.node] = foreign
+        return [NodeUseSeen(at_ms=at_ms, node=look.node, foreign=foreign)]

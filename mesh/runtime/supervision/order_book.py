@@ -1,0 +1,310 @@
+"""What the supervisor remembers of tasks, groups and orders: folded from the events and decisions, nothing else.
+
+The scheduler forgets a task that is over, and does not know which of its orders have been carried out; people ask for the one,
+and a supervisor that starts anew needs the other. As the book is a fold of the journal, a replay gives it back as it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from mesh.ids import AgentId, GroupId, NodeName, PoolName, TaskId
+from mesh.reasons import Reason
+from mesh.scheduling.decisions import (
+    CreateGroup,
+    Decision,
+    EndTask,
+    ExplainWaiting,
+    GiveGroup,
+    RemoveGroup,
+    StartTask,
+    StopTask,
+)
+from mesh.scheduling.events import (
+    AgentLost,
+    Event,
+    GroupFailed,
+    GroupGone,
+    GroupReady,
+    TaskBlocked,
+    TaskEnded,
+    TaskRefused,
+    TaskStarted,
+    TaskStopped,
+    TaskSubmitted,
+)
+from mesh.scheduling.shapes import GroupShape
+from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
+
+#: How many tasks that are over are remembered.
+ENDED_MAX = 10_000
+#: Starts by whose pace a wait is estimated.
+_PACE_STARTS = 32
+_NEVER = frozenset({Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL, Reason.CAPACITY_TOO_SMALL, Reason.LABEL_MISMATCH})
+_ENDS = {
+    Reason.FINISHED: TaskState.SUCCEEDED,
+    Reason.CANCELLED_BY_USER: TaskState.CANCELLED,
+    Reason.POOL_CLOSING: TaskState.CANCELLED,
+    Reason.GANG_BROKEN: TaskState.CANCELLED,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskRow:
+    """A task as people see it."""
+
+    request: TaskRequest
+    submitted_ms: int
+    state: TaskState = TaskState.PLACEABLE
+    reason: Reason | None = Reason.WAITING_IN_QUEUE
+    detail: str = ""
+    attempt: int = 0
+    agent: AgentId | None = None
+    node: NodeName | None = None
+    group: GroupId | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    preemptions: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupRow:
+    """A placement group as people see it."""
+
+    pool: PoolName
+    shape: GroupShape
+    nodes: tuple[NodeName, ...]
+    state: str = "CREATING"
+    warm: bool = False
+    holder: TaskId | None = None
+    takes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookSnapshot:
+    """A book as it is kept on disk; the mappings keep their order."""
+
+    tasks: Mapping[TaskId, TaskRow]
+    groups: Mapping[GroupId, GroupRow]
+    starts: Mapping[TaskId, StartTask]
+    stops: Mapping[TaskId, StopTask]
+    creates: Mapping[GroupId, CreateGroup]
+    removes: Mapping[GroupId, RemoveGroup]
+    given: Mapping[TaskId, GiveGroup]
+    started_at: tuple[int, ...]
+    ended: tuple[TaskId, ...]
+    at_ms: int
+
+
+@dataclass(slots=True)
+class OrderBook:
+    """Invariant: an order is open from its decision until an event answers it."""
+
+    tasks: OrderedDict[TaskId, TaskRow] = field(default_factory=OrderedDict)
+    groups: dict[GroupId, GroupRow] = field(default_factory=dict)
+    starts: dict[TaskId, StartTask] = field(default_factory=dict)  #: Open.
+    stops: dict[TaskId, StopTask] = field(default_factory=dict)  #: Open.
+    creates: dict[GroupId, CreateGroup] = field(default_factory=dict)  #: Open.
+    removes: dict[GroupId, RemoveGroup] = field(default_factory=dict)  #: Open.
+    given: dict[TaskId, GiveGroup] = field(default_factory=dict)  #: Placement groups that were given to somebody.
+    started_at: deque[int] = field(default_factory=lambda: deque(maxlen=_PACE_STARTS))
+    ended: deque[TaskId] = field(default_factory=deque)
+    forgotten: list[TaskId] = field(default_factory=list)  #: Not yet told to whoever keeps their bytes.
+    at_ms: int = 0  #: Of the last event.
+
+    def fold(self, events: Sequence[Event], decisions: Iterable[Decision]) -> set[TaskId]:
+        """Take a handled batch in; returns the tasks of which something has changed."""
+        changed: set[TaskId] = set()
+        self.at_ms = events[-1].at_ms
+        for fact in (*events, *decisions):
+            note = self.NOTES.get(type(fact))
+            if note is not None:
+                changed.add(note(self, fact))
+        return changed
+
+    def to_snapshot(self) -> BookSnapshot:
+        """All of it, for now: later folds change the rows."""
+        return BookSnapshot(
+            tasks=self.tasks,
+            groups=self.groups,
+            starts=self.starts,
+            stops=self.stops,
+            creates=self.creates,
+            removes=self.removes,
+            given=self.given,
+            started_at=tuple(self.started_at),
+            ended=tuple(self.ended),
+            at_ms=self.at_ms,
+        )
+
+    @classmethod
+    def from_snapshot(cls, kept: BookSnapshot) -> OrderBook:
+        """The book again."""
+        return cls(
+            tasks=OrderedDict(kept.tasks),
+            groups=dict(kept.groups),
+            starts=dict(kept.starts),
+            stops=dict(kept.stops),
+            creates=dict(kept.creates),
+            removes=dict(kept.removes),
+            given=dict(kept.given),
+            started_at=deque(kept.started_at, maxlen=_PACE_STARTS),
+            ended=deque(kept.ended),
+            at_ms=kept.at_ms,
+        )
+
+    def pace_ms(self) -> int | None:
+        """Milliseconds between two of the last starts; None before there were two."""
+        if len(self.started_at) < 2:  # noqa: PLR2004 - a pace needs two
+            return None
+        return max(1, (self.started_at[-1] - self.started_at[0]) // (len(self.started_at) - 1))
+
+    def forget(self, task: TaskId) -> None:
+        """A task that is over is asked for no more."""
+        self.tasks.pop(task, None)
+        self.given.pop(task, None)
+        self.forgotten.append(task)
+
+    def take_forgotten(self) -> list[TaskId]:
+        """Tasks that were forgotten since the last call."""
+        taken, self.forgotten = self.forgotten, []
+        return taken
+
+    # -- notes, one for each kind of fact; each returns the task that it is about (or an empty name) -----------------------
+
+    def _submitted(self, event: TaskSubmitted) -> TaskId:
+        task = event.request.task
+        row = self.tasks.get(task)
+        if row is None or (row.state in TERMINAL and event.resume):
+            attempt, preemptions = (row.attempt, row.preemptions) if row is not None else (0, 0)
+            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=attempt, preemptions=preemptions)
+        return task
+
+    def _start(self, order: StartTask) -> TaskId:
+        self.starts[order.task] = order
+        row = self.tasks[order.task]
+        row.state, row.reason, row.detail = TaskState.SWAP, Reason.STARTING, str(order.reason.value)
+        row.attempt, row.agent, row.node, row.group = order.attempt, order.agent, order.node, order.group
+        self._hold(order.group, order.task)
+        return order.task
+
+    def _started(self, event: TaskStarted) -> TaskId:
+        row = self.tasks.get(event.task)
+        if row is not None and row.attempt == event.attempt and row.state is TaskState.SWAP:
+            self.starts.pop(event.task, None)
+            row.state, row.reason, row.detail, row.started_ms = TaskState.RUNNING, None, "", self.at_ms
+            self.started_at.append(self.at_ms)
+        return event.task
+
+    def _blocked(self, event: TaskBlocked) -> TaskId:
+        row = self.tasks.get(event.task)
+        if row is not None and row.state in (TaskState.RUNNING, TaskState.BLOCKED):
+            row.state = TaskState.BLOCKED if event.blocked else TaskState.RUNNING
+        return event.task
+
+    def _stop(self, order: StopTask) -> TaskId:
+        self.stops[order.task] = order
+        row = self.tasks[order.task]
+        row.reason, row.detail = order.reason, f"for {order.by}" if order.by else ""
+        if order.reason is Reason.PREEMPTED:
+            row.state, row.preemptions = TaskState.PREEMPTED, row.preemptions + 1
+        return order.task
+
+    def _left(self, event: TaskStopped | TaskRefused | AgentLost | TaskEnded) -> TaskId:
+        """It runs no more; whether it is queued again or over, the decisions that follow say."""
+        row = self.tasks.get(event.task)
+        if row is None or row.attempt != event.attempt or row.state in TERMINAL:
+            return event.task
+        self.starts.pop(event.task, None)
+        self.stops.pop(event.task, None)
+        self._let_go(event.task)
+        detail = getattr(event, "detail", "")
+        row.state, row.agent, row.node, row.group = TaskState.PLACEABLE, None, None, None
+        row.reason, row.detail = Reason.WAITING_IN_QUEUE, detail
+        return event.task
+
+    def _explained(self, order: ExplainWaiting) -> TaskId:
+        row = self.tasks.get(order.task)
+        if row is not None and row.state not in TERMINAL:
+            row.reason, row.detail = order.reason, order.detail
+            if row.state in (TaskState.PLACEABLE, TaskState.INFEASIBLE):
+                row.state = TaskState.INFEASIBLE if order.reason in _NEVER else TaskState.PLACEABLE
+        return order.task
+
+    def _over(self, order: EndTask) -> TaskId:
+        row = self.tasks[order.task]
+        row.state, row.reason, row.detail, row.ended_ms = _ENDS.get(order.reason, TaskState.FAILED), order.reason, order.detail, self.at_ms
+        self.starts.pop(order.task, None)
+        self.stops.pop(order.task, None)
+        self.given.pop(order.task, None)
+        self._let_go(order.task)
+        self.ended.append(order.task)
+        while len(self.ended) > ENDED_MAX:
+            oldest = self.ended.popleft()
+            if oldest in self.tasks and self.tasks[oldest].state in TERMINAL:
+                self.forget(oldest)
+        return order.task
+
+    def _create(self, order: CreateGroup) -> TaskId:
+        self.creates[order.group] = order
+        self.groups[order.group] = GroupRow(pool=order.pool, shape=order.shape, nodes=order.nodes, warm=order.warm)
+        return TaskId("")
+
+    def _ready(self, event: GroupReady) -> TaskId:
+        self.creates.pop(event.group, None)
+        row = self.groups.get(event.group)
+        if row is not None and row.state == "CREATING":
+            row.state, row.nodes = "READY", event.nodes
+        return TaskId("")
+
+    def _give(self, order: GiveGroup) -> TaskId:
+        self.given[order.task] = order
+        row = self.tasks[order.task]
+        row.state, row.reason, row.group, row.started_ms = TaskState.RUNNING, order.reason, order.group, self.at_ms
+        self._hold(order.group, order.task)
+        return order.task
+
+    def _remove(self, order: RemoveGroup) -> TaskId:
+        self.removes[order.group] = order
+        self.creates.pop(order.group, None)
+        if order.group in self.groups:
+            self.groups[order.group].state = "REMOVING"
+        return TaskId("")
+
+    def _gone(self, event: GroupGone | GroupFailed) -> TaskId:
+        for orders in (self.creates, self.removes, self.groups):
+            orders.pop(event.group, None)
+        return TaskId("")
+
+    def _hold(self, group: GroupId | None, task: TaskId) -> None:
+        row = self.groups.get(group) if group is not None else None
+        if row is not None and row.holder != task:
+            row.holder, row.takes = task, row.takes + 1
+
+    def _let_go(self, task: TaskId) -> None:
+        for row in self.groups.values():
+            if row.holder == task:
+                row.holder = None
+
+    NOTES: ClassVar[dict[type, Callable[[OrderBook, Any], TaskId]]] = {
+        TaskSubmitted: _submitted,
+        TaskStarted: _started,
+        TaskBlocked: _blocked,
+        TaskStopped: _left,
+        TaskRefused: _left,
+        AgentLost: _left,
+        TaskEnded: _left,
+        GroupReady: _ready,
+        GroupFailed: _gone,
+        GroupGone: _gone,
+        StartTask: _start,
+        StopTask: _stop,
+        ExplainWaiting: _explained,
+        EndTask: _over,
+        CreateGroup: _create,
+        RemoveGroup: _remove,
+        GiveGroup: _give,
+    }

@@ -1,0 +1,150 @@
+"""A user's class and arguments as bytes, so that they cross the supervisor unread.
+
+ObjectRefs among the arguments are taken out of the pickle and travel beside it: Ray counts references only in what it
+pickles itself.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+import ray
+
+from mesh.runtime.supervision.agent_orders import PickledArguments
+from mesh.saved_state import StateHandlers, plain_class
+
+_PROTOCOL = 5
+
+
+def pickled_class(cls: Any) -> bytes:
+    """The class, plain or with `@ray.remote`, for `HostOrder.code`.
+
+    Raises:
+        TypeError: Not a class, or one that cannot be pickled.
+    """
+    plain = plain_class(cls)
+    if not isinstance(plain, type):
+        raise TypeError(f"an agent hosts a class, not a {type(cls).__name__}")
+    return bytes(cloudpickle.dumps(plain, protocol=_PROTOCOL))
+
+
+def pickled_handlers(handlers: StateHandlers) -> bytes:
+    """State handlers for `HostOrder.handlers`."""
+    return bytes(cloudpickle.dumps(handlers, protocol=_PROTOCOL))
+
+
+def pickled_arguments(*args: Any, **kwargs: Any) -> PickledArguments:
+    """Arguments for an order. As in Ray, an ObjectRef that is an argument itself comes as its value, one inside another stays a ref."""
+    sink = io.BytesIO()
+    pickler = _Pickler(sink, protocol=_PROTOCOL)
+    pickler.dump((args, kwargs))
+    return PickledArguments(pickled=sink.getvalue(), refs=tuple(pickler.refs))
+
+
+def read_arguments(arguments: PickledArguments, *, timeout_s: float) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments again, ObjectRefs that are arguments themselves replaced by their values.
+
+    Raises:
+        ray.exceptions.RayError: A value is lost, failed, or did not come in time.
+    """
+    args, kwargs = _Unpickler(io.BytesIO(arguments.pickled), arguments.refs).load()
+    wanted = [value for value in (*args, *kwargs.values()) if isinstance(value, ray.ObjectRef)]
+    values = dict(zip(wanted, ray.get(wanted, timeout=timeout_s), strict=True)) if wanted else {}
+
+    def resolved(value: Any) -> Any:
+        return values[value] if isinstance(value, ray.ObjectRef) else value
+
+    return tuple(map(resolved, args)), {name: resolved(value) for name, value in kwargs.items()}
+
+
+def pickled_within(value: Any, bytes_max: int, *, what: str) -> bytes | None:
+    """The value as bytes that outlive this process; None when they would be more than `bytes_max`.
+
+    Raises:
+        TypeError: It cannot be pickled, or holds an ObjectRef. `what` is what the message calls it.
+    """
+    sink = _BoundedSink(bytes_max)
+    try:
+        _LastingPickler(sink, protocol=_PROTOCOL).dump(value)
+    except _Full:
+        return None
+    except Exception as refused:
+        raise TypeError(f"{what} ({type(value).__qualname__}) cannot be pickled: {type(refused).__name__}: {refused}") from refused
+    return b"".join(sink.pieces)
+
+
+def check_picklable(value: Any, *, what: str) -> None:
+    """Whether Ray could send the value; nothing of it is kept, and its large buffers are not even copied.
+
+    Raises:
+        TypeError: It cannot be pickled. `what` is what the message calls it.
+    """
+    try:
+        _Pickler(_Nowhere(), protocol=_PROTOCOL, buffer_callback=lambda _buffer: None).dump(value)
+    except Exception as refused:
+        raise TypeError(f"{what} ({type(value).__qualname__}) cannot be pickled: {type(refused).__name__}: {refused}") from refused
+
+
+class _Nowhere:
+    """Takes bytes and keeps none."""
+
+    def write(self, piece: Any) -> int:
+        """One piece."""
+        return len(piece)
+
+
+class _Full(Exception):
+    """The sink has as many bytes as it may have."""
+
+
+class _BoundedSink:
+    """Takes bytes up to a bound: a value that is far too large is given up at the bound, not at its end."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.pieces: list[bytes] = []
+        self._left = bytes_max
+
+    def write(self, piece: Any) -> int:
+        """One piece, of any type with a buffer."""
+        view = piece.raw() if isinstance(piece, pickle.PickleBuffer) else memoryview(piece)
+        self._left -= view.nbytes
+        if self._left < 0:
+            raise _Full
+        self.pieces.append(bytes(view))
+        return int(view.nbytes)
+
+
+class _LastingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Refuses ObjectRefs: what they stand for is gone when this process ends, and reading them would fail far from the cause."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """As cloudpickle does, but for refs."""
+        if isinstance(obj, (ray.ObjectRef, ray.ObjectRefGenerator)):
+            raise TypeError(f"it holds an {type(obj).__name__}, which means nothing when this process has ended; keep its value")
+        return super().reducer_override(obj)
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, sink: Any, **options: Any) -> None:
+        super().__init__(sink, **options)
+        self.refs: list[Any] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        """A ref's place among `refs`; None for whatever else."""
+        if not isinstance(obj, ray.ObjectRef):
+            return None
+        self.refs.append(obj)
+        return len(self.refs) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, refs: tuple[Any, ...]) -> None:
+        super().__init__(source)
+        self._refs = refs
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The ref of a place."""
+        return self._refs[pid]

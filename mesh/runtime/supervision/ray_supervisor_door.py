@@ -1,0 +1,44 @@
+"""The way from an agent to the supervisor: a named actor of Ray's, found by name, and found again when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from mesh.ids import AgentId
+from mesh.runtime.supervision.telling import Receipt
+
+
+class RaySupervisorDoor:
+    """See `SupervisorDoor`."""
+
+    def __init__(self, name: str, namespace: str, agent: AgentId) -> None:
+        self._name, self._namespace, self._agent = name, namespace, agent
+        self._supervisor: Any = None
+
+    def tell(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+        """See `SupervisorDoor`."""
+        try:
+            if self._supervisor is None:
+                self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
+            told = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
+        except (ValueError, RayError):  # No actor of that name now, or its place in the cluster cannot be asked for.
+            self._supervisor = None
+            return lambda: Receipt.LOST
+        return lambda: self._became(told)
+
+    def _became(self, told: Any) -> Receipt:
+        ready, _ = ray.wait([told], timeout=0)
+        if not ready:
+            return Receipt.OUT
+        try:
+            ray.get(told)
+        except RayTaskError:
+            return Receipt.TAKEN  # It is there and raised: telling it again would raise again.
+        except RayError:
+            self._supervisor = None
+            return Receipt.LOST
+        return Receipt.TAKEN

@@ -1,0 +1,126 @@
+"""After the supervisor's own death: what the journal says is compared with what lives in Ray, and every difference becomes an event.
+
+The scheduler and the book are back as they were, decision by decision. Of the world outside three things can have changed:
+processes and groups may have died, orders may have been carried out without an answer being written down, and there may be
+processes and groups that nobody knows, made an instant before the death. The lost are told, the orders are carried out again
+(each of them is harmless to repeat: an attempt is hosted once, a group is made once under its name), the unknown are ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import structlog
+
+from mesh.ids import GroupId
+from mesh.runtime.supervision.agent_door import AgentDoor
+from mesh.runtime.supervision.control_loop import ControlLoop
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
+from mesh.runtime.supervision.node_watch import NodeWatch
+from mesh.runtime.supervision.work_store import WorkStore
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import AgentLost, GroupGone
+from mesh.scheduling.tasks import TaskState
+
+log = structlog.get_logger(__name__)
+
+_AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED, TaskState.PREEMPTED})
+
+
+class Recovery:
+    """One recovery; of a new mesh it finds nothing to do."""
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        driver: Driver,
+        agents: AgentDoor,
+        groups: GroupDoor,
+        store: WorkStore,
+        nodes: NodeWatch,
+    ) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._agents = agents
+        self._groups = groups
+        self._store = store
+        self._nodes = nodes
+
+    async def recover(self) -> Driver:
+        """Returns the driver, which has been given everything that is still to be done."""
+        self._know_nodes()
+        names = await asyncio.to_thread(self._agents.names)
+        seen = await self._groups.seen()
+        book = self._loop.book
+        creates, removes, starts, stops = dict(book.creates), dict(book.removes), dict(book.starts), dict(book.stops)
+        self._take_groups(seen)
+        self._take_processes(names)
+        await self._end_unknown(names, seen)
+        self._loop.driver = self._driver
+        self._tell_lost(seen)
+        self._order_again([order for group, order in creates.items() if book.creates.get(group) is order])
+        self._order_again([order for group, order in removes.items() if book.removes.get(group) is order])
+        self._order_again([order for task, order in starts.items() if book.starts.get(task) is order])
+        self._order_again([order for task, order in stops.items() if book.stops.get(task) is order])
+        for task, process in tuple(self._driver.hosts.items()):
+            if task not in book.starts:
+                self._driver.run_entry(task, process)  # The agent runs it once; asked again, it answers how that ended.
+        return self._driver
+
+    def _order_again(self, orders: Sequence[Decision]) -> None:
+        for order in orders:
+            self._driver.carry_out(order)
+
+    def _know_nodes(self) -> None:
+        table = self._loop.scheduler.state.table
+        for row, name in enumerate(table.names):
+            if name is not None:
+                self._nodes.know(name, table.amounts(table.total[row]), table.labels[row])
+
+    def _take_groups(self, seen: dict[GroupId, GroupSeen]) -> None:
+        """Groups that stand as they should."""
+        for group, row in self._loop.book.groups.items():
+            found = seen.get(group)
+            if found is not None and found.state == "CREATED" and row.state != "CREATING" and found.nodes == row.nodes:
+                self._driver.on_node[group] = tuple(zip(found.nodes, row.shape.bundles, strict=True))
+
+    def _take_processes(self, names: set[str]) -> None:
+        """Processes that have a task, or were about to get one."""
+        for task, row in self._loop.book.tasks.items():
+            if row.agent is None:
+                continue
+            kept = self._store.read(task, "process")
+            record = json.loads(kept) if kept is not None else {}
+            if record.get("attempt") != row.attempt or record.get("process") not in names:
+                continue
+            process = self._agents.find(record["process"], node=row.node, group=row.group)
+            if process is not None:
+                process.task, process.attempt, process.tenant = task, row.attempt, row.request.tenant
+                process.holds = row.request.resources
+                self._driver.hosts[task] = process
+
+    async def _end_unknown(self, names: set[str], seen: dict[GroupId, GroupSeen]) -> None:
+        """Standbys, processes that waited in groups, and what nobody knows: new ones are started as they are wanted."""
+        known = {process.name for process in self._driver.hosts.values()}
+        for name in sorted(names - known):
+            self._agents.end_named(name)
+        for group in seen.keys() - self._loop.book.groups.keys():
+            log.info("a placement group that nobody knows is removed", group=group)
+            await self._groups.remove(group)
+
+    def _tell_lost(self, seen: dict[GroupId, GroupSeen]) -> None:
+        at_ms = self._loop.clock.now_ms()
+        book = self._loop.book
+        lost_groups = [group for group, row in book.groups.items() if row.state == "READY" and group not in self._driver.on_node]
+        for group in lost_groups:
+            if group in seen:
+                self._driver.group_vanished(group)  # It is elsewhere by now: it goes, and is told as gone then.
+            else:
+                self._loop.tell(GroupGone(at_ms=at_ms, group=group))
+        lost = [(task, row) for task, row in book.tasks.items() if row.state in _AT_WORK and row.agent and task not in self._driver.hosts]
+        for task, row in lost:
+            words = "the agent's process ended while no supervisor was there"
+            self._loop.tell(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))

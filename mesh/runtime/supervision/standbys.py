@@ -1,0 +1,52 @@
+"""Idle agent processes, a few per node, for tasks whose placement group holds the room already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mesh.ids import NodeName
+from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+
+
+class Standbys:
+    """Keeps `per_node` processes ready on each node.
+
+    A standby holds none of Ray's resources. It serves tasks without GPUs only: Ray tells a process its GPUs when it starts.
+    """
+
+    def __init__(self, door: AgentDoor, per_node: int) -> None:
+        self._door = door
+        self._per_node = per_node
+        self._ready: dict[NodeName, list[AgentProcess]] = {}
+
+    def fill(self, nodes: Iterable[NodeName]) -> None:
+        """Start what is missing on these nodes. Does not wait."""
+        for node in nodes:
+            ready = self._ready.setdefault(node, [])
+            while len(ready) < self._per_node:
+                ready.append(self._door.start(node=node))
+
+    def take(self, node: NodeName) -> AgentProcess | None:
+        """The standby that has waited longest there; the caller fills up afterwards."""
+        ready = self._ready.get(node)
+        return ready.pop(0) if ready else None
+
+    def lost(self, process: AgentProcess) -> bool:
+        """It has died; True when it was a standby."""
+        for ready in self._ready.values():
+            if process in ready:
+                ready.remove(process)
+                return True
+        return False
+
+    def leave(self, node: NodeName) -> None:
+        """The node is gone."""
+        for process in self._ready.pop(node, []):
+            self._door.end(process)
+
+    def count(self, node: NodeName) -> int:
+        """How many wait there."""
+        return len(self._ready.get(node, []))
+
+    def __contains__(self, process: object) -> bool:
+        return any(process in ready for ready in self._ready.values())

@@ -1,0 +1,66 @@
+"""What can be wrong with an order to the supervisor, as errors of the tree in `mesh.errors`."""
+
+from __future__ import annotations
+
+from mesh.errors import MeshError
+
+
+class SupervisionError(MeshError):
+    """Root of this branch."""
+
+
+class TaskUnknown(SupervisionError, KeyError):
+    """No task of this name is remembered."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(f"there is no task {task}; it was never submitted, or has been over for long")
+        self.task = task
+
+    def __reduce__(self) -> tuple[type[TaskUnknown], tuple[str]]:
+        """Across processes."""
+        return type(self), (self.task,)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TaskExists(SupervisionError):
+    """Another task of this name is known."""
+
+    def __init__(self, task: str, state: object) -> None:
+        super().__init__(f"there is another task {task} ({getattr(state, 'value', state)}); choose another name, or leave the name out")
+        self.task = task
+        self.state = state
+
+    def __reduce__(self) -> tuple[type[TaskExists], tuple[str, object]]:
+        """Across processes."""
+        return type(self), (self.task, self.state)
+
+
+class PoolUnknown(SupervisionError):
+    """No pool of this name."""
+
+    def __init__(self, pool: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"there is no pool {pool}; there is {', '.join(known) or 'none'}")
+        self.pool = pool
+        self.known = known
+
+    def __reduce__(self) -> tuple[type[PoolUnknown], tuple[str, tuple[str, ...]]]:
+        """Across processes."""
+        return type(self), (self.pool, self.known)
+
+
+class SubmissionError(SupervisionError, ValueError):
+    """A task was submitted in a form that cannot be; the message names the parameter and the remedy."""
+
+
+class TaskFailed(SupervisionError):
+    """The task failed; the message holds the user's traceback, `__cause__` the user's exception where it could travel."""
+
+
+class TaskNotRunning(SupervisionError):
+    """A call on a task that no agent has: it waits, or is over; the message says which and why."""
+
+
+class SupervisorLost(SupervisionError):
+    """The supervisor does not answer, and no new one has come in time."""

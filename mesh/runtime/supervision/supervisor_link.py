@@ -1,0 +1,72 @@
+"""A client's way to the supervisor: finds it by its name, and sends a call again to the next one when it dies under it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+
+from mesh.errors import MeshError, RuntimeDoorError
+from mesh.runtime.supervision.ray_names import supervisor_name
+from mesh.runtime.supervision.supervision_errors import SupervisorLost
+
+#: How long a new supervisor may take to come after the death of the last one.
+RETURN_S_MAX = 90.0
+_PAUSE_S = 0.2
+
+
+class SupervisorLink:
+    """Can be pickled; safe to use from several threads."""
+
+    def __init__(self, mesh: str, namespace: str) -> None:
+        self.mesh = mesh
+        self.namespace = namespace
+        self._actor: Any = None
+
+    def __reduce__(self) -> tuple[type[SupervisorLink], tuple[str, str]]:
+        """The name is all: the other process looks the actor up itself."""
+        return type(self), (self.mesh, self.namespace)
+
+    def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the supervisor and wait for the answer. All of them may be sent twice.
+
+        Raises:
+            MeshError: What the method raised.
+            SupervisorLost: There is none, or none came back in time.
+        """
+        deadline = time.monotonic() + RETURN_S_MAX
+        while True:
+            try:
+                return ray.get(getattr(self.actor(), method).remote(*args, **kwargs))
+            except RayTaskError as error:
+                if isinstance(error.cause, MeshError):
+                    raise error.cause from None
+                raise
+            except (ActorUnavailableError, RayActorError) as error:
+                self._actor = None
+                if time.monotonic() > deadline:
+                    raise SupervisorLost(f"the supervisor of mesh {self.mesh} died and none came back: {error}") from error
+                time.sleep(_PAUSE_S)
+
+    def actor(self) -> Any:
+        """Ray's handle.
+
+        Raises:
+            SupervisorLost: There is no such mesh in this cluster.
+            RuntimeDoorError: This process is connected to no cluster.
+        """
+        if self._actor is None:
+            require_cluster()
+            try:
+                self._actor = ray.get_actor(supervisor_name(self.mesh), namespace=self.namespace)
+            except ValueError:
+                raise SupervisorLost(f"no mesh {self.mesh} runs in this cluster; start it with ScheduleMesh.start({self.mesh!r})") from None
+        return self._actor
+
+
+def require_cluster() -> None:
+    """Raises `RuntimeDoorError` when this process is connected to no Ray cluster."""
+    if not ray.is_initialized():
+        raise RuntimeDoorError("this process is connected to no Ray cluster; call ray.init(address=...) first")

@@ -1,0 +1,155 @@
+"""A submitted task in the hands of its owner."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from mesh.ids import TaskId
+from mesh.runtime.supervision.agent_errors import NothingHosted
+from mesh.runtime.supervision.agent_orders import Ended, call_name
+from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.supervision_errors import TaskFailed, TaskNotRunning
+from mesh.runtime.supervision.supervisor_link import SupervisorLink
+from mesh.scheduling.tasks import TaskState
+
+#: How long a call waits for its task to be started, or started again.
+CALL_WAITS_S_MAX = 60.0
+_UP = (TaskState.RUNNING, TaskState.BLOCKED)
+_FOREVER_S = 1e9
+
+
+class TaskHandle:
+    """Asks and orders about one task. Can be pickled; the task lives on without it."""
+
+    def __init__(self, link: SupervisorLink, task: TaskId) -> None:
+        self.task = task
+        self._link = link
+        self._agent: tuple[Any, int] | None = None
+
+    def __reduce__(self) -> tuple[type[TaskHandle], tuple[SupervisorLink, TaskId]]:
+        """The other process finds the agent itself."""
+        return type(self), (self._link, self.task)
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.task!r})"
+
+    def status(self) -> TaskStatus:
+        """Where it stands: state, reason, place in the queue, estimate."""
+        status: TaskStatus = self._link.ask("task", self.task)
+        return status
+
+    def why(self) -> str:
+        """Why it does not run now, in words; empty when it does."""
+        status = self.status()
+        if status.state in _UP or status.reason is None:
+            return ""
+        place = f" It is number {status.position} in the queue." if status.position is not None else ""
+        wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
+        return f"{status.reason.value}: {status.detail or status.state.value}.{place}{wait}"
+
+    def wait_started(self, timeout_s: float | None = None) -> TaskStatus:
+        """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
+        return self._wait(_UP, timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> TaskStatus:
+        """Wait until it is over, or the time is."""
+        return self._wait((), timeout_s)
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """What its entry method returned.
+
+        Raises:
+            TaskFailed: It raised, or its agent could not be made or was lost; with the user's traceback.
+            TaskNotRunning: It was cancelled.
+            TimeoutError: It is not over in time; the message says where it stands.
+        """
+        status = self.wait(timeout_s)
+        if not status.is_over:
+            raise TimeoutError(f"task {self.task} is {status.state.value}: {self.why()}")
+        answer: tuple[Ended, Any] | None = self._link.ask("result", self.task)
+        if status.state is TaskState.CANCELLED:
+            raise TaskNotRunning(f"task {self.task} was cancelled: {status.reason.value if status.reason else ''} {status.detail}")
+        if status.state is TaskState.FAILED:
+            raise _failure(status, answer[0] if answer is not None else None)
+        if answer is None:
+            return None
+        ended, value = answer
+        if ended.result is not None:
+            return cloudpickle.loads(ended.result)
+        return ray.get(value) if value is not None else None
+
+    def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent."""
+        handle, attempt = self._up()
+        return handle.call.remote(call_name(self.task, attempt, method), *args, **kwargs)
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of its object and wait for the value; waits for the task's start first.
+
+        Raises:
+            TaskNotRunning: The task is over, does not start in time, or its agent died under the call.
+        """
+        while True:
+            try:
+                return ray.get(self.remote(method, *args, **kwargs))
+            except RayTaskError as error:
+                if not isinstance(error.cause, NothingHosted):
+                    raise
+                self._agent = None  # It has moved; the call has not begun.
+            except RayActorError as error:
+                self._agent = None
+                raise TaskNotRunning(f"the agent of task {self.task} died under the call of {method}") from error
+
+    def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
+        """Stop it; its state is kept, so that `resume` goes on from there."""
+        status: TaskStatus = self._link.ask("cancel", self.task, keep_state=keep_state, destroy_group=destroy_group, requeue=False)
+        return status
+
+    def preempt(self) -> TaskStatus:
+        """Make it give way: its state is kept, and it waits for its next turn."""
+        status: TaskStatus = self._link.ask("cancel", self.task, keep_state=True, destroy_group=False, requeue=True)
+        return status
+
+    def resume(self) -> TaskStatus:
+        """After `cancel`: go on from the kept state."""
+        self._agent = None
+        status: TaskStatus = self._link.ask("resume", self.task)
+        return status
+
+    def finish(self) -> TaskStatus:
+        """You are done with it: it has succeeded, and what it held is given back."""
+        status: TaskStatus = self._link.ask("finish", self.task)
+        return status
+
+    def _wait(self, states: tuple[TaskState, ...], timeout_s: float | None) -> TaskStatus:
+        deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            status: TaskStatus = self._link.ask("wait_task", self.task, states, left)
+            if status.state in states or status.is_over or time.monotonic() >= deadline:
+                return status
+
+    def _up(self) -> tuple[Any, int]:
+        if self._agent is None:
+            status = self.wait_started(CALL_WAITS_S_MAX)
+            self._agent = self._link.ask("handle", self.task) if status.state in _UP else None
+            if self._agent is None:
+                raise TaskNotRunning(f"task {self.task} has no agent: it is {status.state.value}, {self.why()}")
+        return self._agent
+
+
+def _failure(status: TaskStatus, ended: Ended | None) -> TaskFailed:
+    reason = status.reason.value if status.reason is not None else "FAILED"
+    words = ended.traceback if ended is not None and ended.traceback else status.detail
+    failure = TaskFailed(f"task {status.task} failed, {reason}: {words}")
+    if ended is not None and ended.pickled is not None:
+        try:
+            failure.__cause__ = cloudpickle.loads(ended.pickled)
+        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+            return failure
+    return failure

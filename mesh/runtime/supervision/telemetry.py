@@ -1,0 +1,227 @@
+"""One mesh, told to the outside: its figures to Prometheus, a trace per task, and a line in the log for what alarms.
+
+The figures are gauges that are read at the scrape, from what the supervisor showed last: nothing is counted along the way. A
+task's trace is told when it is over: the task from submitted to its end, within it per attempt `placing`, `starting` and `running`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import structlog
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.util.types import AttributeValue
+from prometheus_client import CollectorRegistry, generate_latest
+
+from mesh.ids import MeshId
+from mesh.reasons import Reason
+from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
+from mesh.scheduling.anomalies import Anomaly
+from mesh.scheduling.figures import Figures, Judged, Standing
+from mesh.scheduling.stories import AttemptStory, TaskStory
+
+log = structlog.get_logger(__name__)
+
+#: How a task ends when nothing went wrong with it; its span is no error.
+_WELL = frozenset({Reason.FINISHED, Reason.CANCELLED_BY_USER})
+
+
+class MeshTelemetry:
+    """The telemetry of one mesh, in a registry of its own.
+
+    Args:
+        epoch_ms: What to add to the mesh's milliseconds to get those since 1970.
+        otlp_endpoint: `http://collector:4318`; None: traces are sent nowhere.
+        traces_file: JSON lines, one span each, appended; None: not written.
+    """
+
+    def __init__(self, mesh: MeshId, *, epoch_ms: int = 0, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
+        self._mesh = mesh
+        self._epoch_ms = epoch_ms
+        self._figures: Figures | None = None
+        self._judged: tuple[Judged, ...] = ()
+        self._alarmed: frozenset[tuple[str, str]] = frozenset()
+        self._registry = CollectorRegistry()
+        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
+        self._meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+        meter = self._meters.get_meter("schedulemesh")
+        for name, unit, description, observe in _GAUGES:
+            meter.create_observable_gauge(name, callbacks=[self._observer(observe)], unit=unit, description=description)
+        meter.create_observable_gauge(
+            "schedulemesh_target_missed", callbacks=[self._targets], description="1 while the figure misses its target."
+        )
+        self.traces = otlp_endpoint is not None or traces_file is not None  #: Whether somebody reads them.
+        self._ids = IdsOfName()
+        self._spans = tracer_provider(self._ids, otlp_endpoint=otlp_endpoint, traces_file=traces_file)
+        self._tracer = self._spans.get_tracer("schedulemesh")
+
+    def show(self, figures: Figures, judged: Sequence[Judged] = (), anomalies: Iterable[Anomaly] = ()) -> None:
+        """What the next scrapes tell; alarms are logged once when they begin, and once when they are over."""
+        self._figures, self._judged = figures, tuple(judged)
+        alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
+        for key, one in alarms.items():
+            if key not in self._alarmed:
+                log.warning("alarm", figure=one.name, mesh=self._mesh, of=one.tag, value=one.value, bound=one.bound, detail=one.words)
+        for name, tag in sorted(self._alarmed - alarms.keys()):
+            log.info("alarm_over", figure=name, mesh=self._mesh, of=tag)
+        self._alarmed = frozenset(alarms)
+
+    def scrape(self) -> bytes:
+        """The figures as Prometheus reads them; without any before `show` was called."""
+        return generate_latest(self._registry)
+
+    def trace_task(self, story: TaskStory) -> None:
+        """Tell the trace of a task that is over; nobody waits for a collector."""
+        if not self.traces:
+            return
+        request = story.request
+        self._ids.begin(f"{self._mesh}:{request.task}:{story.submitted_ms}")
+        attributes: dict[str, AttributeValue] = {
+            "schedulemesh.mesh": self._mesh,
+            "schedulemesh.task": request.task,
+            "schedulemesh.pool": request.pool,
+            "schedulemesh.label": request.label,
+            "schedulemesh.tenant": request.tenant,
+            "schedulemesh.priority": request.priority,
+            "schedulemesh.attempts": len(story.attempts),
+            "schedulemesh.reason": story.reason.value if story.reason is not None else "",
+        }
+        task = self._tracer.start_span("task", Context(), attributes=attributes, start_time=self._ns(story.submitted_ms))
+        for at_ms, reason in story.waits:
+            task.add_event("waits", {"schedulemesh.reason": reason.value}, timestamp=self._ns(at_ms))
+        if story.reason not in _WELL:
+            task.set_status(Status(StatusCode.ERROR, story.detail))
+        above, placeable_ms = trace.set_span_in_context(task), story.submitted_ms
+        for attempt in story.attempts:
+            self._tell_attempt(attempt, above, placeable_ms, story.ended_ms)
+            placeable_ms = attempt.ended_ms or story.ended_ms
+        task.end(end_ns(self._epoch_ms + story.submitted_ms, self._epoch_ms + story.ended_ms))
+
+    def close(self) -> None:
+        """Send what is still to be sent, and stop."""
+        self._meters.shutdown()
+        self._spans.shutdown()
+
+    def _tell_attempt(self, attempt: AttemptStory, above: Context, placeable_ms: int, over_ms: int) -> None:
+        ended_ms = over_ms if attempt.ended_ms is None else attempt.ended_ms
+        self._step("placing", attempt, above, placeable_ms, attempt.placed_ms)
+        started_ms = attempt.started_ms
+        starting = self._step("starting", attempt, above, attempt.placed_ms, ended_ms if started_ms is None else started_ms)
+        if started_ms is None:
+            starting.set_status(Status(StatusCode.ERROR, attempt.how))
+        else:
+            self._step("running", attempt, above, started_ms, ended_ms)
+
+    def _step(self, name: str, attempt: AttemptStory, above: Context, begin_ms: int, finish_ms: int) -> Span:
+        attributes: dict[str, AttributeValue] = {
+            "schedulemesh.attempt": attempt.attempt,
+            "schedulemesh.agent": attempt.agent,
+            "schedulemesh.node": attempt.node,
+            "schedulemesh.why_here": attempt.why_here.value,
+        }
+        span = self._tracer.start_span(name, above, attributes=attributes, start_time=self._ns(begin_ms))
+        if name == "running" and attempt.stop_asked_ms is not None and attempt.stop_reason is not None:
+            asked = {"schedulemesh.reason": attempt.stop_reason.value, "schedulemesh.by": attempt.stopped_for or ""}
+            span.add_event("asked to stop", asked, timestamp=self._ns(attempt.stop_asked_ms))
+        if name == "running" and attempt.how:
+            span.set_attribute("schedulemesh.how", attempt.how)
+        span.end(end_ns(self._epoch_ms + begin_ms, self._epoch_ms + finish_ms))
+        return span
+
+    def _ns(self, at_ms: int) -> int:
+        return (self._epoch_ms + at_ms) * NS_PER_MS
+
+    def _observer(self, observe: Observe) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _: self._observed(observe)
+
+    def _observed(self, observe: Observe) -> Iterator[Observation]:
+        for labels, value in observe(self._figures) if self._figures is not None else ():
+            if value is not None:
+                yield Observation(value, {"mesh": self._mesh, **labels})
+
+    def _targets(self, _: CallbackOptions) -> Iterator[Observation]:
+        for one in self._judged:
+            if one.standing is not Standing.NO_TARGET:
+                labels = {"mesh": self._mesh, "figure": one.name, "of": one.tag}
+                yield Observation(int(one.standing is Standing.MISSED), labels)
+
+
+Told = Iterable[tuple[dict[str, str], float | None]]
+Observe = Callable[[Figures], Told]
+
+
+def _one(value: float | None, scale: float = 1.0) -> Told:
+    return [({}, None if value is None else value * scale)]
+
+
+#: Name, unit, description, and how it is read off the figures. The first six are those of seed §6.2.
+_GAUGES: tuple[tuple[str, str, str, Observe], ...] = (
+    (
+        "schedulemesh_schedule_latency_p95",
+        "s",
+        "Submitted to bound, without what tasks waited for.",
+        lambda f: _one(f.schedule_latency_p95_ms, 1e-3),
+    ),
+    (
+        "schedulemesh_queue_wait_time_p99",
+        "s",
+        "Placeable to bound, by tier.",
+        lambda f: [({"tier": tier}, None if wait is None else wait / 1000) for tier, wait in f.queue_wait_time_p99_ms.items()],
+    ),
+    (
+        "schedulemesh_placement_success_rate",
+        "",
+        "Starts that came about, of those tried in the last minute.",
+        lambda f: _one(f.placement_success_rate),
+    ),
+    (
+        "schedulemesh_preemption_count",
+        "",
+        "Tasks of the label that gave way in the last minute.",
+        lambda f: [({"label": label}, count) for label, count in f.preemption_count.items()],
+    ),
+    (
+        "schedulemesh_resource_fragmentation",
+        "",
+        "Share of the free room that serves no usual shape, 0 to 1.",
+        lambda f: _one(f.resource_fragmentation),
+    ),
+    ("schedulemesh_agent_heartbeat_gap", "s", "The longest silence of an agent.", lambda f: _one(f.agent_heartbeat_gap_ms, 1e-3)),
+    (
+        "schedulemesh_tasks_waiting",
+        "",
+        "Tasks that wait for room, by tier.",
+        lambda f: [({"tier": tier}, count) for tier, count in f.waiting.items()],
+    ),
+    (
+        "schedulemesh_tasks_waiting_longest",
+        "s",
+        "How long the first of them has waited, by tier.",
+        lambda f: [({"tier": tier}, wait_ms / 1000) for tier, wait_ms in f.waiting_longest_ms.items()],
+    ),
+    ("schedulemesh_tasks_running", "", "Tasks that have their place.", lambda f: _one(f.running)),
+    ("schedulemesh_tasks_submitted_per_minute", "", "Tasks that came in the last minute.", lambda f: _one(f.submitted_per_min)),
+    (
+        "schedulemesh_pool_quota_share",
+        "",
+        "Share of the pool's quota that is held.",
+        lambda f: [({"pool": pool}, share) for pool, share in f.use.items()],
+    ),
+    ("schedulemesh_agents", "", "Agents that report.", lambda f: _one(f.agents)),
+    ("schedulemesh_agents_cpu", "", "Cores that agents use.", lambda f: _one(f.cpu)),
+    ("schedulemesh_agents_memory", "By", "Resident memory of agents.", lambda f: _one(f.rss_bytes)),
+    ("schedulemesh_agents_queue_length", "", "Calls that wait or run at agents.", lambda f: _one(f.queue_length)),
+    ("schedulemesh_agents_queue_time_longest", "s", "The longest that a call waited at an agent.", lambda f: _one(f.queue_ms_max, 1e-3)),
+    ("schedulemesh_agents_failures_per_minute", "", "Calls that failed at agents in the last minute.", lambda f: _one(f.failures_per_min)),
+    (
+        "schedulemesh_agents_retries_per_minute",
+        "",
+        "Calls that were tried again at agents in the last minute.",
+        lambda f: _one(f.retries_per_min),
+    ),
+)

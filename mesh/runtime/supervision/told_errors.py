@@ -1,0 +1,51 @@
+"""An exception of a user's code as words, and as bytes that its own client may read."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+PICKLED_BYTES_MAX = 64 * 1024
+TEXT_CHARS_MAX = 32 * 1024
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldError:
+    """What can be said of an exception without the exception."""
+
+    words: str  #: `builtins.ValueError: no`.
+    traceback: str  #: Without this project's frames at its top.
+    pickled: bytes | None  #: The exception, when it is small and can be had back.
+
+
+def tell_error(error: BaseException) -> ToldError:
+    """Put it into words."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        frames = frames.tb_next
+    whole = "".join(traceback.format_exception(type(error), error, frames))
+    return ToldError(_shortened(f"{type(error).__module__}.{type(error).__qualname__}: {error}"), _shortened(whole), _pickled(error))
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        pickled = bytes(cloudpickle.dumps(error, protocol=5))
+        if len(pickled) > PICKLED_BYTES_MAX:
+            return None
+        pickle.loads(pickled)  # noqa: S301 - just made; many exceptions pickle and cannot be had back
+    except Exception:  # noqa: BLE001 - whatever it is, words must do
+        return None
+    return pickled
+
+
+def _shortened(text: str) -> str:
+    """The text, or its two ends: a traceback's beginning and its last line both count."""
+    if len(text) <= TEXT_CHARS_MAX:
+        return text
+    half = TEXT_CHARS_MAX // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,161 @@
+"""The state of the scheduler, the order book and the processes as answers for people: reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mesh.actors.members import Member, labels_of
+from mesh.ids import AgentId, TaskId
+from mesh.runtime.supervision.agent_door import AgentProcess
+from mesh.runtime.supervision.answers import (
+    AgentSeen,
+    CandidateStatus,
+    GroupStatus,
+    NodeStatus,
+    PoolStatus,
+    TaskStatus,
+)
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.order_book import OrderBook, TaskRow
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.scheduling.evicting import judge, plan_for
+from mesh.scheduling.preemption import PreemptionPlan
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import TERMINAL, TaskRequest
+
+
+def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:
+    """One task, with its place in the queue."""
+    request = row.request
+    position = state.queues.position(task, state.now_ms) if task in state.queues else None
+    pace_ms = book.pace_ms()
+    return TaskStatus(
+        task=task,
+        pool=request.pool,
+        state=row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task),
+        reason=row.reason,
+        detail=row.detail,
+        label=request.label,
+        tenant=request.tenant,
+        priority=request.priority,
+        resources=request.resources,
+        attempt=row.attempt,
+        agent=row.agent,
+        node=row.node,
+        group=row.group,
+        submitted_ms=row.submitted_ms,
+        started_ms=row.started_ms,
+        ended_ms=row.ended_ms,
+        preemptions=row.preemptions,
+        position=position,
+        estimate_ms=position * pace_ms if position is not None and pace_ms is not None else None,
+    )
+
+
+def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:
+    """All pools, in the order of their creation."""
+    open_rows = [(task, row) for task, row in book.tasks.items() if row.state not in TERMINAL]
+    queued = Counter(row.request.pool for task, row in open_rows if task in state.queues)
+    agents = Counter(row.request.pool for _, row in open_rows if row.agent is not None)
+    return [
+        PoolStatus(
+            pool=name,
+            capacity=pool.capacity,
+            used=pool.used,
+            reserved=pool.reserved,
+            free=pool.free,
+            target_agents=pool.target_agents,
+            agents=agents[name],
+            queued=queued[name],
+            labels=dict(pool.spec.selector),
+            policy=pool.spec.policy,
+            groups=len(state.groups.of_pool(name)),
+            is_closing=pool.is_closing,
+        )
+        for name, pool in state.pools.pools.items()
+    ]
+
+
+def group_statuses(state: MeshState) -> list[GroupStatus]:
+    """All placement groups."""
+    return [
+        GroupStatus(
+            group=record.group,
+            pool=record.pool,
+            shape=record.shape,
+            nodes=record.nodes,
+            state=record.state.value,
+            layer=record.layer.value,
+            holder=record.holder,
+            reuse_count=record.reuse_count,
+        )
+        for record in state.groups.records.values()
+    ]
+
+
+def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
+    """All nodes, as the scheduler counts them."""
+    table = state.table
+    return [
+        NodeStatus(
+            node=name,
+            total=table.amounts(table.total[row]),
+            used=table.amounts(table.used[row]),
+            load=table.amounts(table.load[row]),
+            labels=dict(table.labels[row]),
+            standbys=standbys.count(name),
+        )
+        for row, name in enumerate(table.names)
+        if name is not None
+    ]
+
+
+def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_warm: bool) -> AgentSeen:
+    """One agent process."""
+    task = process.task if process.task is not None and driver.hosts.get(process.task) is process else None
+    row = book.tasks.get(task) if task is not None else None
+    group = book.groups.get(process.group) if process.group is not None else None
+    return AgentSeen(
+        agent=row.agent if row is not None else None,
+        task=task,
+        pool=row.request.pool if row is not None else group.pool if group is not None else None,
+        process=process.name,
+        node=process.node,
+        group=process.group,
+        holds=process.holds,
+        is_warm=is_warm,
+        state=row.state if row is not None else None,
+    )
+
+
+def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Member:
+    """An agent for an actor group. It carries the label of its task, and its pool's name."""
+    request = row.request
+    labels = {**request.selector, **(labels_of(request.label) if request.label else {}), "pool": str(request.pool)}
+    return Member(
+        agent=row.agent or AgentId(process.name),
+        handle=process.handle,
+        rank=rank,
+        labels=labels,
+        task=task,
+        attempt=row.attempt,
+        priority=request.priority,
+    )
+
+
+def candidate_statuses(state: MeshState, request: TaskRequest) -> list[CandidateStatus]:
+    """Every task that might give way to this one, the likeliest first (dry run, seed §6.3)."""
+    scored = judge(state, request)
+    plan = plan_for(state, request, scored)
+    victims = {victim.task for victim in plan.victims} if isinstance(plan, PreemptionPlan) else set()
+    statuses = [
+        CandidateStatus(
+            task=each.candidate.task,
+            score=each.score,
+            verdict=each.verdict,
+            detail=each.words,
+            would_stop=each.candidate.task in victims,
+        )
+        for each in scored
+    ]
+    return sorted(statuses, key=lambda status: (not status.would_stop, -status.score))

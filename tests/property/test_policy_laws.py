@@ -1,0 +1,124 @@
+"""Laws of all node policies: rows are scored alone, picks are rows with room, gangs fit or are not placed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh.policies.catalogue import POLICIES, policy
+from mesh.policies.fragmentation import CommonShapes, fragmentation
+from mesh.policies.gang import STRATEGIES, place_all
+from mesh.policies.policy import Demand, NodeView
+from mesh.policies.testing import demand, node, view
+from mesh.scheduling.tasks import Weights
+
+SHAPES = CommonShapes.of([[10_000, 0, 0], [20_000, 10_000, 2**30], [80_000, 40_000, 2**33]], [5, 2, 1])
+NAMES = [*POLICIES, "least_busy+binpack", "2*weighted+spread"]
+
+
+@st.composite
+def rows(draw: st.DrawFn):
+    cpu, gpu, memory = draw(st.integers(0, 16)), draw(st.integers(0, 4)), draw(st.integers(0, 64))
+    return node(
+        cpu=(draw(st.integers(0, cpu)), cpu),
+        gpu=(draw(st.integers(0, gpu)), gpu),
+        memory=(f"{draw(st.integers(0, memory))}GiB", f"{memory}GiB"),
+        busy=draw(st.integers(0, 40)),
+        of_job=draw(st.integers(0, 9)),
+        local_bytes=draw(st.sampled_from([0, 1, 2**20, 2**40])),
+        is_named=draw(st.booleans()),
+    )
+
+
+demands = st.builds(
+    demand,
+    cpu=st.integers(0, 8),
+    gpu=st.integers(0, 2),
+    memory=st.integers(0, 8).map("{}GiB".format),
+    role=st.sampled_from(["", "leader", "actors"]),
+    names_node=st.booleans(),
+    elsewhere=st.booleans(),
+    is_urgent=st.booleans(),
+    common=st.sampled_from([None, SHAPES]),
+    top_k_absolute=st.integers(1, 4),
+    weights=st.builds(Weights, *[st.floats(0, 2)] * 4),
+)
+clusters = st.lists(rows(), min_size=1, max_size=8)
+
+
+def part(nodes: NodeView, place: slice) -> NodeView:
+    arrays = {field.name: getattr(nodes, field.name)[place] for field in fields(NodeView) if field.name != "resources"}
+    return NodeView(resources=nodes.resources, **arrays)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20, deadline=None)
+@given(cluster=clusters, wanted=demands)
+def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster: list, wanted: Demand):
+    nodes = view(*cluster)
+    before = {field.name: np.copy(getattr(nodes, field.name)) for field in fields(NodeView) if field.name != "resources"}
+    whole = policy(name).score(wanted, nodes)
+    assert whole.dtype == np.float64
+    assert not np.isnan(whole).any()
+    for row in range(len(cluster)):
+        (alone,) = policy(name).score(wanted, part(nodes, slice(row, row + 1)))
+        assert alone == pytest.approx(whole[row], rel=1e-12, abs=1e-12)
+    assert all((getattr(nodes, name) == array).all() for name, array in before.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20, deadline=None)
+@given(cluster=clusters, wanted=demands, seed=st.integers(0, 99))
+def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name: str, cluster: list, wanted: Demand, seed: int):
+    nodes = view(*cluster)
+    fits = (nodes.free >= wanted.wanted).all(axis=1)
+    scores = np.where(fits, policy(name).score(wanted, nodes), -np.inf)
+    row = policy(name).pick(scores, wanted, random.Random(seed).randrange)
+    assert (row is None) == bool((scores == -np.inf).all())
+    assert row is None or fits[row]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    cluster=clusters,
+    members=st.lists(demands, min_size=1, max_size=6),
+    strategy=st.sampled_from(STRATEGIES),
+    name=st.sampled_from(["gang", "spread", "hybrid", "weighted"]),
+)
+def test_a_gang_that_is_placed_fits_all_at_once_and_keeps_its_strategy(cluster: list, members: list[Demand], strategy: str, name: str):
+    nodes = view(*cluster)
+    placed = place_all(members, nodes, policy(name), lambda _: 0, strategy=strategy)
+    if placed is None:
+        return
+    taken = np.zeros_like(nodes.free)
+    for row, member in zip(placed, members, strict=True):
+        taken[row] += member.wanted
+    assert (taken <= nodes.free).all()
+    assert strategy != "STRICT_PACK" or len(set(placed)) == 1
+    assert strategy != "STRICT_SPREAD" or len(set(placed)) == len(placed)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    free=st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=8),
+    shapes=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 8)), min_size=1, max_size=4),
+)
+def test_the_index_is_from_0_to_1_and_0_on_a_single_node(free: list[tuple[int, int]], shapes: list[tuple[int, int]]):
+    assert 0.0 <= fragmentation(free, shapes) <= 1.0
+    assert fragmentation([np.sum(free, axis=0)], shapes) == 0.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(cluster=clusters, wanted=demands)
+def test_the_term_for_fragmentation_is_from_0_to_1_wherever_the_demand_fits(cluster: list, wanted: Demand):
+    nodes = view(*cluster)
+    fits = (nodes.free >= wanted.wanted).all(axis=1)
+    weights = Weights(availability=0.0, fragmentation=1.0, locality=0.0, contention=0.0)
+    wanted = Demand(wanted=wanted.wanted, weights=weights, common=wanted.common)
+    added = -policy("weighted").score(wanted, nodes)[fits]
+    assert ((added >= -1e-9) & (added <= 1 + 1e-9)).all()

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh.conformance.__main__ import main
+from mesh.conformance.fields import CaseError, Fields
+from mesh.conformance.judging import FORMAT, Verdict, judge_all, read_cases
+from mesh.conformance.kinds import KINDS
+
+PAGE = Path(__file__).parents[4] / "docs" / "conformance.md"
+
+GOOD = {"id": "good", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"less": True}}
+BAD = {"id": "bad", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"sum": 4}}
+
+
+def judged(case: Any) -> Verdict:
+    (verdict,) = judge_all([case])
+    return verdict
+
+
+def file_of(folder: Path, text: str) -> str:
+    path = folder / "cases.json"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def run(*arguments: str) -> tuple[int, list[str], str]:
+    out, errors = io.StringIO(), io.StringIO()
+    code = main(arguments, out, errors)
+    return code, out.getvalue().splitlines(), errors.getvalue()
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def test_one_line_of_json_per_case_and_then_the_sum(tmp_path):
+    file = file_of(tmp_path, json.dumps({"format": FORMAT, "notes": ["two"], "cases": [GOOD, BAD]}))
+    code, lines, errors = run(file)
+    assert (code, lines[-1], errors) == (1, "1 passed, 1 failed", "")
+    first, second = map(json.loads, lines[:-1])
+    assert (first["id"], first["kind"], first["passed"], first["expected"], first["got"]["less"]) == (
+        "good",
+        "amount",
+        True,
+        {"less": True},
+        True,
+    )
+    assert (second["passed"], second["got"]["sum"]) == (False, 3)
+
+
+def test_all_passed_is_exit_code_zero_and_the_sum_can_be_json(tmp_path):
+    code, lines, _ = run(file_of(tmp_path, json.dumps({"format": FORMAT, "cases": [GOOD]})), "--json")
+    assert (code, json.loads(lines[-1])) == (0, {"passed": 1, "failed": 0})
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        pytest.param('{\n  "format": ,\n}', 2, "not JSON", id="no JSON"),
+        pytest.param("[]", 1, "not an object", id="a list"),
+        pytest.param('{"cases": []}', 1, "no key 'format'", id="no format"),
+        pytest.param('{\n"cases": [],\n"format": "other/1"}', 3, "this program reads", id="another format"),
+        pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "no list", id="cases that are no list"),
+        pytest.param(f'{{"format": "{FORMAT}", "cases": [], "casez": []}}', 1, "unknown keys ['casez']", id="an unknown key"),
+    ],
+)
+def test_an_unreadable_file_is_told_with_its_line_and_exit_code_two(tmp_path, text, place, words):
+    file = file_of(tmp_path, text)
+    code, lines, errors = run(file)
+    assert (code, lines) == (2, [])
+    assert errors.startswith(f"{file}:{place}: ")
+    assert words in errors
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    code, _, errors = run(str(tmp_path / "nowhere.json"))
+    assert code == 2
+    assert "nowhere.json:1: cannot be read" in errors
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path):
+    (tmp_path / "cases.json").write_bytes(b"\xff\xfe\x00")
+    code, _, errors = run(str(tmp_path / "cases.json"))
+    assert (code, "UTF-8" in errors) == (2, True)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        pytest.param({**GOOD, "kind": "poem"}, "unknown kind 'poem'; known are", id="an unknown kind"),
+        pytest.param({**GOOD, "verse": 1}, "unknown keys ['verse']", id="an unknown key of the case"),
+        pytest.param({**GOOD, "given": {"a": 1, "c": 2}}, "given has unknown keys ['c']", id="an unknown key of what is given"),
+        pytest.param({**GOOD, "expect": {"rhyme": True}}, "`expect` has unknown keys ['rhyme']", id="an unknown key of what is expected"),
+        pytest.param({**GOOD, "steps": [{"sing": 1}]}, "unknown step 'sing'", id="an unknown step"),
+        pytest.param({**GOOD, "steps": [{}]}, "exactly one is expected", id="an empty step"),
+        pytest.param({"id": "x", "kind": "amount", "expect": {}}, "KeyError: 'given'", id="nothing given"),
+        pytest.param({"id": "x", "kind": "amount", "given": {"a": 1}}, "no key 'expect'", id="nothing expected"),
+        pytest.param({**GOOD, "given": [1]}, "given is list, not an object", id="a list where an object is expected"),
+        pytest.param("x", "not an object", id="a case that is no object"),
+        pytest.param({"id": "x", "kind": ["amount"], "given": {}, "expect": {}}, "TypeError", id="a kind that is no word"),
+    ],
+)
+def test_a_case_that_breaks_has_failed_with_its_reason_and_stops_nothing(case, why):
+    broken, good = judge_all([case, {**GOOD, "id": "next"}])
+    assert (broken.passed, good.passed) == (False, True)
+    assert why in broken.got["broken"]
+
+
+def test_only_the_keys_that_are_expected_count():
+    assert judged({**GOOD, "expect": {"less": True, "sum": 3}}).passed
+    assert not judged({**GOOD, "expect": {"less": True, "sum": 4}}).passed
+
+
+def test_an_id_that_came_before_fails():
+    first, second = judge_all([GOOD, GOOD])
+    assert (first.passed, second.passed, second.got) == (True, False, {"broken": "another case has the id good"})
+
+
+def test_a_case_without_an_id_is_told_by_its_place():
+    (verdict,) = judge_all([{key: value for key, value in GOOD.items() if key != "id"}])
+    assert (verdict.id, verdict.passed) == ("case 0", True)
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fields_of_an_object_are_taken_by_name():
+    with Fields({"a": 1}, "here") as fields:
+        assert (fields.take("a"), fields.take("b", 7)) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        pytest.param({"a": 1, "z": 2}, "here has unknown keys ['z']; known are ['a']", id="a key that nobody takes"),
+        pytest.param({}, "here has no key 'a'", id="a key that is not there"),
+        pytest.param(None, "here is NoneType, not an object", id="no object"),
+    ],
+)
+def test_wrong_fields_are_told_with_their_place(written, words):
+    with pytest.raises(CaseError, match=re.escape(words)), Fields(written, "here") as fields:
+        fields.take("a")
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def sections() -> dict[str, str]:
+    text = PAGE.read_text(encoding="utf-8")
+    return dict(re.findall(r"^### `(\w+)`\n([\s\S]*?)(?=^##|\Z)", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_an_example_on_the_page_that_passes(kind):
+    (example,) = re.findall(r"^```json\n([\s\S]*?)^```", sections()[kind], flags=re.MULTILINE)
+    case = json.loads(example)
+    assert case["kind"] == kind
+    verdict = judged(case)
+    assert verdict.passed, verdict.got
+
+
+def test_the_page_tells_of_no_kind_that_is_not_there():
+    assert set(sections()) == set(KINDS)
+
+
+def test_the_file_on_the_page_can_be_read():
+    text = PAGE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"^## The file\n[\s\S]*?^```json\n([\s\S]*?)^```", text, flags=re.MULTILINE)
+    assert all(verdict.passed for verdict in judge_all(read_cases(example)))

@@ -1,0 +1,124 @@
+"""The figures as pictures and as a panel in the terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mesh.errors import RuntimeDoorError
+from mesh.runtime.supervision import charts
+from mesh.runtime.supervision.charts import ChartsMissing, draw_page, figures_panel, sparkline
+from mesh.scheduling.figures import Figures, Targets
+
+TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
+
+
+def a_series(count=20, **facts):
+    """Figures at one per five seconds; in the last of them the standard tier waits too long."""
+    return [
+        Figures(
+            at_ms=5_000 * place,
+            schedule_latency_p95_ms=10.0 + place,
+            queue_wait_time_p99_ms={"high": 100.0, "standard": 12_000.0 if place == count - 1 else None},
+            placement_success_rate=1.0,
+            preemption_count={"tier:batch": place % 3},
+            resource_fragmentation=0.2,
+            agent_heartbeat_gap_ms=5_000,
+            use={"gold": 0.5},
+            **facts,
+        )
+        for place in range(count)
+    ]
+
+
+def shown(panel):
+    console = Console(width=120, no_color=True, file=StringIO())
+    console.print(panel)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ending", "magic"),
+    [
+        pytest.param(".png", b"\x89PNG", id="as PNG"),
+        pytest.param(".svg", b"<?xml", id="as SVG"),
+        pytest.param(".pdf", b"%PDF", id="as PDF"),
+    ],
+)
+def test_s23_the_figures_are_drawn(tmp_path: Path, ending: str, magic: bytes):
+    file = tmp_path / f"page{ending}"
+    draw_page(a_series(), file, mesh="east", targets=TARGETS)
+    assert file.read_bytes().startswith(magic)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pytest.param([Figures(at_ms=0)], id="nothing is known"),
+        pytest.param(a_series(1), id="one moment"),
+        pytest.param([*a_series(3), Figures(at_ms=20_000), *a_series(1)], id="gaps"),
+        pytest.param([Figures(at_ms=at, use={f"pool {n}": 0.1 * n for n in range(9)}) for at in (0, 5_000)], id="more pools than colours"),
+        pytest.param([Figures(at_ms=at, preemption_count={"": 2}) for at in (0, 5_000)], id="a label without a name"),
+    ],
+)
+def test_odd_series_are_drawn_too(tmp_path: Path, series: list[Figures]):
+    draw_page(series, tmp_path / "page.svg")
+    assert (tmp_path / "page.svg").stat().st_size > 10_000
+
+
+def test_beyond_the_colours_the_smallest_are_drawn_together():
+    lines = charts._lines([Figures(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda figures: figures.use)
+    assert list(lines) == ["p8", "p7", "p6", "p5", "p4", "p3", "others"]
+    assert lines["others"] == pytest.approx([0.3])
+
+
+def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(charts, "pictures", None)
+    with pytest.raises(ChartsMissing, match=r'pip install "schedulemesh\[charts\]"'):
+        draw_page(a_series(), tmp_path / "page.png")
+
+
+@pytest.mark.parametrize(
+    ("series", "name", "words"),
+    [
+        pytest.param(a_series(), "page.txt", "let its name end in", id="an ending that is no picture"),
+        pytest.param([], "page.png", "ask again after a metrics period", id="no figures"),
+        pytest.param(a_series(), "gone/page.png", "cannot be written", id="a folder that is not there"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(tmp_path: Path, series: list[Figures], name: str, words: str):
+    with pytest.raises(RuntimeDoorError, match=words):
+        draw_page(series, tmp_path / name)
+
+
+def test_s23_the_panel_tells_value_target_course_and_standing():
+    text = shown(figures_panel(a_series(), mesh="east", targets=TARGETS))
+    rows = {line.split()[1]: line for line in text.splitlines() if "≤" in line or "≥" in line}
+    assert "mesh east, the last 2 min" in text
+    assert rows["schedule_latency_p95"].split()[2:6] == ["29", "ms", "≤", "200"]
+    assert rows["schedule_latency_p95"].rstrip(" │").endswith("✓ met")
+    assert rows["queue_wait_time_p99{standard}"].rstrip(" │").endswith("✗ missed")
+    assert "12.0 s" in rows["queue_wait_time_p99{standard}"]
+    assert "100.0 %" in rows["placement_success_rate"]
+
+
+def test_the_panel_of_nothing_says_so():
+    assert "nothing is known yet" in shown(figures_panel([]))
+    assert "nothing is known yet" in shown(figures_panel([Figures(at_ms=0)]))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([0, 1, 2, 3, 4, 5, 6, 7, 8], "▁▂▃▄▅▆▇██", id="from zero to the largest"),
+        pytest.param([0, 0], "▁▁", id="only zeros"),
+        pytest.param([None, 5.0], " █", id="a gap"),
+        pytest.param([], "", id="nothing"),
+        pytest.param([9.0] + [1.0] * 32, "█" * 32, id="only the newest"),
+    ],
+)
+def test_sparklines(values: list, expected: str):
+    assert sparkline(values) == expected

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from mesh.pools import PoolSpec
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.order_book import OrderBook
+from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.shapes import GroupPoolSpec
+from mesh.scheduling.tasks import TaskRequest, TaskState
+
+ONE = ResourceSet.of({"cpu": 1})
+
+
+def told(archive, scheduler, book, *events):
+    decisions = scheduler.handle(*events)
+    archive.append(scheduler.state.version, events, decisions)
+    book.fold(events, decisions)
+    return decisions
+
+
+def busy_mesh(archive):
+    """One node of one CPU, a task that runs and one that waits."""
+    scheduler, book = MeshScheduler(), OrderBook()
+    told(archive, scheduler, book, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
+    told(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
+    told(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
+    for task in ("a", "b"):
+        told(archive, scheduler, book, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
+    told(archive, scheduler, book, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
+    return scheduler, book
+
+
+def test_an_order_is_open_until_it_is_answered(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, book = busy_mesh(archive)
+    assert (list(book.starts), book.tasks["a"].state) == ([], TaskState.RUNNING)
+    told(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
+    assert (book.tasks["a"].state, list(book.starts), book.tasks["b"].state) == (TaskState.SUCCEEDED, ["b"], TaskState.SWAP)
+
+
+def test_s22_journal_alone_gives_scheduler_and_book_back(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, book = busy_mesh(archive)
+    archive.close()
+    again, book_again = Archive(tmp_path).load(MeshScheduler)
+    assert book_again == book
+    assert again.to_snapshot() == scheduler.to_snapshot()
+
+
+def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, book = busy_mesh(archive)
+    archive.snapshot(scheduler, book)
+    told(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
+    archive.close()
+    again, book_again = Archive(tmp_path).load(MeshScheduler)
+    assert book_again == book
+    assert again.to_snapshot() == scheduler.to_snapshot()

@@ -1,0 +1,127 @@
+"""How an agent tells the supervisor: what must arrive arrives, what is late is left out, nothing piles up."""
+
+from __future__ import annotations
+
+from mesh.ids import TaskId
+from mesh.runtime.supervision.telling import OUT_MAX, Receipt, Teller
+
+A, B = TaskId("a"), TaskId("b")
+
+
+class Door:
+    """A supervisor that answers as the test says."""
+
+    def __init__(self):
+        self.told = []
+        self.receipt = Receipt.TAKEN
+        self.answered = {}  #: By the message's place, from 1.
+
+    def tell(self, attempt, kind, payload):
+        self.told.append((attempt, kind, payload))
+        place = len(self.told)
+        return lambda: self.answered.get(place, self.receipt)
+
+
+def teller(door, period_s=3600.0):
+    return Teller(door, lambda: (7, "report"), period_s=period_s)
+
+
+def test_what_is_told_is_sent_in_order():
+    door = Door()
+    subject = teller(door)
+    subject.tell(A, 1, "blocked", None)
+    subject.tell(A, 1, "ended", "e")
+    subject.turn_once()
+    subject.turn_once()
+    assert door.told == [(1, "blocked", None), (1, "ended", "e")]
+
+
+def test_what_was_lost_is_told_again_until_it_is_taken():
+    door = Door()
+    subject = teller(door)
+    door.receipt = Receipt.LOST
+    subject.tell(A, 1, "ended", "e")
+    for _ in range(3):
+        rest_s = subject.turn_once()
+        assert rest_s < 3600
+    door.receipt = Receipt.TAKEN
+    subject.turn_once()
+    subject.turn_once()
+    assert door.told == [(1, "ended", "e")] * 3
+    assert subject.turn_once() > 1
+
+
+def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
+    door = Door()
+    subject = teller(door)
+    for number in range(5):
+        subject.tell(A, 1, "checkpoint", number)
+    subject.tell(B, 1, "checkpoint", "other")
+    subject.turn_once()
+    assert door.told == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
+
+
+def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
+    door = Door()
+    subject = teller(door)
+    door.receipt = Receipt.LOST
+    subject.tell(A, 1, "checkpoint", 1)
+    subject.turn_once()
+    subject.tell(A, 1, "checkpoint", 2)
+    door.receipt = Receipt.TAKEN
+    door.answered = {1: Receipt.LOST}
+    subject.turn_once()
+    subject.turn_once()
+    assert [payload for _, _, payload in door.told] == [1, 2]
+
+
+def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
+    door = Door()
+    subject = teller(door, period_s=0.0)
+    subject.turn_once()
+    subject.turn_once()
+    assert door.told == [(7, "report", "report")] * 2
+    door.receipt = Receipt.OUT
+    for _ in range(3):
+        subject.turn_once()
+    assert len(door.told) == 2
+    door.receipt = Receipt.LOST  # A report is not told again; the next one is.
+    subject.turn_once()
+    assert len(door.told) == 3
+
+
+def test_s15_the_period_can_be_set():
+    door = Door()
+    subject = teller(door)
+    assert subject.turn_once() > 5
+    subject.set_period(0.0)
+    assert subject.turn_once() == 0
+    assert len(door.told) == 1
+
+
+def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
+    door = Door()
+    door.receipt = Receipt.OUT
+    subject = teller(door)
+    for number in range(3 * OUT_MAX):
+        subject.tell(A, 1, "blocked", number)
+    subject.turn_once()
+    subject.turn_once()
+    assert len(door.told) == OUT_MAX
+    door.receipt = Receipt.TAKEN
+    for _ in range(3):
+        subject.turn_once()
+    assert [payload for _, _, payload in door.told] == list(range(3 * OUT_MAX))
+
+
+def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
+    door = Door()
+    subject = teller(door)
+    door.receipt = Receipt.LOST
+    subject.tell(A, 1, "ended", "out")
+    subject.turn_once()
+    subject.tell(A, 1, "checkpoint", "waiting")
+    subject.tell(A, 2, "blocked", None)
+    subject.forget(A, 1)
+    subject.turn_once()
+    assert door.told == [(1, "ended", "out"), (2, "blocked", None)]
