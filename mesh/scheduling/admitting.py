@@ -15,12 +15,15 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
+#: What a task asked for in so many words is not to be had: it fails, as Ray's does.
+_FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL})
 _CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT})
 
 
 def admit(state: MeshState) -> None:
     """One pass over the queue, best first."""
-    heads = state.queues.round(state.now_ms)
+    waiting: Any = state.queues.buckets()
+    heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:
         bucket: Any = head[0]
         if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
@@ -38,10 +41,14 @@ def try_now(state: MeshState, record: TaskRecord) -> bool:
     bucket.refused = refusal
     if refusal is None:
         return True
+    if refusal[0] in _FATAL:
+        state.doomed.append((request.task, refusal))
+        state.queues.remove(request.task)
+        return True
     if refusal[0] in _NEVER:
         put_aside(state, record, refusal)
         return True
-    if refusal[0] in _CAN_PREEMPT and not request.gang and evict_for(state, record):
+    if refusal[0] in _CAN_PREEMPT and not request.gang and evict_for(state, record, refusal[0]):
         bucket.refused = refusal = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
     explain(state, record, *refusal)
     return False

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.ids import JobId, NodeName
+from mesh.labels import matches
 from mesh.nodes import NodeTable, Units
-from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, NodeView, Policy
+from mesh.policies.fragmentation import CommonShapes
+from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, NodeView, Policy, Refused
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import label_rows
 
@@ -46,7 +48,9 @@ class Candidates:
         self._table = table
         self._selector = selector
         self._policy = policy
-        self._demand = demand
+        self._asked = demand  #: As the request has it.
+        self._demand = demand  #: As the policy has settled it for the nodes that there are.
+        self._refused: Refused | None = None
         self._named = named
         self._local_bytes = local_bytes or {}
         self._job = job
@@ -54,7 +58,7 @@ class Candidates:
         self._scores: FloatArray = np.zeros(0)
         self._labelled: BoolArray = np.zeros(0, dtype=bool)
         self._seen = 0  #: How much of the table's log of touched rows has been looked at.
-        self._shape_version = -1
+        self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._feasible_at = (-1, -1)  #: The versions of the table for which that is so.
 
@@ -68,6 +72,16 @@ class Candidates:
                 scores[row] = self._scores[row]
             scores[list(without)] = -np.inf
         return self._policy.pick(scores, self._demand, draw)
+
+    def refused(self) -> Refused | None:
+        """Why no node will ever do for what was asked in so many words (`node_affinity`); None when that is not so."""
+        self._refresh()
+        return self._refused
+
+    def know(self, common: CommonShapes | None) -> None:
+        """What is asked for most has changed: score everything again."""
+        self._asked = replace(self._asked, common=common)
+        self._shape_version = -1
 
     def scores(self) -> FloatArray:
         """One per row, brought up to date."""
@@ -86,7 +100,7 @@ class Candidates:
 
     def _refresh(self) -> None:
         table = self._table
-        if self._shape_version != table.shape_version:
+        if self._shape_version != table.shape_version or (self._policy.settle is not None and self._totals != table.totals_version):
             self._start_again()
             return
         log = table.touched
@@ -109,12 +123,25 @@ class Candidates:
     def _start_again(self) -> None:
         table = self._table
         self.vector = table.vector(self.wanted)  # First, as it may add a column.
-        self._demand = replace(self._demand, wanted=self.vector)
+        self._settle(replace(self._asked, wanted=self.vector))
         count = len(table.names)
         self._labelled = label_rows(table, self._selector)
         self._scores = np.full(count, -np.inf)
-        self._seen, self._shape_version = len(table.touched), table.shape_version
+        self._seen, self._shape_version, self._totals = len(table.touched), table.shape_version, table.totals_version
         self._score(slice(0, count))
+
+    def _settle(self, asked: Demand) -> None:
+        """Ask the policy what the demand means among the nodes that there are."""
+        self._demand, self._refused = asked, None
+        if self._policy.settle is None:
+            return
+        table, node = self._table, self._named
+        there = node is not None and node in table and matches(self._selector, table.labels[table.row(node)])
+        settled = self._policy.settle(asked, table.total[table.row(node)] if there and node is not None else None)
+        if isinstance(settled, Refused):
+            self._refused = settled
+        else:
+            self._demand = settled
 
     def _score(self, rows: NDArray[np.intp] | slice) -> None:
         free = self._table.free(rows)

@@ -11,42 +11,97 @@ from dataclasses import replace
 
 import numpy as np
 
-from mesh.ids import LabelName, NodeName, TaskId
+from mesh.ids import GroupId, LabelName, NodeName, TaskId
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
-from mesh.scheduling.groups import GroupRecord, GroupState, Layer
+from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
 from mesh.scheduling.preemption import Candidate, PreemptionPlan, PreemptionRefused, Preemptor, Scored, evaluate, free_rows, plan
-from mesh.scheduling.records import Eviction, TaskRecord
+from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 
 _MINUTE_MS = 60_000
 
 
-def candidates(state: MeshState) -> list[Candidate]:
+def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
+    """Every running task: may it be asked to give way to this one? Changes nothing, so it is the dry run too."""
+    protected = frozenset(name for name, pool in state.pools.pools.items() if pool.spec.is_protected)
+    rules = replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
+    return evaluate(_preemptor(state, request), _candidates(state, request), rules, now_ms, given_way=_given_way(state, now_ms))
+
+
+def dry_run(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:
+    """Who would give way to this task if it came now and did not fit: every running task judged, and the plan. Changes nothing."""
+    scored = judge(state, request, now_ms)
+    spec = state.pools.pool(request.pool).spec.groups
+    at_limit = spec is not None and state.groups.dynamic_count(request.pool) >= spec.max_dynamic
+    return scored, plan_for(state, request, scored, now_ms, at_group_limit=at_limit)
+
+
+def plan_for(
+    state: MeshState, request: TaskRequest, scored: tuple[Scored, ...], now_ms: int, *, at_group_limit: bool
+) -> PreemptionPlan | PreemptionRefused:
+    """The victims that would make room for this task, or why there are none. Changes nothing.
+
+    Where the pool has as many groups as it may, room alone is of no use: one of its groups has to serve the task, or go.
+    """
+    if at_group_limit:
+        dynamic = {group.group for group in state.groups.of_pool(request.pool) if group.layer is Layer.DYNAMIC}
+        owners = [found for found in scored if found.candidate.group in dynamic]
+        plans = [_plan(state, request, (owner,), now_ms, must_stop=owner) for owner in owners if owner.is_eligible]
+        cheapest = min((plan for plan in plans if isinstance(plan, PreemptionPlan)), key=lambda plan: plan.cost, default=None)
+        return cheapest or PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="no group of the pool would come free and serve it")
+    return _plan(state, request, scored, now_ms)
+
+
+def _plan(
+    state: MeshState, request: TaskRequest, scored: tuple[Scored, ...], now_ms: int, *, must_stop: Scored | None = None
+) -> PreemptionPlan | PreemptionRefused:
+    bucket = state.bucket_for(request)
+    found = plan(
+        bucket.candidates.wanted,
+        pool=request.pool,
+        pool_short=state.pools.pool(request.pool).short_of(bucket.amounts),
+        free_by_row=free_rows(state.table, bucket.candidates.feasible_rows().tolist()),
+        scored=scored,
+        preemptor=_preemptor(state, request),
+        rules=state.settings.rules,
+        given_way=_given_way(state, now_ms),
+        reusable=frozenset(group.group for group in state.groups.of_pool(request.pool) if _serves(bucket, group)),
+    )
+    if must_stop is None or isinstance(found, PreemptionRefused) or found.victims:
+        return found
+    cost = -must_stop.score - (1.0 if _serves_group(state, bucket, must_stop.candidate.group) else 0.0)
+    return replace(found, victims=(must_stop.candidate,), cost=cost)
+
+
+def _candidates(state: MeshState, request: TaskRequest) -> list[Candidate]:
     """Everything that runs and is not being stopped."""
+    bucket = state.bucket_for(request)
     running = (state.records[task] for task in (*state.tasks.in_state(TaskState.RUNNING), *state.tasks.in_state(TaskState.BLOCKED)))
     return [
-        candidate_of(state, record)
+        _candidate(state, record, bucket)
         for record in running
         if record.stopping is None and record.node in state.table and record.request.agent is None
     ]
 
 
-def candidate_of(state: MeshState, record: TaskRecord) -> Candidate:
-    """A running task as preemption sees it."""
+def _candidate(state: MeshState, record: TaskRecord, bucket: Bucket) -> Candidate:
     request = record.request
     assert record.node is not None  # noqa: S101  it runs
     group = state.groups.records.get(record.group) if record.group is not None else None
+    frees = group.shape.bundles[0] if group is not None else request.resources
+    if group is not None and group.layer is Layer.RESERVED and not _serves(bucket, group):
+        frees = NOTHING  # The group stays where it is, with its quota: what it holds is of use to nobody else.
     return Candidate(
         task=request.task,
         label=request.label,
         pool=request.pool,
         tenant=request.tenant,
         priority=state.base_priority(request),
-        resources=group.shape.bundles[0] if group is not None else request.resources,
+        resources=frees,
         row=state.table.row(record.node),
         started_ms=record.started_ms,
         kept_ms=record.kept_ms,
@@ -56,41 +111,26 @@ def candidate_of(state: MeshState, record: TaskRecord) -> Candidate:
     )
 
 
-def judge(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
-    """Every running task: may it be asked to give way to this one? Changes nothing, so it is the dry run too."""
-    protected = frozenset(name for name, pool in state.pools.pools.items() if pool.spec.is_protected)
-    rules = replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
-    return evaluate(_preemptor(state, request), candidates(state), rules, state.now_ms, given_way=_given_way(state))
+def _serves(bucket: Bucket, group: GroupRecord) -> bool:
+    """May tasks of the bucket stand on the group as it is, once its holder has left it?"""
+    key = bucket.key
+    if group.pool != key.pool or group.state is not GroupState.TAKEN:
+        return False
+    return group.shape == key.shape if group.layer is Layer.DYNAMIC else key.is_urgent and covers(group.shape, key.shape)
 
 
-def plan_for(state: MeshState, request: TaskRequest, scored: tuple[Scored, ...]) -> PreemptionPlan | PreemptionRefused:
-    """The victims that would make room for this task, or why there are none."""
-    bucket = state.bucket_for(request)
-    pool = state.pools.pool(request.pool)
-    suits = frozenset(
-        group.group
-        for group in state.groups.of_pool(request.pool)
-        if group.state is GroupState.TAKEN and group.layer is Layer.DYNAMIC and group.shape == bucket.key.shape
-    )
-    return plan(
-        bucket.candidates.wanted,
-        pool=request.pool,
-        pool_short=pool.short_of(bucket.amounts),
-        free_by_row=free_rows(state.table, bucket.candidates.feasible_rows().tolist()),
-        scored=scored,
-        preemptor=_preemptor(state, request),
-        rules=state.settings.rules,
-        given_way=_given_way(state),
-        reusable=suits,
-    )
+def _serves_group(state: MeshState, bucket: Bucket, group: GroupId | None) -> bool:
+    record = state.groups.records.get(group) if group is not None else None
+    return record is not None and _serves(bucket, record)
 
 
-def evict_for(state: MeshState, record: TaskRecord) -> bool:
+def evict_for(state: MeshState, record: TaskRecord, reason: Reason) -> bool:
     """Order victims to stop, so that the task fits; False when nobody can be asked."""
     request = record.request
     if request.task in state.evictions or not _worth_looking(state, request):
         return request.task in state.evictions
-    found = plan_for(state, request, judge(state, request))
+    scored = judge(state, request, state.now_ms)
+    found = plan_for(state, request, scored, state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:
         return False
     eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())
@@ -142,10 +182,11 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
     eviction.victims.discard(task)
     node, group, pool = record.node, record.group, record.request.pool
     holder = f"hold:{eviction.preemptor}:{task}"
-    if pool == eviction.pool and state.pools.move(task, holder):
+    kept = state.groups.records.get(group) if group is not None else None
+    is_reserved = kept is not None and kept.layer is Layer.RESERVED  # Its quota stays with it, whoever has it.
+    if pool == eviction.pool and not is_reserved and state.pools.move(task, holder):
         eviction.holders.append(holder)
     state.unbind(record, hold_for=_taker(state, eviction, record))
-    kept = state.groups.records.get(group) if group is not None else None
     if kept is not None and kept.layer is Layer.DYNAMIC and kept.state is GroupState.IDLE:
         order_removal(state, kept, Reason.GROUP_IN_THE_WAY)  # Its shape does not serve: its room has to come back first.
         eviction.groups.add(kept.group)
@@ -209,7 +250,7 @@ def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId |
     preemptor = state.records.get(eviction.preemptor)
     if group is None or preemptor is None or preemptor.bucket is None or state.groups.held_by(eviction.preemptor) is not None:
         return None
-    return eviction.preemptor if group.shape == preemptor.bucket.key.shape and group.pool == eviction.pool else None
+    return eviction.preemptor if _serves(preemptor.bucket, group) else None
 
 
 def _worth_looking(state: MeshState, request: TaskRequest) -> bool:
@@ -223,7 +264,5 @@ def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:
     )
 
 
-def _given_way(state: MeshState) -> Counter[LabelName]:
-    while state.given_way and state.given_way[0][0] <= state.now_ms - _MINUTE_MS:
-        state.given_way.popleft()
-    return Counter(label for _, label in state.given_way)
+def _given_way(state: MeshState, now_ms: int) -> Counter[LabelName]:
+    return Counter(label for at_ms, label in state.given_way if at_ms > now_ms - _MINUTE_MS)

@@ -437,6 +437,11 @@ def _oldest_first(record: GroupRecord) -> _Age:
     return (_since(record), record.group)
 
 
+def covers(has: GroupShape, wanted: GroupShape) -> bool:
+    """A group of the one shape can stand in for one of the other: as many bundles, each large enough, and its promise kept."""
+    return _wastes(has, wanted, 1.0) is not None
+
+
 def _wastes(has: GroupShape, wanted: GroupShape, waste_max: float) -> tuple[float, float] | None:
     """What share of the group would lie idle: of the resource that is wasted most, and summed over all.
 

@@ -22,11 +22,23 @@ from mesh.scheduling import decisions as decisions_module
 from mesh.scheduling import events as events_module
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
-from mesh.scheduling.plain import PlainValueError, dataclasses_of, form_of, tagged
+from mesh.scheduling.plain import Form, PlainValueError, dataclasses_of, form_of, tagged
 
 FORMAT = 1
 EVENTS = tagged(dataclasses_of(events_module, Event))
 DECISIONS = tagged(dataclasses_of(decisions_module, Decision))
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """What events and decisions the lines of a journal may hold."""
+
+    events: Form
+    decisions: Form
+
+
+#: Of a journal that holds nothing but what the scheduler hears and decides.
+SCHEDULING = Kinds(EVENTS, DECISIONS)
 _CRC_MARK = ',"crc":"'
 _CRC_SIZE = len(_CRC_MARK) + 8 + len('"}')
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -60,7 +72,7 @@ class _DamagedLine(JournalError):
     """The line is not what was written; the last one of a file may be, after a crash."""
 
 
-def encode(version: int, events: Iterable[Event], decisions: Iterable[Decision]) -> bytes:
+def encode(version: int, events: Iterable[Any], decisions: Iterable[Any], kinds: Kinds = SCHEDULING) -> bytes:
     """A batch as one line, its end included.
 
     Raises:
@@ -70,8 +82,8 @@ def encode(version: int, events: Iterable[Event], decisions: Iterable[Decision])
         plain = {
             "f": FORMAT,
             "v": version,
-            "events": [EVENTS.encode(event) for event in events],
-            "decisions": [DECISIONS.encode(decision) for decision in decisions],
+            "events": [kinds.events.encode(event) for event in events],
+            "decisions": [kinds.decisions.encode(decision) for decision in decisions],
         }
         body = _encode_json(plain)[:-1].encode()
     except (PlainValueError, TypeError, ValueError) as error:
@@ -79,7 +91,7 @@ def encode(version: int, events: Iterable[Event], decisions: Iterable[Decision])
     return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
-def decode(line: str | bytes, number: int = 1) -> Batch:
+def decode(line: str | bytes, number: int = 1, kinds: Kinds = SCHEDULING) -> Batch:
     """A line, with or without its end, as the batch that it was.
 
     Args:
@@ -93,8 +105,8 @@ def decode(line: str | bytes, number: int = 1) -> Batch:
     try:
         return Batch(
             _VERSION.decode(plain["v"]),
-            tuple(EVENTS.decode(event) for event in plain["events"]),
-            tuple(DECISIONS.decode(decision) for decision in plain["decisions"]),
+            tuple(kinds.events.decode(event) for event in plain["events"]),
+            tuple(kinds.decisions.decode(decision) for decision in plain["decisions"]),
         )
     except KeyError as error:
         raise JournalError(f"line {number}: {error} is missing") from None
@@ -111,7 +123,7 @@ def is_whole(line: bytes) -> bool:
     return True
 
 
-def read(lines: Iterable[str | bytes], first_number: int = 1) -> Iterator[Batch]:
+def read(lines: Iterable[str | bytes], first_number: int = 1, kinds: Kinds = SCHEDULING) -> Iterator[Batch]:
     """The batches of a journal. A last line that was not written to its end is left out: nobody was told what it decided.
 
     Raises:
@@ -122,7 +134,7 @@ def read(lines: Iterable[str | bytes], first_number: int = 1) -> Iterator[Batch]
         if damage is not None:
             raise damage
         try:
-            yield decode(_whole(line, number), number)
+            yield decode(_whole(line, number), number, kinds)
         except _DamagedLine as error:
             damage = error
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mesh.ids import AgentId, PoolName
-from mesh.labels import mismatch
+from mesh.labels import matches
 from mesh.pools import Pool
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
@@ -122,12 +122,14 @@ def order_start(state: MeshState, record: TaskRecord, reason: Reason) -> None:
 
 
 def _standing(state: MeshState, record: TaskRecord, bucket: Bucket, layer: Layer) -> GroupRecord | None:
-    key = bucket.key
-    group = state.groups.match(key.pool, key.shape, layer=layer, task=record.request.task)
-    if group is None or (key.node is not None and key.node not in group.nodes and not key.soft):
-        return None
-    labels = (state.table.labels[state.table.row(node)] for node in group.nodes)
-    return group if all(mismatch(dict(key.selector), node_labels) is None for node_labels in labels) else None
+    key, selector = bucket.key, dict(bucket.key.selector)
+
+    def accepts(group: GroupRecord) -> bool:
+        if key.node is not None and key.node not in group.nodes and not key.soft:
+            return False
+        return all(matches(selector, state.table.labels[state.table.row(node)]) for node in group.nodes)
+
+    return state.groups.match(key.pool, key.shape, layer=layer, task=record.request.task, accepts=accepts)
 
 
 def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
@@ -182,6 +184,9 @@ def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
 
 def _no_node(bucket: Bucket) -> Refusal:
     wanted = bucket.candidates.wanted
+    never = bucket.candidates.refused()
+    if never is not None:
+        return never.reason, never.detail
     feasible = len(bucket.candidates.feasible_rows())
     if feasible and bucket.refused is not None and bucket.refused[0] is Reason.NODES_BUSY:
         return bucket.refused  # The words are the same, and they are asked for much more often than they are read.

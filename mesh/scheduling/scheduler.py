@@ -47,6 +47,7 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
+_MINUTE_MS = 60_000
 _FORM = form_of(snapshot.MeshSnapshot)
 
 
@@ -94,7 +95,10 @@ class MeshScheduler:
                 raise MeshError(f"the mesh scheduler does not know events of the kind {type(event).__name__}")
             handler(self, event)
         refill_reserved(state)
-        admit(self.state)
+        admit(state)
+        for task, refusal in state.doomed:
+            end(state, state.records[task], TaskState.FAILED, *refusal)
+        state.doomed.clear()
         tell_demand(self.state)
         state.close_pools()
         state.trim()
@@ -175,6 +179,7 @@ class MeshScheduler:
             order_end(state, request.task, *wrong)
             return
         state.arrivals += 1
+        state.count_demand(request)
         record = TaskRecord(request=request, since_ms=event.at_ms, arrival=state.arrivals, resume=event.resume and earlier is not None)
         record.attempt = event.first_attempt
         state.records[request.task] = record
@@ -323,6 +328,8 @@ class MeshScheduler:
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
+        while state.given_way and state.given_way[0][0] <= event.at_ms - _MINUTE_MS:
+            state.given_way.popleft()
         expire_groups(state)
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.hold_ms]:
             end_eviction(state, eviction.preemptor)

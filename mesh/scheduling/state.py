@@ -13,6 +13,8 @@ from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import NodeTable
 from mesh.policies.catalogue import Catalogue, chosen
+from mesh.policies.census import Census
+from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import Demand
 from mesh.pools import PoolLedger, PoolSpec
 from mesh.reasons import Reason
@@ -35,6 +37,7 @@ ENDED_KEPT = 10_000
 _TOUCHED_MAX = 1 << 16
 #: Beyond so many shapes those that nobody waits with are forgotten.
 _BUCKETS_MAX = 1_000
+_CENSUS_EVERY = 1_024
 _RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
 
@@ -73,6 +76,9 @@ class MeshState:
         self.arrivals = 0
         self.groups_made = 0
         self.room_epoch = 0  #: Counts whatever may let something fit that did not.
+        self.doomed: list[tuple[TaskId, tuple[Reason, str]]] = []  #: What was found out in this pass to be never.
+        self.census = Census()
+        self.common: CommonShapes | None = None  #: What is asked for most, as last counted.
         self.refilled_at = -1  #: The room epoch at which the reserved layers were last looked at.
         self.refusals = 0  #: Counts changes of what fits nowhere or waits.
         self.made: set[GroupId] = set()  #: Groups that Ray has made: they use room, the others are promised it.
@@ -142,6 +148,8 @@ class MeshState:
             top_k_fraction=settings.top_k_fraction,
             top_k_absolute=settings.top_k_absolute,
             spread_threshold=settings.spread_threshold,
+            is_urgent=key.is_urgent,
+            common=self.common,
         )
         return Candidates(
             self.table,
@@ -199,6 +207,14 @@ class MeshState:
         """Remember when it started, for estimates."""
         self.starts.setdefault(record.request.pool, deque(maxlen=STARTS_KEPT)).append(self.now_ms)
 
+    def count_demand(self, request: TaskRequest) -> None:
+        """Learn which shapes are asked for; now and then everything that waits is scored by what has been learnt."""
+        self.census.count(request.bundles[0] if request.bundles else request.resources)
+        if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then every so often.
+            self.common = self.census.common(self.table.vector)
+            for bucket in self.buckets.values():
+                bucket.candidates.know(self.common)
+
     def unmet_demands(self) -> tuple[ResourceSet, ...]:
         """What fits on no node, and what waits for room: a set per task or bundle, bounded."""
         most, demands = self.settings.demands_told_max, list[ResourceSet]()
@@ -206,9 +222,9 @@ class MeshState:
             record = self.records[task]
             if record.bucket is not None:
                 demands.extend(record.bucket.key.shape.bundles)
-        for name in self.queues.buckets():
-            bucket = self.buckets.get(name.key) if isinstance(name, Bucket) else None
-            if bucket is not None and bucket.refused is not None and len(demands) < most:
+        waiting = [bucket for bucket in self.queues.buckets() if isinstance(bucket, Bucket) and bucket.refused is not None]
+        for bucket in sorted(waiting, key=lambda bucket: repr(bucket.key)):  # Not by age, which a snapshot does not keep.
+            if len(demands) < most:
                 demands.extend(list(bucket.key.shape.bundles) * min(self.queues.count(bucket), most))
         return tuple(demands[:most])
 

@@ -70,7 +70,8 @@ class World:
         elif isinstance(order, StartTask):
             record = self.mesh.state.records.get(order.task)
             started = events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent)
-            if record is None or record.attempt != order.attempt:
+            where = None if record is None else self.mesh.state.tasks.state_of(order.task)
+            if record is None or record.attempt != order.attempt or where is not TaskState.SWAP:
                 before = len(self.orders)
                 self.tell(started)  # Nobody waits for it any more.
                 assert [(stop.task, stop.attempt) for stop in self.orders[before:] if isinstance(stop, StopTask)] == [

@@ -344,8 +344,7 @@ class MeshSupervisor:
         await self._ready
         if request.pool not in self._state.pools.pools:
             raise PoolUnknown(request.pool, tuple(self._state.pools.pools))
-        self._state.now_ms = max(self._state.now_ms, self._clock.now_ms())
-        return views.candidate_statuses(self._state, request)
+        return views.candidate_statuses(self._state, request, self._clock.now_ms())
 
     # -- placement groups ----------------------------------------------------------------------------------------------
 

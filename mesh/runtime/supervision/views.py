@@ -18,7 +18,7 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.order_book import OrderBook, TaskRow
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.scheduling.evicting import judge, plan_for
+from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.preemption import PreemptionPlan
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TERMINAL, TaskRequest
@@ -143,10 +143,9 @@ def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Memb
     )
 
 
-def candidate_statuses(state: MeshState, request: TaskRequest) -> list[CandidateStatus]:
+def candidate_statuses(state: MeshState, request: TaskRequest, now_ms: int) -> list[CandidateStatus]:
     """Every task that might give way to this one, the likeliest first (dry run, seed §6.3)."""
-    scored = judge(state, request)
-    plan = plan_for(state, request, scored)
+    scored, plan = dry_run(state, request, now_ms)
     victims = {victim.task for victim in plan.victims} if isinstance(plan, PreemptionPlan) else set()
     statuses = [
         CandidateStatus(

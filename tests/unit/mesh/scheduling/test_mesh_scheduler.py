@@ -407,7 +407,7 @@ def test_s9_the_dry_run_tells_of_every_running_task_and_changes_nothing(mesh: Me
     mesh.run("firm", 1, priority=1, preemptible=False)
     mesh.run("equal", 1, priority=9)
     before = mesh.scheduler.to_snapshot()
-    found = judge(mesh.scheduler.state, TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=9.0))
+    found = judge(mesh.scheduler.state, TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=9.0), mesh.now_ms)
     assert {scored.candidate.task: scored.verdict for scored in found} == {
         "low": Reason.ELIGIBLE,
         "firm": Reason.NOT_PREEMPTIBLE,
@@ -451,6 +451,79 @@ def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
     assert of(StopTask, mesh.submit("high", priority=9)) == []
     mesh.now_ms += 500
     assert [stop.task for stop in of(StopTask, mesh.tell(events.Ticked))] == ["low"]
+
+
+def test_an_urgent_task_at_the_limit_of_groups_takes_over_the_group_of_a_lower_one():
+    mesh = Mesh()
+    mesh.node("n1", cpus(8))
+    mesh.pool(cpus(8), groups=GroupPoolSpec(max_dynamic=1))
+    mesh.run("low", priority=1)
+    assert [stop.task for stop in of(StopTask, mesh.submit("high", priority=9))] == ["low"]
+    assert starts(mesh.stopped("low")) == [("high", "GROUP_REUSED")]
+
+
+def test_at_the_limit_of_groups_one_of_another_shape_goes_for_a_new_one():
+    mesh = Mesh()
+    mesh.node("n1", cpus(8))
+    mesh.pool(cpus(8), groups=GroupPoolSpec(max_dynamic=1))
+    mesh.run("low", priority=1)
+    mesh.submit("high", 2, priority=9)
+    assert [removal.group for removal in of(RemoveGroup, mesh.stopped("low"))] == ["g1"]
+    assert [made.shape.amounts for made in of(CreateGroup, mesh.tell(events.GroupGone, group=GroupId("g1")))] == [cpus(2)]
+
+
+def test_a_task_on_a_reserved_group_is_not_stopped_for_room_that_it_cannot_give():
+    mesh = Mesh()
+    mesh.node("n1", cpus(2))
+    mesh.pool(cpus(2), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=4))
+    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.run("reserved", priority=8.0)
+    mesh.run("dynamic", priority=1.0)
+    assert of(StopTask, mesh.submit("wide", 2, priority=10.0)) == []
+
+
+def test_a_more_urgent_task_takes_the_reserved_group_over():
+    mesh = Mesh()
+    mesh.node("n1", cpus(1))
+    mesh.pool(cpus(1), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=4))
+    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.run("urgent", priority=8.0)
+    assert [stop.task for stop in of(StopTask, mesh.submit("more", priority=10.0))] == ["urgent"]
+    assert starts(mesh.stopped("urgent")) == [("more", "RESERVED_LAYER")]
+
+
+# -- the node that a task names ----------------------------------------------------------------------------------------
+
+
+def test_s32_work_that_names_a_node_waits_for_it_and_goes_nowhere_else(mesh: Mesh):
+    mesh.node("n2", cpus(4))
+    mesh.pool(cpus(8))
+    mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity", preemptible=False)
+    assert starts(mesh.submit("named", node=NodeName("n1"), policy="node_affinity")) == []
+    assert mesh.why("named") is Reason.NODES_BUSY
+
+
+def test_s32_a_named_node_that_is_gone_fails_hard_work_and_sends_soft_work_elsewhere(mesh: Mesh):
+    (end,) = of(EndTask, mesh.submit("hard", node=NodeName("gone"), policy="node_affinity"))
+    assert end.reason is Reason.NAMED_NODE_GONE
+    assert starts(mesh.submit("soft", node=NodeName("gone"), policy="node_affinity", soft=True)) == [("soft", "PLACED")]
+
+
+def test_s32_hard_work_that_waits_for_a_node_fails_when_the_node_leaves(mesh: Mesh):
+    mesh.node("n2", cpus(4))
+    mesh.pool(cpus(8))
+    mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity", max_restarts=0)
+    mesh.submit("waits", node=NodeName("n1"), policy="node_affinity")
+    left = mesh.tell(events.NodeLeft, node=NodeName("n1"))
+    assert {end.task: end.reason for end in of(EndTask, left)}["waits"] is Reason.NAMED_NODE_GONE
+
+
+def test_s33_work_goes_where_its_arguments_are_unless_it_names_a_policy(mesh: Mesh):
+    mesh.node("n2", cpus(4))
+    mesh.pool(cpus(8), policy="hybrid")
+    near = {NodeName("n2"): 10**9}
+    assert [start.node for start in of(StartTask, mesh.submit("near", local_bytes=near))] == ["n2"]
+    assert [start.node for start in of(StartTask, mesh.submit("packed", local_bytes=near, policy="binpack", node=None))] != []
 
 
 # -- gangs, order between tasks, calls on agents -----------------------------------------------------------------------
