@@ -63,11 +63,19 @@ def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str])
 
 
 def try_infeasible(state: MeshState) -> None:
-    """A node or a pool has come or grown: everything that fitted nowhere is looked at again (Ray's spill-over)."""
+    """A node or a pool has come or grown: whatever fitted nowhere and fits now is looked at again (Ray's spill-over)."""
+    fits: dict[int, bool] = {}
     for task in state.tasks.in_state(TaskState.INFEASIBLE):
-        state.tasks.move(task, TaskState.PLACEABLE)
-        state.enqueue(state.records[task])
-        state.refusals += 1
+        record = state.records[task]
+        bucket = record.bucket = record.bucket or state.bucket_for(record.request)
+        if id(bucket) not in fits:
+            pool = state.pools.pools.get(bucket.key.pool)
+            holds = pool is not None and bucket.amounts <= pool.capacity
+            fits[id(bucket)] = holds and (len(bucket.key.shape.bundles) > 1 or len(bucket.candidates.feasible_rows()) > 0)
+        if fits[id(bucket)]:
+            state.tasks.move(task, TaskState.PLACEABLE)
+            state.enqueue(record)
+            state.refusals += 1
     state.room_came()
 
 

@@ -29,7 +29,9 @@ def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, 
     """Every running task: may it be asked to give way to this one? Changes nothing, so it is the dry run too."""
     protected = frozenset(name for name, pool in state.pools.pools.items() if pool.spec.is_protected)
     rules = replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
-    return evaluate(_preemptor(state, request), _candidates(state, request), rules, now_ms, given_way=_given_way(state, now_ms))
+    return evaluate(
+        _preemptor(state, request), _candidates(state, request), rules, now_ms, given_way=_given_way(state, now_ms), scorer=state.scorer
+    )
 
 
 def dry_run(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:

@@ -42,6 +42,7 @@ from mesh.scheduling.lifecycle import (
 )
 from mesh.scheduling.placing import expire_groups, order_removal, order_start, refill_reserved
 from mesh.scheduling.plain import form_of
+from mesh.scheduling.preemption import Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
@@ -54,8 +55,10 @@ _FORM = form_of(snapshot.MeshSnapshot)
 class MeshScheduler:
     """One mesh's local scheduler. `state` may be read by anyone; only `handle` writes it."""
 
-    def __init__(self, settings: SchedulerSettings | None = None, *, seed: int = 0, catalogue: Catalogue = BUILT_INS) -> None:
-        self.state = MeshState(settings or SchedulerSettings(), Chance(seed), catalogue)
+    def __init__(
+        self, settings: SchedulerSettings | None = None, *, seed: int = 0, catalogue: Catalogue = BUILT_INS, scorer: Scorer = score
+    ) -> None:
+        self.state = MeshState(settings or SchedulerSettings(), Chance(seed), catalogue, scorer)
 
     def to_snapshot(self) -> object:
         """All of the state, as plain JSON values; taken between two calls of `handle`.
@@ -64,14 +67,14 @@ class MeshScheduler:
         decide alike from now on, and a journal that goes on from the snapshot replays.
         """
         kept = snapshot.take(self.state)
-        self.state = snapshot.restore(kept, self.state.catalogue)
+        self.state = snapshot.restore(kept, self.state.catalogue, self.state.scorer)
         return _FORM.encode(kept)
 
     @classmethod
-    def from_snapshot(cls, kept: object, catalogue: Catalogue = BUILT_INS) -> MeshScheduler:
+    def from_snapshot(cls, kept: object, catalogue: Catalogue = BUILT_INS, scorer: Scorer = score) -> MeshScheduler:
         """A scheduler that goes on as that one did. Raises `PlainValueError` when it is no such snapshot."""
-        scheduler = cls(catalogue=catalogue)
-        scheduler.state = snapshot.restore(_FORM.decode(kept), catalogue)
+        scheduler = cls(catalogue=catalogue, scorer=scorer)
+        scheduler.state = snapshot.restore(_FORM.decode(kept), catalogue, scorer)
         return scheduler
 
     def handle(self, *events: happened.Event) -> list[Decision]:

@@ -17,6 +17,7 @@ from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
+from mesh.scheduling.preemption import Scorer
 from mesh.scheduling.records import Eviction, LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
@@ -153,9 +154,9 @@ def take(state: MeshState) -> MeshSnapshot:
     )
 
 
-def restore(kept: MeshSnapshot, catalogue: Catalogue) -> MeshState:
+def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshState:
     """A state that goes on as the one did that the snapshot was taken of."""
-    state = MeshState(kept.settings, Chance(kept.chance), catalogue)
+    state = MeshState(kept.settings, Chance(kept.chance), catalogue, scorer)
     state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
     state.labels = dict(kept.labels)
     state.queues.configure(None, state.label_settings_of_others())
@@ -247,7 +248,7 @@ def _with_capacity(spec: PoolSpec, capacity: ResourceSet) -> PoolSpec:
 
 
 def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
-    group, holder = kept.group, kept.holder
+    group = kept.group
     for bundle, node in zip(kept.shape.bundles, kept.nodes, strict=True):
         if node in state.table:
             row, vector = state.table.row(node), state.table.vector(bundle)
@@ -256,14 +257,20 @@ def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
                 state.table.start(row, vector)
     if kept.was_made:
         state.made.add(group)
-    record = state.groups.add(group, kept.pool, kept.shape, kept.layer, kept.nodes, holder)
-    if kept.state is not GroupState.CREATING and (kept.state is not GroupState.REMOVING or kept.was_made):
-        state.groups.ready(group, state.now_ms if kept.idle_since_ms is None else kept.idle_since_ms)
-    if kept.state is GroupState.HELD and holder is not None:
-        state.groups.give_back(group, kept.idle_since_ms or 0, hold_for=holder)
-    if kept.state is GroupState.REMOVING:
-        state.groups.remove(group)
-    record.reuse_count, record.last_holder, record.idle_since_ms = kept.reuse_count, kept.last_holder, kept.idle_since_ms
+    state.groups.restore(
+        GroupRecord(
+            group=group,
+            pool=kept.pool,
+            shape=kept.shape,
+            layer=kept.layer,
+            nodes=kept.nodes,
+            state=kept.state,
+            holder=kept.holder,
+            reuse_count=kept.reuse_count,
+            idle_since_ms=kept.idle_since_ms,
+            last_holder=kept.last_holder,
+        )
+    )
 
 
 def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:

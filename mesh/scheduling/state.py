@@ -22,6 +22,7 @@ from mesh.resources import ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.groups import GroupLedger, GroupRecord, Layer
+from mesh.scheduling.preemption import Scorer
 from mesh.scheduling.queues import LabelQueues, LabelSettings
 from mesh.scheduling.records import Bucket, BucketKey, Eviction, LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
@@ -48,10 +49,11 @@ class MeshState:
     state; it is in `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
     """
 
-    def __init__(self, settings: SchedulerSettings, chance: Chance, catalogue: Catalogue) -> None:
+    def __init__(self, settings: SchedulerSettings, chance: Chance, catalogue: Catalogue, scorer: Scorer) -> None:
         self.settings = settings
         self.chance = chance
         self.catalogue = catalogue
+        self.scorer = scorer  #: Of candidates for preemption.
         self.version = 0  #: Counts calls of `handle`.
         self.now_ms = 0
         self.table = NodeTable()
