@@ -33,6 +33,7 @@ DOORS = frozenset({
 EXCEPTIONS = {
     ("mesh/conformance/__main__.py", "pathlib"): "the program reads the files of cases that it is given",
     ("mesh/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
+    ("simulator/mesh_world.py", "random"): "as world.py: chance of its seed alone",
     ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",
 }
 

@@ -1,0 +1,239 @@
+"""One mesh in virtual time: the production scheduler, on nodes and agents that are made up, with faults drawn from a seed.
+
+The world carries the scheduler's orders out as a cluster would, each after a while of its own: groups are made or not,
+agents start or refuse, tasks keep their state and stop, nodes die and come back. The scheduler's invariants are looked at after
+every step. A task has so much work to do; what it did until it last kept its state stays done when it is stopped.
+
+Source: TigerBeetle's simulator; production code is what runs, only clock, cluster and users are made up.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from mesh.ids import NodeName, TaskId
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.scheduling import events
+from mesh.scheduling.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
+from mesh.scheduling.invariants import violations
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.tasks import TaskRequest
+
+TICK_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A task that somebody submits."""
+
+    at_ms: int
+    request: TaskRequest
+    work_ms: int  #: How long it has to run in all.
+    keeps_every_ms: int = 0  #: How often it keeps its state; 0: only when it is asked to stop.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedNode:
+    """A node, and what it has."""
+
+    node: NodeName
+    total: ResourceSet
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshFaults:
+    """What goes wrong, as chances: of each start, of each group, per second of the world."""
+
+    refuse_start: float = 0.0
+    fail_group: float = 0.0
+    lose_agent: float = 0.0  #: Per second: one running agent dies.
+    lose_node: float = 0.0  #: Per second: a node dies, and is back after ten seconds.
+    answer_twice: float = 0.0  #: What happened is told again, a moment later.
+    answer_ms_max: int = 50  #: How long an order takes, at most.
+
+
+@dataclass(slots=True)
+class _Run:
+    """An attempt that runs."""
+
+    attempt: int
+    since_ms: int
+    node: NodeName
+
+
+def _look_away(_: MeshWorld) -> None:
+    """Nobody watches."""
+
+
+class MeshWorld:
+    """`run` moves time from one thing that happens to the next until nothing happens any more.
+
+    Args:
+        checked: Look at the scheduler's invariants after each step; costs as much as the whole state.
+    """
+
+    def __init__(
+        self,
+        scheduler: MeshScheduler,
+        nodes: Iterable[SimulatedNode],
+        pools: Iterable[PoolSpec],
+        *,
+        seed: int = 0,
+        faults: MeshFaults | None = None,
+        checked: bool = True,
+    ) -> None:
+        self.scheduler = scheduler
+        self.now_ms = 0
+        self.ends: dict[TaskId, Reason] = {}  #: How each task ended; once.
+        self.first_bound_ms: dict[TaskId, int] = {}  #: When each was first given a place.
+        self.done_ms: dict[TaskId, int] = {}  #: Work that is safe.
+        self.lost_ms = 0  #: Work that had to be done again.
+        self.preemptions = 0
+        self.watch: Callable[[MeshWorld], None] = _look_away  #: Called after each step.
+        self._nodes = {node.node: node for node in nodes}
+        self._faults = faults or MeshFaults()
+        self._chance = random.Random(seed)  # noqa: S311  a world that its seed gives again
+        self._checked = checked
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._arrivals: dict[TaskId, Arrival] = {}
+        self._running: dict[TaskId, _Run] = {}
+        self._tell(
+            *(events.NodeJoined(at_ms=0, node=node.node, total=node.total, labels=node.labels) for node in self._nodes.values()),
+            *(events.PoolConfigured(at_ms=0, spec=spec) for spec in pools),
+        )
+
+    def run(self, arrivals: Iterable[Arrival], *, until_ms: int) -> None:
+        """Let everything happen. Raises `AssertionError` at the first step after which an invariant does not hold."""
+        for arrival in arrivals:
+            self._arrivals[arrival.request.task] = arrival
+            self._at(arrival.at_ms, partial(self._arrive, arrival))
+        self._at(TICK_MS, self._tick)
+        while self._heap and self._heap[0][0] <= until_ms:
+            self.now_ms, _, step = heapq.heappop(self._heap)
+            step()
+            self.watch(self)
+
+    @property
+    def is_over(self) -> bool:
+        """Everything that arrived has ended."""
+        return len(self.ends) == len(self._arrivals)
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self.done_ms[arrival.request.task] = 0
+        self._tell(events.TaskSubmitted(at_ms=self.now_ms, request=arrival.request))
+
+    def _tick(self) -> None:
+        if self._running and self._chance.random() < self._faults.lose_agent:
+            task = self._chance.choice(sorted(self._running))
+            attempt = self._running[task].attempt
+            self._stop_running(task, keeps=False)
+            self._tell(events.AgentLost(at_ms=self.now_ms, task=task, attempt=attempt, detail="killed by the world"))
+        if len(self._nodes) > 1 and self._chance.random() < self._faults.lose_node:
+            self._lose_node(self._chance.choice(sorted(node for node in self._nodes if node in self.scheduler.state.table)))
+        self._tell(events.Ticked(at_ms=self.now_ms))
+        if not self.is_over:
+            self._at(self.now_ms + TICK_MS, self._tick)
+
+    def _lose_node(self, node: NodeName) -> None:
+        if len(self.scheduler.state.table) == 1:
+            return
+        for task in [task for task, run in self._running.items() if run.node == node]:
+            self._stop_running(task, keeps=False)
+        self._tell(events.NodeLeft(at_ms=self.now_ms, node=node))
+        again = self._nodes[node]
+        self._at(
+            self.now_ms + 10 * TICK_MS,
+            lambda: self._tell(events.NodeJoined(at_ms=self.now_ms, node=node, total=again.total, labels=again.labels)),
+        )
+
+    def _finish(self, task: TaskId, attempt: int) -> None:
+        run = self._running.get(task)
+        if run is not None and run.attempt == attempt:
+            self._stop_running(task, keeps=True)
+            self._tell(events.TaskEnded(at_ms=self.now_ms, task=task, attempt=attempt))
+
+    def _stop_running(self, task: TaskId, *, keeps: bool) -> None:
+        """What it did is safe when it keeps its state now, else up to the last time that it did so by itself."""
+        run, every_ms = self._running.pop(task), self._arrivals[task].keeps_every_ms
+        ran_ms = self.now_ms - run.since_ms
+        safe_ms = ran_ms if keeps else (ran_ms // every_ms * every_ms if every_ms else 0)
+        self.done_ms[task] += safe_ms
+        self.lost_ms += ran_ms - safe_ms
+
+    # -- orders --------------------------------------------------------------------------------------------------------
+
+    def _tell(self, *happened: events.Event) -> None:
+        if happened and self._chance.random() < self._faults.answer_twice:
+            self._at(self.now_ms + 1, lambda: self._tell_again(*happened))
+        self._tell_again(*happened)
+
+    def _tell_again(self, *happened: events.Event) -> None:
+        for decision in self.scheduler.handle(*happened):
+            self._take(decision)
+        found = violations(self.scheduler) if self._checked else []
+        assert not found, f"after {happened}: {found}"  # noqa: S101  what a simulation is for
+
+    def _take(self, decision: Decision) -> None:
+        if isinstance(decision, EndTask):
+            assert decision.task not in self.ends, f"{decision.task} ended twice"  # noqa: S101  as above
+            self.ends[decision.task] = decision.reason
+        elif isinstance(decision, CreateGroup):
+            self._note_place(self.scheduler.state.groups.records[decision.group].holder)
+            self._answer(partial(self._make_group, decision))
+        elif isinstance(decision, RemoveGroup):
+            self._answer(lambda: self._tell(events.GroupGone(at_ms=self.now_ms, group=decision.group)))
+        elif isinstance(decision, StartTask):
+            self._note_place(decision.task)
+            self._answer(partial(self._start, decision))
+        elif isinstance(decision, StopTask):
+            self.preemptions += decision.reason is Reason.PREEMPTED
+            self._answer(partial(self._stop, decision))
+
+    def _note_place(self, task: TaskId | None) -> None:
+        if task is not None:
+            self.first_bound_ms.setdefault(task, self.now_ms)
+
+    def _make_group(self, order: CreateGroup) -> None:
+        if self._chance.random() < self._faults.fail_group:
+            self._tell(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the world gives no room"))
+        else:
+            self._tell(events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes))
+
+    def _start(self, order: StartTask) -> None:
+        record = self.scheduler.state.records.get(order.task)
+        is_wanted = record is not None and record.attempt == order.attempt and record.node == order.node
+        if not is_wanted or self._chance.random() < self._faults.refuse_start:
+            refusal = events.TaskRefused(
+                at_ms=self.now_ms, task=order.task, attempt=order.attempt, reason=Reason.START_FAILED, detail="the world refuses"
+            )
+            self._tell(refusal)
+            return
+        assert order.task not in self._running, f"{order.task} runs twice"  # noqa: S101  as above
+        self._running[order.task] = _Run(order.attempt, self.now_ms, order.node)
+        left_ms = max(0, self._arrivals[order.task].work_ms - self.done_ms[order.task])
+        self._at(self.now_ms + left_ms, partial(self._finish, order.task, order.attempt))
+        self._tell(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
+
+    def _stop(self, order: StopTask) -> None:
+        run = self._running.get(order.task)
+        if run is not None and run.attempt == order.attempt:
+            self._stop_running(order.task, keeps=order.keep_state)
+        self._tell(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
+
+    def _answer(self, step: Callable[[], None]) -> None:
+        """An order is carried out after a while."""
+        self._at(self.now_ms + self._chance.randint(0, self._faults.answer_ms_max), step)
+
+    def _at(self, at_ms: int, step: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (at_ms, next(self._order), step))

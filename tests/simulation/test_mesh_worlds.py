@@ -1,0 +1,95 @@
+"""One mesh under faults, for ten fixed seeds and a fresh one: everything ends, nothing runs twice, nothing is left."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mesh.ids import LabelName, NodeName, PoolName, TaskId
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.settings import SchedulerSettings
+from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
+from mesh.scheduling.tasks import TaskRequest
+from simulator.mesh_world import Arrival, MeshFaults, MeshWorld, SimulatedNode
+
+FRESH = random.randrange(10**6)
+SETTINGS = SchedulerSettings(rules=PreemptionRules.of("high"), start_tries=50)
+FAULTS = MeshFaults(refuse_start=0.05, fail_group=0.1, lose_agent=0.1, lose_node=0.03, answer_twice=0.05)
+
+
+def cpus(count: float) -> ResourceSet:
+    return ResourceSet.of({"cpu": count})
+
+
+def world_of(seed: int, faults: MeshFaults) -> MeshWorld:
+    nodes = [SimulatedNode(node=NodeName(f"n{index}"), total=cpus(8), labels={"zone": "ab"[index % 2]}) for index in range(4)]
+    groups = GroupPoolSpec(reserved=(GroupShape((cpus(2),)),), max_dynamic=8, idle_ms=5_000)
+    pools = [PoolSpec(pool=PoolName("groups"), capacity=cpus(16), groups=groups), PoolSpec(pool=PoolName("plain"), capacity=cpus(16))]
+    return MeshWorld(MeshScheduler(SETTINGS, seed=seed), nodes, pools, seed=seed, faults=faults)
+
+
+def arrivals_of(seed: int, count: int) -> list[Arrival]:
+    chance = random.Random(seed)
+    return [
+        Arrival(
+            at_ms=chance.randint(0, 60_000),
+            work_ms=chance.choice([100, 2_000, 15_000]),
+            keeps_every_ms=1_000,
+            request=TaskRequest(
+                task=TaskId(f"t{index}"),
+                pool=PoolName(chance.choice(["groups", "plain"])),
+                resources=cpus(chance.choice([0.5, 1, 2, 4])),
+                label=LabelName(chance.choice(["", "tier:gold"])),
+                priority=chance.choice([1.0, 5.0, 9.0]),
+                selector={"zone": "a"} if chance.random() < 0.2 else {},
+                max_restarts=-1,
+            ),
+        )
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", [*range(10), pytest.param(FRESH, id="a fresh seed")])
+def test_everything_that_arrives_ends_and_nothing_is_held_then(seed: int):
+    world = world_of(seed, FAULTS)
+    arrivals = arrivals_of(seed, 120)
+    world.run(arrivals, until_ms=3_600_000)
+    assert world.is_over, f"seed {seed}: {{arrival.request.task for arrival in arrivals} - set(world.ends)} did not end"
+    assert set(world.ends.values()) == {Reason.FINISHED}, f"seed {seed}"
+    assert all(world.done_ms[arrival.request.task] >= arrival.work_ms for arrival in arrivals), f"seed {seed}"
+    state = world.scheduler.state
+    held = {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)}
+    assert held <= {f"group:{group}" for group in state.groups.records}, f"seed {seed}"
+
+
+def test_a_world_is_the_same_again_from_its_seed():
+    ends = []
+    for _ in range(2):
+        world = world_of(3, FAULTS)
+        world.run(arrivals_of(3, 60), until_ms=3_600_000)
+        ends.append((world.first_bound_ms, world.lost_ms, world.preemptions, world.now_ms))
+    assert ends[0] == ends[1]
+
+
+def test_urgent_work_gets_its_place_by_preemption_and_what_was_kept_is_not_done_again():
+    world = world_of(5, MeshFaults())
+    low = [
+        Arrival(
+            at_ms=0,
+            work_ms=60_000,
+            request=TaskRequest(task=TaskId(f"low{index}"), pool=PoolName("plain"), resources=cpus(4), priority=1.0, max_restarts=-1),
+        )
+        for index in range(4)
+    ]
+    urgent = Arrival(
+        at_ms=10_000, work_ms=1_000, request=TaskRequest(task=TaskId("u"), pool=PoolName("plain"), resources=cpus(4), priority=9.0)
+    )
+    world.run([*low, urgent], until_ms=3_600_000)
+    assert world.preemptions == 1
+    assert world.first_bound_ms[TaskId("u")] - urgent.at_ms <= SETTINGS.grace_ms
+    assert world.lost_ms == 0
