@@ -1,4 +1,4 @@
-"""How much free capacity a node policy strands: one mixed trace, replayed in virtual time under several policies.
+"""How much free capacity a node policy strands: one mixed trace, through the production scheduler in the simulator, per policy.
 
 The cluster has nodes with GPUs, without, and with much memory. The trace (arrival, duration, CPUs, GPUs, memory) is drawn from a seed:
 Poisson arrivals, log-normal durations, eleven shapes from half a GPU to a whole GPU node, at 65 % of what the scarcest resource could
@@ -7,35 +7,35 @@ carry. All sides get the same trace. What does not fit at once waits, by shape, 
 - fragmentation: mean over the arrivals of the index of `mesh.policies.fragmentation` for the trace's shapes.
 - first try: how many demands found a node the moment they came.
 
-`weighted` knows nothing of the trace; `weighted, census` learns the shapes as they come (`mesh.policies.census`).
+The scheduler knows nothing of the trace; for `weighted` it learns the shapes as they come (`mesh.policies.census`).
 """
 
 from __future__ import annotations
 
-import heapq
 import random
 import statistics
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
-from mesh.policies.catalogue import policy
-from mesh.policies.census import Census
+from mesh.ids import NodeName, PoolName, TaskId
 from mesh.policies.fragmentation import CommonShapes, fragmentation_for
-from mesh.policies.policy import Demand, FloatArray, IntArray, NodeView, Policy
-from mesh.resources import ResourceSet
+from mesh.pools import PoolSpec
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.tasks import TaskRequest
+from simulator.mesh_world import Arrival as SimulatedArrival
+from simulator.mesh_world import MeshFaults, MeshWorld, SimulatedNode
 
-RESOURCES = ("cpu", "gpu", "memory")
 BASE = "hybrid"
-SIDES = (BASE, "spread", "binpack", "min_fragment", "weighted", "weighted, census")
+SIDES = (BASE, "spread", "binpack", "min_fragment", "weighted")
 LOAD = 0.65
 ARRIVALS = 6_000
 WARM_UP = 600  #: Arrivals until the cluster is as full as it gets; not counted.
-_CENSUS_EVERY = 100
+POOL = PoolName("all")
+_MINUTE_MS = 60_000
 
 #: How many of each: CPUs, GPUs, GiB.
 NODES = ((20, (64, 8, 256)), (16, (32, 0, 128)), (4, (16, 0, 256)))
@@ -73,7 +73,6 @@ class Found:
     fragmentation: float
     first_try: float
     gpus_used: float
-    decision_us: float  #: Scoring all nodes and picking one.
 
 
 def measure(turns: int) -> list[Found]:
@@ -84,14 +83,14 @@ def measure(turns: int) -> list[Found]:
 def table(found: list[Found]) -> Table:
     """Means over the seeds, against the base."""
     shown = Table(box=None, pad_edge=False, header_style="bold", title="fragmentation: free capacity that the trace's shapes cannot use")
-    for place, column in enumerate(("policy", "fragmentation", f"against {BASE}", "first try", "GPUs in use", "decision")):
+    for place, column in enumerate(("policy", "fragmentation", f"against {BASE}", "first try", "GPUs in use")):
         shown.add_column(column, justify="right" if place else "left", no_wrap=True)
     base = _mean(found, BASE, "fragmentation")
     for side in SIDES:
         stranded = _mean(found, side, "fragmentation")
         against = "" if side == BASE else f"{stranded / base - 1:+.0%}"
         shares = (f"{_mean(found, side, 'first_try'):.2%}", f"{_mean(found, side, 'gpus_used'):.0%}")
-        shown.add_row(side, f"{stranded:.4f}", against, *shares, f"{_mean(found, side, 'decision_us'):.0f} µs")
+        shown.add_row(side, f"{stranded:.4f}", against, *shares)
     return shown
 
 
@@ -103,31 +102,59 @@ def as_json(found: list[Found]) -> dict[str, Any]:
 
 def replay(side: str, seed: int, arrivals: int = ARRIVALS) -> Found:
     """One trace under one policy."""
-    cluster = _Cluster(policy(side.partition(",")[0]), random.Random(seed), learns="census" in side)  # noqa: S311  a trace, no secret
-    fresh, first, indices, used = 0, 0, [], []
-    for number, arrival in enumerate(trace(seed, arrivals)):
-        cluster.run_until(arrival.at_min)
-        placed = cluster.arrive(arrival)
-        if number >= WARM_UP:
-            fresh, first = fresh + 1, first + placed
-            indices.append(cluster.index())
-            used.append(cluster.share_used("gpu"))
+    nodes = [
+        SimulatedNode(node=NodeName(f"{kind}.{number}"), total=_amounts(*node))
+        for kind, (count, node) in enumerate(NODES)
+        for number in range(count)
+    ]
+    whole = sum((node.total for node in nodes), start=NOTHING)
+    scheduler = MeshScheduler(seed=seed)
+    world = MeshWorld(
+        scheduler, nodes, [PoolSpec(pool=POOL, capacity=whole, policy=side)], faults=MeshFaults(answer_ms_max=0), checked=False
+    )
+    demands = [_arrival(number, arrival) for number, arrival in enumerate(trace(seed, arrivals))]
+    sampler = _Sampler(scheduler, whole)
+    world.watch = sampler.look
+    world.run(demands, until_ms=demands[-1].at_ms)
+    counted = demands[WARM_UP:]
     return Found(
         side=side,
         seed=seed,
-        fragmentation=statistics.mean(indices),
-        first_try=first / fresh,
-        gpus_used=statistics.mean(used),
-        decision_us=1e6 * cluster.deciding_s / cluster.decisions,
+        fragmentation=statistics.mean(sampler.indices[WARM_UP:]),
+        first_try=statistics.mean(world.first_bound_ms.get(demand.request.task) == demand.at_ms for demand in counted),
+        gpus_used=statistics.mean(sampler.gpus_used[WARM_UP:]),
     )
+
+
+@dataclass(slots=True)
+class _Sampler:
+    """Looks at the cluster after each arrival."""
+
+    scheduler: MeshScheduler
+    whole: ResourceSet
+    indices: list[float] = field(default_factory=list)
+    gpus_used: list[float] = field(default_factory=list)
+
+    def look(self, world: MeshWorld) -> None:
+        table = self.scheduler.state.table
+        while len(self.indices) < len(world.done_ms):
+            common = CommonShapes.of([table.vector(_amounts(*shape)) for shape, _, _ in SHAPES], [often for _, often, _ in SHAPES])
+            free = table.free(slice(0, len(table.names)))
+            self.indices.append(fragmentation_for(free, common))
+            self.gpus_used.append(1.0 - table.amounts(free.sum(axis=0))["gpu"] / self.whole["gpu"])
+
+
+def _arrival(number: int, arrival: Arrival) -> SimulatedArrival:
+    request = TaskRequest(task=TaskId(f"t{number}"), pool=POOL, resources=_amounts(*SHAPES[arrival.shape][0]), preemptible=False)
+    return SimulatedArrival(at_ms=int(arrival.at_min * _MINUTE_MS), work_ms=int(arrival.lasts_min * _MINUTE_MS), request=request)
 
 
 def trace(seed: int, arrivals: int) -> Iterator[Arrival]:
     """Demands in the order of their times."""
     chance = random.Random(seed)  # noqa: S311  the same
     weights = [often for _, often, _ in SHAPES]
-    carried = [sum(count * node[place] for count, node in NODES) for place in range(len(RESOURCES))]
-    wanted = [sum(often * shape[place] * lasts for shape, often, lasts in SHAPES) for place in range(len(RESOURCES))]
+    carried = [sum(count * node[place] for count, node in NODES) for place in range(3)]
+    wanted = [sum(often * shape[place] * lasts for shape, often, lasts in SHAPES) for place in range(3)]
     per_min = LOAD / max(want / carry for want, carry in zip(wanted, carried, strict=True))
     at_min = 0.0
     for _ in range(arrivals):
@@ -136,92 +163,8 @@ def trace(seed: int, arrivals: int) -> Iterator[Arrival]:
         yield Arrival(at_min, shape, SHAPES[shape][2] * chance.lognormvariate(-0.5, 1.0))  # The mean of that factor is 1.
 
 
-def _vector(amounts: ResourceSet) -> IntArray:
-    return np.array([amounts[name] for name in RESOURCES], dtype=np.int64)
-
-
 def _amounts(cpu: float, gpu: float, gib: float) -> ResourceSet:
     return ResourceSet.of({"cpu": cpu, "gpu": gpu, "memory": f"{gib}GiB"})
-
-
-@dataclass(slots=True)
-class _Cluster:
-    policy: Policy
-    chance: random.Random
-    learns: bool
-    census: Census = field(default_factory=Census)
-    deciding_s: float = 0.0
-    decisions: int = 0
-    arrived: int = 0
-    ends: list[tuple[float, int, int]] = field(default_factory=list)  #: When, row, shape.
-    waiting: list[Arrival] = field(default_factory=list)
-    shapes: list[ResourceSet] = field(default_factory=lambda: [_amounts(*shape) for shape, _, _ in SHAPES])
-    demands: list[Demand] = field(init=False)
-    total: IntArray = field(init=False)
-    free: IntArray = field(init=False)
-    busy: IntArray = field(init=False)
-    common: CommonShapes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.total = np.array([_vector(_amounts(*node)) for count, node in NODES for _ in range(count)])
-        self.free, self.busy = self.total.copy(), np.zeros(len(self.total), dtype=np.int64)
-        self.demands = [Demand(wanted=_vector(shape)) for shape in self.shapes]
-        self.common = CommonShapes.of([demand.wanted for demand in self.demands], [often for _, often, _ in SHAPES])
-
-    def run_until(self, at_min: float) -> None:
-        while self.ends and self.ends[0][0] <= at_min:
-            now_min, row, shape = heapq.heappop(self.ends)
-            self.free[row] += self.demands[shape].wanted
-            self.busy[row] -= 1
-            self.waiting = [one for one in self.waiting if not self.place(one, now_min)]
-
-    def arrive(self, arrival: Arrival) -> bool:
-        self.arrived += 1
-        if self.learns:
-            self.census.count(self.shapes[arrival.shape])
-            if self.arrived % _CENSUS_EVERY == 0:
-                known = self.census.common(_vector)
-                self.demands = [replace(demand, common=known) for demand in self.demands]
-        if self.place(arrival, arrival.at_min):
-            return True
-        self.waiting.append(arrival)
-        return False
-
-    def place(self, arrival: Arrival, now_min: float) -> bool:
-        demand = self.demands[arrival.shape]
-        fits = (self.free >= demand.wanted).all(axis=1)
-        if not fits.any():
-            return False
-        began_s = time.perf_counter()
-        scores: FloatArray = np.where(fits, self.policy.score(demand, self._view()), -np.inf)
-        row = self.policy.pick(scores, demand, self.chance.randrange)
-        self.deciding_s += time.perf_counter() - began_s
-        self.decisions += 1
-        assert row is not None
-        self.free[row] -= demand.wanted
-        self.busy[row] += 1
-        heapq.heappush(self.ends, (now_min + arrival.lasts_min, row, arrival.shape))
-        return True
-
-    def index(self) -> float:
-        return fragmentation_for(self.free, self.common)
-
-    def share_used(self, name: str) -> float:
-        place = RESOURCES.index(name)
-        return 1.0 - float(self.free[:, place].sum() / self.total[:, place].sum())
-
-    def _view(self) -> NodeView:
-        nothing = np.zeros_like(self.busy)
-        return NodeView(
-            resources=RESOURCES,
-            total=self.total,
-            free=self.free,
-            busy=self.busy,
-            load=np.zeros_like(self.total),
-            local_bytes=nothing,
-            of_job=nothing,
-            is_named=np.zeros(len(self.busy), dtype=bool),
-        )
 
 
 def _mean(found: list[Found], side: str, name: str) -> float:
