@@ -13,21 +13,46 @@ from typing import Any
 import ray
 from rich.console import Console
 
-from benchmarks import after_pause, demo, fan_out, fragmentation, one_node, queue_memory, report
+from benchmarks import (
+    after_pause,
+    choose,
+    collective,
+    core_decisions,
+    demo,
+    fan_out,
+    fragmentation,
+    one_node,
+    preempting_start,
+    queue_memory,
+    report,
+    urgent_start,
+)
 from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
 from benchmarks.measuring import Result, result_of
+from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 
 #: Benchmarks on the bed, with their usual number of turns.
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
     "after_pause": (after_pause.measure, 7),
+    "choose": (choose.measure_waiting, 100),
+    "choose_burst": (choose.measure_burst, 60),
+    "all": (collective.measure_all, 200),
+    "shard": (collective.measure_shard, 200),
+    "broadcast": (collective.measure_broadcast, 15),
+}
+#: Benchmarks on a mesh without a federation, likewise.
+ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
+    "urgent_start": (urgent_start.measure, 30),
+    "preempting_start": (preempting_start.measure, 30),
 }
 DEMO_TURNS = 5
 STARTUP, DEMO = "startup", "demo"
 FRAGMENTATION, FRAGMENTATION_TURNS = "fragmentation", 3
 QUEUE_MEMORY = "queue_memory"
-NAMES = (STARTUP, *ON_THE_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY)
+CORE_DECISIONS = "core_decisions"
+NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY, CORE_DECISIONS)
 
 
 def main() -> None:
@@ -41,6 +66,8 @@ def main() -> None:
     let_sigterm_interrupt()
     if any(name in (STARTUP, *ON_THE_BED) for name in names):
         results += _on_the_bed(names, asked, console)
+    if any(name in ON_THE_MESH_BED for name in names):
+        results += _on_the_mesh_bed(names, asked, console)
     if DEMO in names:
         results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
     replays = fragmentation.measure(asked.turns or FRAGMENTATION_TURNS) if FRAGMENTATION in names else []
@@ -49,11 +76,15 @@ def main() -> None:
     queued = queue_memory.measure() if QUEUE_MEMORY in names else []
     if queued:
         console.print(queue_memory.table(queued), "")
+    decided = core_decisions.measure(asked.turns or core_decisions.TURNS) if CORE_DECISIONS in names else []
+    if decided:
+        console.print(core_decisions.table(decided), "")
     machine["load_at_end"] = round(os.getloadavg()[0], 2)
     if asked.json:
         found = report.as_json(machine, results)
         found["benchmarks"] += [fragmentation.as_json(replays)] if replays else []
         found["benchmarks"] += [queue_memory.as_json(queued)] if queued else []
+        found["benchmarks"] += [core_decisions.as_json(decided)] if decided else []
         print(json.dumps(found, indent=1))
 
 
@@ -92,6 +123,11 @@ def _on_the_bed(names: list[str], asked: argparse.Namespace, console: Console) -
         about = "one start of the bed until its API answers, from the words of each step to those of the next; the stop comes on top"
         results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup]}), console))
     return results
+
+
+def _on_the_mesh_bed(names: list[str], asked: argparse.Namespace, console: Console) -> list[Result]:
+    with open_mesh_bed() as bed:
+        return [_told(measure(bed, asked.turns or turns), console) for name, (measure, turns) in ON_THE_MESH_BED.items() if name in names]
 
 
 def _told(result: Result, console: Console) -> Result:

@@ -25,8 +25,16 @@ class Series:
     @property
     def p95_ms(self) -> float:
         """The least sample that 95 % of the samples do not exceed."""
+        return self._percentile_ms(95)
+
+    @property
+    def p99_ms(self) -> float:
+        """The same of 99 %; with fewer than 100 samples it is the greatest."""
+        return self._percentile_ms(99)
+
+    def _percentile_ms(self, percent: int) -> float:
         ordered = sorted(self.samples_ms)
-        return ordered[-(-len(ordered) * 95 // 100) - 1]
+        return ordered[-(-len(ordered) * percent // 100) - 1]
 
     def ratio_to(self, base: Series) -> float:
         """The median over the turns: each sample against the one of the same turn, which the same load of the machine disturbed."""

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from benchmarks.measuring import Result, Series
 
+_FASTER = 0.5  #: Ratios below are told the other way round: 25 x faster says more than 0.04 x.
+
 
 def tables(results: Iterable[Result]) -> RenderableType:
     """All results, one below the other."""
@@ -25,11 +27,11 @@ def as_json(machine: Mapping[str, Any], results: Iterable[Result]) -> dict[str, 
 def _tables(result: Result) -> list[RenderableType]:
     base = _base(result)
     title = Text.assemble((result.name, "bold"), f": {result.about}")
-    table = _table("side", "turns", "median", "p95", "least")
+    table = _table("side", "turns", "median", "p95", "p99", "least")
     if base is not None:
         table.add_column(f"against {base.name}", justify="right")
     for side in result.sides:
-        cells = [side.name, str(len(side.samples_ms)), _ms(side.median_ms), _ms(side.p95_ms), _ms(min(side.samples_ms))]
+        cells = [side.name, str(len(side.samples_ms)), _ms(side.median_ms), _ms(side.p95_ms), _ms(side.p99_ms), _ms(min(side.samples_ms))]
         table.add_row(*cells, *([_against(side, base)] if base is not None else []))
     parts: list[RenderableType] = [title, table]
     for side in result.sides:
@@ -53,7 +55,11 @@ def _table(*columns: str) -> Table:
 
 
 def _against(side: Series, base: Series) -> str:
-    return "" if side is base else f"{side.ratio_to(base):.2f} x, {side.excess_over_ms(base):+,.1f} ms"
+    if side is base:
+        return ""
+    ratio = side.ratio_to(base)
+    told = f"{ratio:.2f} x" if ratio > _FASTER else f"{1 / ratio:.1f} x faster"
+    return f"{told}, {side.excess_over_ms(base):+,.1f} ms"
 
 
 def _base(result: Result) -> Series | None:
@@ -75,6 +81,7 @@ def _figures(series: Series) -> dict[str, Any]:
     return {
         "median_ms": round(series.median_ms, 3),
         "p95_ms": round(series.p95_ms, 3),
+        "p99_ms": round(series.p99_ms, 3),
         "samples_ms": [round(sample, 3) for sample in series.samples_ms],
     }
 

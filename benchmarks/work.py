@@ -17,3 +17,11 @@ def one(_source: Any) -> int:
 def total(*ones: int) -> int:
     """The reduce; its value proves that all of the fan ran."""
     return sum(ones)
+
+
+class Replier:
+    """An actor whose first reply shows that it is up."""
+
+    def reply(self) -> int:
+        """Says that it is there."""
+        return 1

@@ -13,9 +13,9 @@ Source: seed S13.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -143,6 +143,7 @@ class Plugins:
             PluginError: Two plugins of one name, or two for a hook that there is one of.
         """
         self._news: list[PluginFenced] = []
+        self._fences: dict[tuple[str, str], Fenced[Any]] = {}  #: By plugin and hook.
         self._plugins = tuple(plugins)
         self._default = default
         self._budget_ms = budget_ms
@@ -172,6 +173,16 @@ class Plugins:
             return usual
         return self._judge_fence.ask(lambda: judge(facts), _number_or_none, lambda: usual)
 
+    @property
+    def fenced(self) -> tuple[tuple[str, str], ...]:
+        """The plugins and hooks that are fenced off."""
+        return tuple(key for key, fence in self._fences.items() if fence.is_off)
+
+    def set_fenced(self, hooks: Collection[tuple[str, str]]) -> None:
+        """Let these hooks, by plugin and name, be fenced off and no others, as they were at an earlier time; that is no news."""
+        for key, fence in self._fences.items():
+            fence.is_off = key in hooks
+
     def take_fenced(self) -> tuple[PluginFenced, ...]:
         """What has been fenced off since the last call. Scores that are kept must be made again then."""
         news = tuple(self._news)
@@ -187,7 +198,10 @@ class Plugins:
 
     def _fenced(self, plugin: Plugin | None, hook: str) -> Fenced[Answer]:
         name = plugin.name if plugin is not None else ""
-        return Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._news.append)
+        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._news.append)
+        if plugin is not None:
+            self._fences[name, hook] = fence
+        return fence
 
     def _policy(self, plugin: Plugin, score: Score) -> Policy:
         fence: Fenced[FloatArray] = self._fenced(plugin, "score")

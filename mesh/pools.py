@@ -96,7 +96,13 @@ class Pool:
 
     def fits(self, amounts: ResourceSet) -> bool:
         """There is room for this much more. Without a value in between: it is asked for each task that is looked at."""
-        return not self.is_closing and all(amount <= self._left(name) for name, amount in amounts.items())
+        if self.is_closing:
+            return False
+        capacity, reserved, used = self.spec.capacity, self._reserved, self._used
+        for name, amount in amounts.items():  # noqa: SIM110  a generator under `all` takes twice as long
+            if amount > capacity[name] - reserved.get(name, 0) - used.get(name, 0):
+                return False
+        return True
 
     def short_of(self, amounts: ResourceSet) -> ResourceSet:
         """What would have to be given back so that `amounts` fit; empty when they fit."""

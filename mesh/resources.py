@@ -92,7 +92,7 @@ def _bounded(units: N, told: str) -> N:
 class ResourceSet(Mapping[str, int]):
     """An immutable bag of amounts, in units; a resource that is absent counts as zero, and zeros are not kept."""
 
-    __slots__ = ("_hash", "_units")
+    __slots__ = ("_hash", "_units", "_words")
 
     def __init__(self, units: Mapping[str, int] | None = None) -> None:
         kept: dict[str, int] = {}
@@ -103,6 +103,7 @@ class ResourceSet(Mapping[str, int]):
                 kept[name] = amount
         self._units = kept
         self._hash = hash(tuple(kept.items()))
+        self._words = ""  #: For people, once they have been asked for: shapes are sorted and told by them.
 
     @classmethod
     def of(cls, amounts: Mapping[str, object]) -> ResourceSet:
@@ -127,6 +128,10 @@ class ResourceSet(Mapping[str, int]):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[type[ResourceSet], tuple[dict[str, int]]]:
+        """Made anew in the other process: there the same names have other hashes."""
+        return type(self), (self._units,)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ResourceSet) and self._units == other._units
@@ -181,7 +186,9 @@ class ResourceSet(Mapping[str, int]):
         return {name: from_units(name, amount) for name, amount in self._units.items()}
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(f"{name}: {format_units(name, amount)}" for name, amount in self._units.items()) + "}"
+        if not self._words:
+            self._words = "{" + ", ".join(f"{name}: {format_units(name, amount)}" for name, amount in self._units.items()) + "}"
+        return self._words
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

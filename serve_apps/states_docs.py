@@ -12,21 +12,34 @@ from typing import TypeVar
 
 from dag.machine import LOSSES_MAX
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS, MemberState, ScheduleState, Stage
+from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
 from mesh.reasons import PASSING, Reason
+from mesh.scheduling.tasks import TRANSITIONS, TaskState
 
-S = TypeVar("S", RunState, StageState, NodeState)
+S = TypeVar("S", bound=Enum)
 
 _INTRO = """\
 # States and reasons
 
-A run is cut into stages, a stage holds nodes; each of the three moves along its own table. This page is written by `make docs` from
-`dag/states.py` and `mesh/reasons.py`, which the machines themselves read: a move that is not here raises `IllegalTransition`.
+Of a federation: a run is cut into stages, a stage holds nodes. Of a [mesh](mesh.md) of one's own: tasks, and jobs with their members. Each
+moves along its own table. This page is written by `make docs` from `dag/states.py`, `mesh/scheduling/tasks.py`, `mesh/jobs/states.py` and
+`mesh/reasons.py`, which the machines themselves read: a move that is not here raises `IllegalTransition`.
 """
 
 _ATTEMPTS = f"""\
 These are the moves within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
 while `retries` are left, and after the loss of a mesh, a worker or a value; a node that is lost more than {LOSSES_MAX} times fails.
 Stages are not repeated: the nodes of one that was lost become part of new ones.
+"""
+
+_TASKS = """\
+The names are those of Ray's own queues, with `PREEMPTED` and the ends added. A task that gave way, or whose agent was lost and may be
+started again, goes back to `PLACEABLE`, at the place in the queue that it had.
+"""
+
+_JOBS = """\
+A job has two states at once: its stage, and how much of it has a place. Each member, the leader or one worker, has its own.
 """
 
 _REASONS = """\
@@ -48,6 +61,12 @@ def page() -> str:
             *_table("Stages", StageState, STAGE_TRANSITIONS),
             *_table("Nodes", NodeState, NODE_TRANSITIONS),
             _ATTEMPTS,
+            *_table("Tasks of a mesh", TaskState, TRANSITIONS, begins=(TaskState.PLACEABLE, TaskState.DRIVER)),
+            _TASKS,
+            *_table("Jobs", Stage, JOB_TRANSITIONS),
+            *_table("Schedule states of jobs", ScheduleState, SCHEDULE_TRANSITIONS),
+            *_table("Members of jobs", MemberState, MEMBER_TRANSITIONS),
+            _JOBS,
             *_reasons(),
             "",
         )
@@ -65,12 +84,13 @@ def meanings(kind: type[Enum]) -> dict[str, str]:
     return told
 
 
-def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]]) -> Iterator[str]:
+def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins: tuple[S, ...] = ()) -> Iterator[str]:
+    """One section: the picture, and the table with every move. `begins`: where a story begins, if not at the first state only."""
     told = meanings(kind)
     yield f"## {title}\n"
     yield "```mermaid"
     yield "stateDiagram-v2"
-    yield f"    [*] --> {next(iter(kind)).value}"
+    yield from (f"    [*] --> {state.value}" for state in begins or (next(iter(kind)),))
     for state in kind:
         yield from (f"    {state.value} --> {after.value}" for after in kind if after in moves[state])
         if not moves[state]:

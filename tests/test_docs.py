@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
@@ -17,13 +18,22 @@ import typer
 
 import dag
 import dag.errors
+import mesh
 from dag.compiling import compile_graph, tasks_of
 from dag.forms import _KNOWN as FORMS
 from dag.options import NodeOptions
 from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
 from federation.config_models import Section
+from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS
+from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
+from mesh.policies.catalogue import POLICIES
 from mesh.reasons import Reason
+from mesh.runtime.supervision import agent_errors, supervision_errors
+from mesh.runtime.supervision.actor_group import ActorGroup
+from mesh.runtime.supervision.agent_context import TaskContext
+from mesh.scheduling.figures import Figures
+from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
 from serve_apps.errors import INTERNAL, MEANINGS
@@ -72,8 +82,15 @@ def test_a_generated_page_is_what_the_code_says(page: str, written: Callable[[],
 
 @pytest.mark.parametrize(
     ("title", "moves"),
-    [("Runs", RUN_TRANSITIONS), ("Stages", STAGE_TRANSITIONS), ("Nodes", NODE_TRANSITIONS)],
-    ids=["of runs", "of stages", "of nodes"],
+    [
+        pytest.param("Runs", RUN_TRANSITIONS, id="of runs"),
+        pytest.param("Stages", STAGE_TRANSITIONS, id="of stages"),
+        pytest.param("Nodes", NODE_TRANSITIONS, id="of nodes"),
+        pytest.param("Tasks of a mesh", TRANSITIONS, id="of tasks"),
+        pytest.param("Jobs", JOB_TRANSITIONS, id="of jobs"),
+        pytest.param("Schedule states of jobs", SCHEDULE_TRANSITIONS, id="of how much of a job has a place"),
+        pytest.param("Members of jobs", MEMBER_TRANSITIONS, id="of members of jobs"),
+    ],
 )
 def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[Any, frozenset[Any]]):
     section = sections("docs/states.md", "##")[title]
@@ -271,13 +288,123 @@ def test_python_in_the_documents_compiles(page: str):
 
 
 def test_the_graph_of_the_readme_is_one():
-    (program,) = blocks("README.md", "python")
+    program = re.findall(r"^```python\n([\s\S]*?)^```", sections("README.md", "##")["Twenty lines of Python"], flags=re.MULTILINE)[0]
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(program, "README.md", "exec"), names)  # noqa: S102  the program that a reader is asked to run
     plans = tasks_of(parse(json.dumps(compile_graph(names["graph"](1_000))).encode()))
     assert len(plans) == 9
     hits = [names["throw"](1_000, seed) for seed in range(8)]
     assert 3 < names["estimate"](hits, 1_000) < 3.3
+
+
+# -- the local mesh ----------------------------------------------------------------------------------------------------
+
+#: Members that the agent calls, not the task's code.
+AGENTS_SIDE = {"ask_to_stop", "has_noticed", "facts", "unkept_ms"}
+FACES = (mesh.ScheduleMesh, mesh.TaskHandle, mesh.JobHandle, ActorGroup, TaskContext)
+
+
+def cells_of_mesh() -> list[str]:
+    """What stands in code in the first cells of the page's tables."""
+    return [told for cells in rows(text_of("docs/mesh.md")) for told in re.findall(r"`([^`]+)`", cells[0])]
+
+
+def members_of(face: type) -> Iterator[str]:
+    return (name for name in vars(face) if not name.startswith("_") and not (face is TaskContext and name in AGENTS_SIDE))
+
+
+def told_parameters(cell: str) -> dict[str, str] | None:
+    """Parameter to its default as written; None for a cell that leaves some out."""
+    inside = cell.partition("(")[2].removesuffix(")")
+    if "..." in inside:
+        return None
+    call = ast.parse(f"def f({inside}): pass").body[0]
+    assert isinstance(call, ast.FunctionDef)
+    named = [*call.args.posonlyargs, *call.args.args]
+    defaults = [None] * (len(named) - len(call.args.defaults)) + list(call.args.defaults)
+    named, defaults = [*named, *call.args.kwonlyargs], [*defaults, *call.args.kw_defaults]
+    return {argument.arg: "" if default is None else ast.unparse(default) for argument, default in zip(named, defaults, strict=True)}
+
+
+def own_parameters(call: Any) -> dict[str, str]:
+    kept = inspect.signature(call).parameters.values()
+    wanted = [one for one in kept if one.name not in ("self", "cls") and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return {one.name: "" if one.default is one.empty else ast.unparse(ast.parse(repr(one.default), mode="eval")) for one in wanted}
+
+
+@pytest.mark.parametrize("name", mesh.__all__)
+def test_every_public_name_of_the_mesh_is_told(name: str):
+    assert re.search(rf"\b{name}\b", text_of("docs/mesh.md"))
+
+
+@pytest.mark.parametrize(
+    ("face", "name"), [pytest.param(face, name, id=f"{face.__name__}.{name}") for face in FACES for name in members_of(face)]
+)
+def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults(face: type, name: str):
+    cells = [cell for cell in cells_of_mesh() if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
+    assert cells, f"`.{name}` has no row"
+    member = getattr(face, name)
+    whole = [told for cell in cells if "(" in cell and (told := told_parameters(cell)) is not None]
+    if callable(member) and whole:
+        assert own_parameters(member) in whole
+
+
+@pytest.mark.parametrize(
+    ("call", "heading"),
+    [
+        pytest.param(mesh.ScheduleMesh.start, "Start, find, stop", id="of start"),
+        pytest.param(mesh.ScheduleMesh.submit_task, "Tasks", id="of submit_task"),
+    ],
+)
+def test_every_option_of_a_long_call_has_a_row(call: Any, heading: str):
+    told = {name for cells in rows(sections("docs/mesh.md", "##")[heading]) for name in re.findall(r"`(\w+)`", cells[0])}
+    assert set(own_parameters(call)) <= told
+
+
+def numbers_of(settings: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from numbers_of(value, f"{above}{field.name}.")
+        else:
+            yield above + field.name, value
+
+
+@pytest.mark.parametrize(
+    ("settings", "heading"),
+    [
+        pytest.param(mesh.SchedulerSettings(), "Settings", id="of the scheduler"),
+        pytest.param(mesh.DriverSettings(), "Settings", id="of the driver"),
+        pytest.param(mesh.JobSettings(), "Jobs", id="of jobs"),
+        pytest.param(mesh.GroupPoolSpec(), "Pools and placement groups", id="of a pool's placement groups"),
+    ],
+)
+def test_every_setting_of_the_mesh_has_a_row_with_its_default(settings: Any, heading: str):
+    told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(sections("docs/mesh.md", "##")[heading])}
+    for name, value in numbers_of(settings):
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        assert told[name] in ({shown, f"{value:g}"} if isinstance(value, float) else {shown, "none"}), name
+
+
+def test_the_policies_that_are_told_are_those_that_there_are():
+    told = {name for cells in rows(sections("docs/mesh.md", "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
+    assert told == set(POLICIES)
+
+
+def test_every_figure_of_the_mesh_has_a_row():
+    told = {cells[0].strip("`").partition("{")[0] for cells in rows(sections("docs/mesh.md", "##")["Figures, charts and the tuner"])}
+    own = {field.name.removesuffix("_ms") for field in dataclasses.fields(Figures)}
+    assert {name for name in told if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
+    assert len(told & own) == 6
+
+
+def test_every_error_of_the_mesh_is_told():
+    modules = (supervision_errors, agent_errors)
+    own = {
+        name for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
+    }
+    page = text_of("docs/mesh.md")
+    assert [name for name in own - {"SupervisionError", "NothingHosted"} if f"`{name}`" not in page] == []
 
 
 # -- operating, and all pages ------------------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import ray
-import yaml
 
 from examples.jobs.bandit import Actor, Learner
-from mesh import ScheduleMesh
-from mesh.jobs.form import read_job
+from mesh import running_mesh
 
 SPEC = Path(__file__).with_name("bandit.yaml")
 WAITS_S_MAX = 300.0
@@ -21,10 +19,9 @@ WAITS_S_MAX = 300.0
 def main() -> None:
     """Submit, watch, and print what the learner found out."""
     ray.init(ignore_reinit_error=True, log_to_driver=False)
-    spec = read_job(yaml.safe_load(SPEC.read_text(encoding="utf-8")))
-    with ScheduleMesh.start("jobs-example") as mesh:
+    with running_mesh("jobs-example") as mesh:
         mesh.ensure_pool("train", capacity={"cpu": 4})
-        job = mesh.submit_job(spec, leader=Learner, workers={"actors": Actor})
+        job = mesh.submit_job(SPEC, leader=Learner, workers={"actors": Actor})
         ended = job.wait(timeout_s=WAITS_S_MAX)
         for member in ended.members:
             print(f"{member.name:10} {member.state.value:10} started {member.attempt} times, on {member.node}")

@@ -58,13 +58,13 @@ class GroupCallFailed(GroupError):
 
     Attributes:
         errors: Rank to what it raised; of several calls on one rank the first error.
-        results: Rank to what it returned; of several calls on one rank the last value.
+        results: Rank to what it returned; of several calls on one rank the last value. Empty where values were given as they came.
     """
 
     def __init__(self, method: str, errors: Mapping[int, BaseException], results: Mapping[int, Any], places: Mapping[int, str]) -> None:
-        ranks = sorted({*errors, *results})
+        count = len({*errors, *results, *places})
         told = "; ".join(f"{places.get(rank, f'rank {rank}')}: {_named(error)}" for rank, error in sorted(errors.items()))
-        super().__init__(f"{method}: {len(errors)} of {len(ranks)} ranks failed. {told}")
+        super().__init__(f"{method}: {len(errors)} of {count} ranks failed. {told}")
         self.method = method
         self.errors = dict(errors)
         self.results = dict(results)

@@ -21,6 +21,8 @@ Source: seed S11; Weng et al., USENIX ATC 2023, for the gradient.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,12 +88,19 @@ def contention(view: NodeView) -> FloatArray:
 
 
 def _availability(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
-    wanted = demand.wanted > 0
-    count = np.count_nonzero(wanted)
-    if count == 0:
+    shares = _shares_of_wanted(demand.wanted.tobytes())
+    if shares is None:
         return np.ones(len(view.total))
-    free: FloatArray = ((view.free - demand.wanted) * per_unit) @ (wanted / count)
+    free: FloatArray = ((view.free - demand.wanted) * per_unit) @ shares
     return free
+
+
+@lru_cache(maxsize=1_024)
+def _shares_of_wanted(wanted_bytes: bytes) -> FloatArray | None:
+    """What each resource counts in the mean over the wanted ones [r]; None when nothing is wanted."""
+    wanted = np.frombuffer(wanted_bytes, dtype=np.int64) > 0
+    count = np.count_nonzero(wanted)
+    return wanted / count if count else None
 
 
 def _added_fragmentation(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
@@ -101,14 +110,22 @@ def _added_fragmentation(demand: Demand, view: NodeView, per_unit: FloatArray) -
 
 
 def _lost_copies(demand: Demand, view: NodeView, common: CommonShapes) -> FloatArray:
-    wanted = demand.wanted[: common.amounts.shape[1]]
+    worth = _worth_by_bound(demand.wanted.tobytes(), common)
+    if worth is None:
+        return np.zeros(len(view.free))
+    count = len(view.free)
+    copies = common.copies_in(np.concatenate((view.free, np.maximum(view.free - demand.wanted, 0))))
+    share: FloatArray = (copies[:count] - copies[count:]) @ worth
+    return share
+
+
+@lru_cache(maxsize=1_024)
+def _worth_by_bound(wanted_bytes: bytes, common: CommonShapes) -> FloatArray | None:
+    """What a copy of each shape counts, over the most that the demand can spoil [k]; None when it can spoil nothing."""
+    wanted = np.frombuffer(wanted_bytes, dtype=np.int64)[: common.amounts.shape[1]]
     most = np.ceil((wanted * common.per_copy).max(axis=1))  # A demand of d units spoils at most ceil(d / m) copies of m units.
     bound = float(common.worth @ most)
-    if bound == 0.0:
-        return np.zeros(len(view.free))
-    lost = common.copies_in(view.free) - common.copies_in(np.maximum(view.free - demand.wanted, 0))
-    share: FloatArray = lost @ (common.worth / bound)
-    return share
+    return None if bound == 0.0 else common.worth / bound
 
 
 def _lost_slices(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:

@@ -81,7 +81,7 @@ class OwnCluster:
 
     @classmethod
     def start(cls, spec: ClusterSpec, *, temp_dir_parent: str | Path | None = None, python_path: tuple[str, ...] = ()) -> OwnCluster:
-        """Start all nodes at once and wait until they are up.
+        """Start all nodes, one upon the other, and wait until they are up.
 
         Args:
             spec: The nodes.
@@ -106,6 +106,7 @@ class OwnCluster:
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             environment = _environment(python_path)
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+                _await_sockets(processes, folder)
                 processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
             _await_up(processes, folder)
         except BaseException:
@@ -242,6 +243,16 @@ def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
                 del coming[index]
         if coming and time.monotonic() > deadline:
             raise RuntimeDoorError(f"a Ray node was not up within {START_S_MAX:.0f} s. {_told(_log_file(folder, min(coming)))}")
+        time.sleep(_POLL_S)
+
+
+def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Wait until all of these nodes have their sockets: Ray names them with the first number that is free, and two nodes that
+    start at the same moment would take the same. A node that ends before is told by `_await_up`."""
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline and all(process.poll() is None for process in processes):
+        if len(list(folder.glob("session_latest/sockets/raylet*"))) >= len(processes):
+            return
         time.sleep(_POLL_S)
 
 

@@ -23,6 +23,8 @@ from mesh.scheduling.feasibility import label_rows
 
 #: Beyond this share of touched rows one sweep over all is cheaper.
 _SWEEP_SHARE = 0.25
+#: Up to so many rows are tested one by one first: most of what is looked at again is full, and needs no score.
+_SINGLY_MAX = 8
 _ZEROS: IntArray = np.zeros(1_024, dtype=np.int64)
 _NOWHERE: BoolArray = np.zeros(1_024, dtype=bool)
 
@@ -108,15 +110,17 @@ class Candidates:
             return
         rows = log[self._seen :] if len(log) - self._seen == 1 else list(set(log[self._seen :]))
         self._seen = len(log)
-        if len(rows) == 1 and not self._fits_on(rows[0]):
-            self._scores[rows[0]] = -np.inf
-        elif len(rows) > _SWEEP_SHARE * len(self._scores):
+        if len(rows) > _SWEEP_SHARE * len(self._scores):
             self._score(slice(0, len(self._scores)))
-        else:
+            return
+        if len(rows) <= _SINGLY_MAX:
+            self._scores[rows] = -np.inf
+            rows = [row for row in rows if self._fits_on(row)]
+        if rows:
             self._score(np.array(rows, dtype=np.intp))
 
     def _fits_on(self, row: int) -> bool:
-        """The test of a single row, without the arrays of arrays: most of what is looked at again is one row that is full."""
+        """The test of a single row, without arrays of arrays."""
         table = self._table
         return bool(self._labelled[row] and (table.total[row] - table.used[row] - table.load[row] >= self.vector).all())
 

@@ -203,6 +203,18 @@ class ActorGroup:
         for line in missing:
             self._in_flight.mark_out(line, line.load)
 
+    def with_members(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> ActorGroup:
+        """A group of these members, that goes on with what this one knows of those who are in both: for members that come and go.
+
+        Raises:
+            ShapeError: As for a new group.
+        """
+        known = {line.member.agent: line for line in self._lines}
+        fresh = ActorGroup(members, shape)
+        kept = tuple(self._kept(known.get(line.member.agent), line) for line in fresh._lines)
+        fresh._own(kept, fresh.dimensions, self._in_flight)
+        return fresh
+
     def report(self, queued: Mapping[AgentId, int]) -> None:
         """How many calls agents have in all, as they say; those of other callers make them busier in this group's eyes."""
         for line in self._lines:
@@ -224,6 +236,16 @@ class ActorGroup:
         self._parts: dict[Any, ActorGroup] = {}
         self._choosers: dict[Any, Chosen] = {}
         self._all: dict[float | None, CollectiveMethods] = {}
+
+    def _kept(self, line: Line | None, fresh: Line) -> Line:
+        """The line that is known already, leading to where the fresh one does."""
+        if line is None:
+            return fresh
+        if line.load.is_out or line.leads_elsewhere(fresh.member):
+            self._in_flight.replace(line, fresh.member)
+        else:
+            line.member = fresh.member
+        return line
 
     def _part(self, ranks: tuple[int, ...], dimensions: Dimensions) -> ActorGroup:
         key = (ranks, tuple(dimensions.sizes.items()))

@@ -52,6 +52,7 @@ class HostOrder:
     saved_bytes_max: int = SAVED_BYTES_MAX  #: Of one snapshot, and of a result that travels inside `Ended`.
     arguments_ms_max: int = 60_000  #: How long ObjectRefs among the arguments are waited for.
     restore_ms_max: int = 30_000  #: How long the user's restorer may take.
+    wants_address: bool = False  #: Others have to reach the object: its `address` is part of the answer (see `Hosted`).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ class Hosted:
     methods: tuple[str, ...]  #: Public ones of the object, sorted.
     restored: RestoreHow = RestoreHow.NOTHING
     why: str = ""  #: Why not the restorer's way, when there is one.
+    address: str = ""  #: What its `address` says, text or a method; else one of this machine that was free and stood in its environment.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

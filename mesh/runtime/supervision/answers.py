@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId, TenantPath
 from mesh.reasons import Reason
@@ -153,6 +154,32 @@ class MeshStatus:
     incarnation: int  #: Grows with each start of the supervisor.
     version: int  #: Of the scheduler's state.
     tasks: Mapping[str, int] = field(default_factory=dict)  #: By state.
+    metrics_port: int | None = None  #: Where Prometheus may ask; None: nowhere.
+
+
+class NewsKind(str, Enum):
+    """What a piece of news is about."""
+
+    PLUGIN_FENCED = "PLUGIN_FENCED"
+    """A hook of a plugin misbehaved and is not asked any more; the default answers in its place."""
+    SETTING_TUNED = "SETTING_TUNED"
+    """The tuner moved a setting, because a figure missed its target or keeps it well again."""
+    ALARM = "ALARM"
+    """A figure, or the silence of an agent, has been unusual twice in a row."""
+    ALARM_OVER = "ALARM_OVER"
+    """It is as usual again."""
+    JOB = "JOB"
+    """A job came to another stage, or to another schedule state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshNews:
+    """Something that whoever looks after the mesh should know. Kept in memory only: the last thousand."""
+
+    at_ms: int
+    kind: NewsKind
+    about: str  #: The plugin, the setting, the figure, or the job.
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

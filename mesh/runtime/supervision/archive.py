@@ -1,23 +1,52 @@
-"""The supervisor's memory over its own death: the scheduler and the order book, from a snapshot and the journal since."""
+"""The supervisor's memory over its own death: scheduler, order book and jobs, from a snapshot and the journal since.
+
+All of them share one journal, so that it tells in which order things happened. A line holds what one of them heard and decided:
+the scheduler, or the job controller.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
-from mesh.runtime.supervision.journal_file import JournalFile
+from mesh.jobs import decisions as job_decisions
+from mesh.jobs import events as job_events
+from mesh.jobs.controller import JobController
+from mesh.jobs.decisions import JobDecision
+from mesh.jobs.events import JobEvent, MemberEvent
+from mesh.runtime.supervision.journal_file import BYTES_MAX, LINES_MAX, JournalFile
 from mesh.runtime.supervision.order_book import BookSnapshot, OrderBook
+from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.scheduling import decisions as scheduling_decisions
+from mesh.scheduling import events as scheduling_events
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
-from mesh.scheduling.plain import form_of
+from mesh.scheduling.journal import Batch, Kinds
+from mesh.scheduling.plain import dataclasses_of, form_of, tagged
 from mesh.scheduling.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
 
 _BOOK = form_of(BookSnapshot)
+_JOB_EVENTS = tuple(kind for kind in dataclasses_of(job_events, JobEvent) if kind is not MemberEvent)
+_KINDS = Kinds(
+    tagged((*dataclasses_of(scheduling_events, Event), *_JOB_EVENTS)),
+    tagged((*dataclasses_of(scheduling_decisions, Decision), *dataclasses_of(job_decisions, JobDecision))),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """All that must not be lost."""
+
+    scheduler: MeshScheduler
+    book: OrderBook
+    jobs: JobController
 
 
 class Archive:
@@ -25,14 +54,18 @@ class Archive:
 
     Args:
         folder: Of the mesh; one process has it at a time.
+        lines_max: After so many lines a snapshot is taken.
+        bytes_max: After so many bytes, too.
+        plugins: Who is asked while it replays.
     Raises:
         RuntimeDoorError: Another process has it, or it cannot be used.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = JournalFile(folder)
+    def __init__(self, folder: Path, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX, plugins: PluginHost | None = None) -> None:
+        self._file = JournalFile(folder, lines_max=lines_max, bytes_max=bytes_max, kinds=_KINDS)
+        self._plugins = plugins or PluginHost()
 
-    def append(self, version: int, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+    def append(self, version: int, events: Sequence[Event | JobEvent], decisions: Sequence[Decision | JobDecision]) -> None:
         """Write a batch down, before anything of it is carried out."""
         self._file.append(version, events, decisions)
 
@@ -40,34 +73,55 @@ class Archive:
         """Has the journal grown long?"""
         return self._file.wants_snapshot()
 
-    def snapshot(self, scheduler: MeshScheduler, book: OrderBook) -> None:
+    def snapshot(self, memory: Memory) -> None:
         """Let the whole state stand for the journal until now."""
-        kept = {"scheduler": scheduler.to_snapshot(), "book": _BOOK.encode(book.to_snapshot())}
+        kept = {
+            "scheduler": memory.scheduler.to_snapshot(),
+            "book": _BOOK.encode(memory.book.to_snapshot()),
+            "jobs": memory.jobs.to_snapshot(),
+            "fenced": [list(hook) for hook in self._plugins.plugins.fenced],
+        }
         self._file.snapshot(json.dumps(kept).encode())
 
-    def load(self, fresh: Callable[[], MeshScheduler]) -> tuple[MeshScheduler, OrderBook]:
-        """The scheduler and the book as they were.
+    def load(self, fresh: Callable[[], MeshScheduler]) -> Memory:
+        """All of it as it was.
 
         Raises:
             JournalError: A line is damaged; the message names the file and the line.
         """
-        scheduler, book = fresh(), OrderBook()
         kept = self._file.snapshot_kept()
-        if kept is not None:
-            parts = json.loads(kept)
-            scheduler = MeshScheduler.from_snapshot(parts["scheduler"])
-            book = OrderBook.from_snapshot(_BOOK.decode(parts["book"]))
+        parts: dict[str, Any] = json.loads(kept) if kept is not None else {}
+        self._plugins.begin_replay([(plugin, hook) for plugin, hook in parts.get("fenced", ())])
+        try:
+            memory = Memory(
+                scheduler=self._plugins.scheduler_from(parts["scheduler"]) if parts else fresh(),
+                book=OrderBook.from_snapshot(_BOOK.decode(parts["book"])) if parts else OrderBook(),
+                jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
+            )
+            self._replay(memory)
+        finally:
+            self._plugins.end_replay()
+        return memory
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._file.close()
+
+    def _replay(self, memory: Memory) -> None:
         differs = False
         for batch in self._file.batches():
-            decisions = scheduler.handle(*batch.events)
+            decisions = self._live_through(memory, batch)
             if tuple(decisions) != tuple(batch.decisions) and not differs:
                 # Another release may decide otherwise on the same events. What it decides now is what counts: recovery brings
                 # the world in step with it.
                 log.warning("the journal replays to other decisions", version=batch.version)
                 differs = True
-            book.fold(batch.events, decisions)
-        return scheduler, book
 
-    def close(self) -> None:
-        """Let another process have the folder."""
-        self._file.close()
+    def _live_through(self, memory: Memory, batch: Batch) -> Sequence[object]:
+        first: object = batch.events[0]
+        if isinstance(first, JobEvent):
+            events: Any = batch.events  # A line holds events of one kind; the journal's type knows those of the scheduler only.
+            return memory.jobs.handle(*events)
+        decisions = memory.scheduler.handle(*batch.events)
+        memory.book.fold(batch.events, decisions)
+        return decisions

@@ -98,7 +98,8 @@ class Collective:
                     waiting.append(waiting.pop(waiting.index(references)))  # A quick rank does not starve the others.
                     yield rank, value
         if errors:
-            raise GroupCallFailed(method, errors, {}, {rank: place_of(rank, self.lines[rank], self.dimensions) for rank in errors})
+            places = {rank: place_of(rank, line, self.dimensions) for rank, line in enumerate(self.lines)}
+            raise GroupCallFailed(method, errors, {}, places)
 
     def _own(
         self, rank: int, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -12,19 +12,25 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from mesh.errors import MeshError
 from mesh.ids import NodeName, TaskId
+from mesh.jobs.controller import JobController
+from mesh.jobs.decisions import JobDecision
+from mesh.jobs.events import JobEvent
+from mesh.plugins import PluginFenced
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.node_watch import NodeWatch, look_at_nodes
 from mesh.runtime.supervision.order_book import OrderBook
+from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.works import TaskWorks
 from mesh.scheduling.decisions import Decision
-from mesh.scheduling.events import Event, PoolDeleted, Ticked
+from mesh.scheduling.events import Event, PoolDeleted, SettingsChanged, Ticked
 from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.tasks import TERMINAL, TaskState
+from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
 log = structlog.get_logger(__name__)
 
@@ -52,29 +58,58 @@ class ControlLoop:
     """See the module.
 
     Args:
-        scheduler: The one scheduler, as the archive gave it back.
-        book: What is remembered beside it, likewise.
+        archive: Gives scheduler, book and jobs back as they were, and is told of every batch.
+        fresh: The scheduler that a new mesh begins with.
     """
 
-    def __init__(self, scheduler: MeshScheduler, book: OrderBook, archive: Archive, clock: MeshClock) -> None:
-        self.scheduler = scheduler
-        self.book = book
+    def __init__(self, archive: Archive, fresh: Callable[[], MeshScheduler], clock: MeshClock, plugins: PluginHost) -> None:
         self.clock = clock
+        self._archive = archive
+        self._fresh = fresh
+        self._plugins = plugins
+        self._memory: Memory = archive.load(fresh)
         self.driver: Driver | None = None  #: Until it is there, decisions are written down only; recovery carries them out.
         self.works: TaskWorks | None = None
         self.listeners: list[
             Callable[[Sequence[Event], Sequence[Decision], float], None]
         ] = []  #: The last: milliseconds that it took to decide.
-        self._archive = archive
+        self.on_fenced: Callable[[PluginFenced], None] = lambda _: None  #: Is told of plugins that are fenced off.
         self._waiting: dict[TaskId, set[asyncio.Future[None]]] = {}
 
+    @property
+    def scheduler(self) -> MeshScheduler:
+        """The one scheduler; another object after a batch that could not be decided."""
+        return self._memory.scheduler
+
+    @property
+    def book(self) -> OrderBook:
+        """What is remembered beside it."""
+        return self._memory.book
+
+    @property
+    def jobs(self) -> JobController:
+        """The jobs, whose members are tasks of the scheduler."""
+        return self._memory.jobs
+
     def tell(self, *events: Event) -> list[Decision]:
-        """The one way in: what happened goes to the scheduler, and what it decides is written down and begun."""
+        """The one way in: what happened goes to the scheduler, and what it decides is written down and begun.
+
+        When the scheduler raises, or the disk takes no more, nothing of the batch has happened: all is loaded again from what is
+        written down, and the error goes to whoever told.
+        """
         began = time.perf_counter()
-        decisions = self.scheduler.handle(*events)
-        took_ms = (time.perf_counter() - began) * 1000
-        self._archive.append(self.scheduler.state.version, events, decisions)
-        changed = self.book.fold(events, decisions)
+        try:
+            decisions = self.scheduler.handle(*events)
+            fenced = self._plugins.take_fenced()
+            if not fenced:
+                self._archive.append(self.scheduler.state.version, events, decisions)
+            took_ms = (time.perf_counter() - began) * 1000
+            changed = self.book.fold(events, decisions)
+            if fenced:  # Nobody could decide this again: see `plugin_host`.
+                self._archive.snapshot(self._memory)
+        except Exception as error:
+            self._reload(events, error)
+            raise
         for listener in self.listeners:
             listener(events, decisions, took_ms)
         if self.driver is not None:
@@ -82,9 +117,56 @@ class ControlLoop:
                 self.driver.carry_out(decision)
         for task in changed:
             self._wake(task)
-        if self._archive.wants_snapshot():
-            self._archive.snapshot(self.scheduler, self.book)
+        self._keep_short()
+        if fenced:
+            for one in fenced:
+                self.on_fenced(one)
+            self.tell(SettingsChanged(at_ms=self.clock.now_ms(), settings={}))  # Scores that the plugin gave are made again.
         return decisions
+
+    def tell_jobs(self, *events: JobEvent) -> list[JobDecision]:
+        """The same for the jobs; what they decide is for the caller to begin."""
+        try:
+            decisions = self.jobs.handle(*events)
+            self._archive.append(self.scheduler.state.version, events, decisions)
+        except Exception as error:
+            self._reload(events, error)
+            raise
+        self._keep_short()
+        return decisions
+
+    def prioritised(self, request: TaskRequest) -> TaskRequest:
+        """The request as a plugin that orders wants it; its answer is part of the task from now on."""
+        wanted = self._plugins.prioritised(request)
+        fenced = self._plugins.take_fenced()
+        for one in fenced:
+            self.on_fenced(one)
+        if fenced:
+            self._snapshot()  # It holds which hooks are fenced off.
+        return wanted
+
+    def _reload(self, events: Sequence[object], error: Exception) -> None:
+        kinds = [type(event).__name__ for event in events]
+        log.error("a batch could not be taken in; all is as it was before it", events=kinds, error=str(error))
+        self._memory = self._archive.load(self._fresh)
+
+    def _keep_short(self) -> None:
+        """A journal that has grown long is replaced by a snapshot. When the disk does not take it, the journal goes on."""
+        if self._archive.wants_snapshot():
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        try:
+            self._archive.snapshot(self._memory)
+        except MeshError:
+            log.exception("the snapshot could not be written")
+            self._memory = self._archive.load(self._fresh)  # Making a snapshot changes what is remembered of the scores.
+
+    def wake(self, name: str) -> None:
+        """Something has changed for those who wait for the name in `until`."""
+        for future in self._waiting.pop(TaskId(name), set()):
+            if not future.done():
+                future.set_result(None)
 
     async def until(self, task: TaskId, wanted: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something about the task makes `wanted` true; False when the time is over."""
@@ -109,13 +191,11 @@ class ControlLoop:
     def _wake(self, task: TaskId) -> None:
         row = self.book.tasks.get(task)
         if row is not None and row.state in TERMINAL and self.works is not None:
-            self.works.is_over(task, may_resume=row.state is TaskState.CANCELLED)
+            self.works.is_over(task, may_resume=row.state is TaskState.CANCELLED, at_ms=self.clock.now_ms())
         for gone in self.book.take_forgotten():
             if self.works is not None:
                 self.works.forget(gone)
-        for future in self._waiting.pop(task, set()):
-            if not future.done():
-                future.set_result(None)
+        self.wake(task)
 
     def close_pools(self) -> None:
         """Pools that are being deleted, and that nobody holds anything of any more, are gone."""

@@ -65,8 +65,16 @@ class Works(Protocol):
         """Whose task it is."""
         ...
 
+    def is_call(self, task: TaskId) -> bool:
+        """Is it a call on an agent that is up, which the caller makes itself?"""
+        ...
+
     def has_entry(self, task: TaskId) -> bool:
         """Does it have an entry method, which ends it?"""
+        ...
+
+    def keep_hosted(self, hosted: Hosted) -> None:
+        """Keep where others reach it."""
         ...
 
     def keep_stopped(self, stopped: Stopped) -> None:
@@ -176,15 +184,27 @@ class Driver:
         self.on_node.pop(group, None)
 
     def group_vanished(self, group: GroupId) -> None:
-        """Somebody else removed it, or its node died: what ran in it is lost."""
-        self._spawn(self._clear_away(group), f"clear {group} away")
+        """Somebody else removed it, or its node died: what ran in it is lost, and what starts in it never will."""
+        at_ms = self._now_ms()
+        refused: list[Event] = []
+        for process in [process for process in self._agents.processes.values() if process.group == group]:
+            task = process.task
+            if task is None or task not in self._starting or self.hosts.get(task) is not process:
+                continue
+            # Ray never starts it, and the start has the group's lock until its time is over.
+            words = f"placement group {group} is gone"
+            refused.append(TaskRefused(at_ms=at_ms, task=task, attempt=process.attempt, reason=Reason.WORKER_LOST, detail=words))
+            self._unwanted.add(task)
+            self._forget_host(process)
+            self._agents.end(process)
+        self._spawn(self._clear_away(group, refused), f"clear {group} away")
 
-    async def _clear_away(self, group: GroupId) -> None:
+    async def _clear_away(self, group: GroupId, told: list[Event]) -> None:
         async with self._lock(group):
             victims = [process for process in self._agents.processes.values() if process.group == group and process.task is not None]
             await self._take_down(group)
-        events: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self._tell(*events, GroupGone(at_ms=self._now_ms(), group=group))
+        lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
+        self._tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -199,6 +219,9 @@ class Driver:
                 del self._starting[order.task]
 
     async def _host(self, order: StartTask) -> None:
+        if self._works.is_call(order.task):  # The agent is up; the handle of whoever calls it does the rest.
+            self._tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            return
         host_order = self._works.host_order(order)
         if host_order is None:
             self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost: submit it again", final=True)
@@ -226,6 +249,7 @@ class Driver:
         if order.task in self._unwanted:
             return  # Whoever called it off has answered, and ends the process.
         if isinstance(answer, Hosted):
+            self._works.keep_hosted(answer)
             self._tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             self.run_entry(order.task, process)
             return
@@ -350,7 +374,17 @@ class Driver:
             return  # A start that is under way sees it by itself.
         event = self._lost(process, words)
         self._forget_host(process)
-        self._tell(event)
+        if process.group is None:
+            self._tell(event)
+        else:
+            self._spawn(self._lost_inside(event, process.group), f"loss of {task}")
+
+    async def _lost_inside(self, lost: AgentLost, group: GroupId) -> None:
+        """Ray ends what runs in a group that is removed: then both are told at once, so that nobody is sent into it again."""
+        if await self._groups.stands(group):
+            self._tell(lost)
+        else:
+            await self._clear_away(group, [lost])
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
         self.hosts.pop(process.task or TaskId(""), None)

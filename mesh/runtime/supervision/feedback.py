@@ -12,11 +12,11 @@ from mesh.policies.fragmentation import fragmentation
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_orders import AgentStatus
 from mesh.scheduling.decisions import Decision
-from mesh.scheduling.events import Event, SettingsChanged
+from mesh.scheduling.events import Event
 from mesh.scheduling.figures import AgentReport, Figures, Targets
 from mesh.scheduling.metrics import MeshMetrics
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tuning import Tuner, settings_of
+from mesh.scheduling.tuning import REPLICAS, Change, Tuner
 
 #: Shapes of tasks that the fragmentation is measured with: the commonest ones.
 _SHAPES_MAX = 16
@@ -33,17 +33,20 @@ class Feedback:
         """Take in what one call of the scheduler heard and decided."""
         self._metrics.fold(events, decisions, took_ms=took_ms)
 
-    def hear(self, status: AgentStatus, at_ms: int) -> None:
-        """An agent has told of itself; `at_ms` is on the mesh's clock."""
+    def hear(self, agent: AgentId, status: AgentStatus, at_ms: int) -> None:
+        """An agent has told of itself; `at_ms` is on the mesh's clock. By the id that the scheduler gave it, which is its task's:
+        the silence of a process that waits for work is none."""
         self._metrics.hear(
             AgentReport(
-                agent=status.agent,
+                agent=agent,
                 at_ms=at_ms,
                 cpu=status.cpu,
                 rss_bytes=status.rss_bytes,
                 queue_length=status.running,
                 calls=status.calls,
                 failures=status.failures,
+                retries=max(0, status.attempt - 1),
+                queue_ms_max=status.queue_ms,
             )
         )
 
@@ -55,10 +58,9 @@ class Feedback:
         """The figures now."""
         return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
-    def propose(self, state: MeshState, now_ms: int) -> SettingsChanged | None:
-        """What the tuner would change now; None: nothing."""
-        changes = settings_of(self._tuner.propose(self.figures(state, now_ms), state.settings, now_ms))
-        return SettingsChanged(at_ms=now_ms, settings=changes) if changes else None
+    def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[Change, ...]:
+        """What the tuner would change now, of what the scheduler can be told; it sees each set of figures once."""
+        return tuple(change for change in self._tuner.propose(figures, state.settings, now_ms) if change.name != REPLICAS)
 
 
 def _fragmentation(state: MeshState) -> float | None:

@@ -79,6 +79,16 @@ class GroupDoor:
         seen: dict[GroupId, GroupSeen] = await self._blocking(self._look_for_all)
         return seen
 
+    async def stands(self, group: GroupId) -> bool:
+        """Does Ray have it where it was made? True when Ray cannot be asked."""
+        handle = self._handles.get(group)
+        if handle is None:
+            return False
+        try:
+            return bool((await self._blocking(_look, handle))["state"] == "CREATED")
+        except Exception:  # noqa: BLE001 - Ray's control process is starting anew; whoever looks at the groups will see
+            return True
+
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)

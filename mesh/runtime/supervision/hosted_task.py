@@ -93,6 +93,13 @@ class HostedTask:
                 self._actor = self._made(cls)
             return restored, self.method_names()
 
+    def address(self) -> str:
+        """Where others reach the object: its `address`, text or a method that returns it; empty when it has none."""
+        found = getattr(self._actor, "address", "")
+        with self._counted():
+            told = found() if callable(found) else found
+            return "" if told is None else str(told)
+
     def method_names(self) -> tuple[str, ...]:
         """Public methods of the object, sorted."""
         kind = type(self._actor)

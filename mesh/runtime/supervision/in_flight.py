@@ -94,7 +94,7 @@ class InFlight:
     def follow(self, reference: Any, load: Load) -> None:
         """Count a call back when its result is there; it was counted as sent."""
         # Not under the lock: Ray calls at once for what is there already. Older Rays have only the callback with the value.
-        (getattr(reference, "_on_ready", None) or reference._on_completed)(_CountBack(self, reference, load))  # noqa: SLF001  see above
+        (getattr(reference, "_on_ready", None) or reference._on_completed)(_CountBack(self._lock, reference, load))  # noqa: SLF001  see above
 
     def send(self, reference: Any, line: Line) -> Load:
         """Count a call on the line as sent, and back when its result is there; the load that it was counted on."""
@@ -126,16 +126,17 @@ class InFlight:
 class _CountBack:
     """What Ray calls at the end of a call. Holds the reference until then: nobody is told of the end of what was dropped."""
 
-    __slots__ = ("_in_flight", "_load", "_reference")
+    __slots__ = ("_load", "_lock", "_reference")
 
-    def __init__(self, in_flight: InFlight, reference: Any, load: Load) -> None:
-        self._in_flight = in_flight
+    def __init__(self, lock: threading.Lock, reference: Any, load: Load) -> None:
+        self._lock = lock
         self._reference = reference
         self._load = load
 
     def __call__(self, _ended: Any) -> None:
         self._reference = None
-        self._in_flight.back(self._load)
+        with self._lock:
+            self._load.in_flight -= 1
 
 
 def is_lost(error: BaseException) -> bool:

@@ -21,13 +21,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from typing_extensions import Self
 
 from mesh.errors import RuntimeDoorError
-from mesh.scheduling.decisions import Decision
-from mesh.scheduling.events import Event
-from mesh.scheduling.journal import Batch, JournalError, encode, is_whole, read
+from mesh.scheduling.journal import SCHEDULING, Batch, JournalError, Kinds, encode, is_whole, read
 
 #: After so many lines, or bytes, a snapshot is cheaper than the replay that it saves.
 LINES_MAX = 10_000
@@ -45,8 +44,11 @@ class JournalFile:
         RuntimeDoorError: Another process writes here, or the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, *, fsync: bool = False, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, folder: Path, *, fsync: bool = False, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX, kinds: Kinds = SCHEDULING
+    ) -> None:
         self._folder = folder
+        self._kinds = kinds
         self._fsync = fsync
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._syncing = threading.Lock()
@@ -82,18 +84,18 @@ class JournalFile:
             JournalError: A line is damaged or unknown; the message names the file and the line.
         """
         try:
-            yield from read(self.lines())
+            yield from read(self.lines(), kinds=self._kinds)
         except JournalError as error:
             raise JournalError(f"{self._path('journal')}, {error}") from error
 
-    def append(self, version: int, events: Iterable[Event], decisions: Iterable[Decision]) -> int:
+    def append(self, version: int, events: Iterable[Any], decisions: Iterable[Any]) -> int:
         """One batch. Returns what to give to `sync` before its decisions are carried out.
 
         Raises:
             JournalError: The batch has no plain form.
             RuntimeDoorError: The disk does not take it; nothing of the line is left in the file.
         """
-        line = encode(version, events, decisions)
+        line = encode(version, events, decisions, self._kinds)
         try:
             _write_all(self._file, line)
         except OSError as error:

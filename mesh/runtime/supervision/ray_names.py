@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mesh.ids import GroupId
@@ -12,8 +13,8 @@ PREFIX = "schedulemesh"
 NODE_LABEL = "ray.io/node-id"
 _RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
 _OWN_NAMES = {name: own for own, name in _RAY_NAMES.items()}
-#: Resources that Ray makes up for each node; nobody schedules on them.
-_INTERNAL = "node:"
+#: Resources that Ray makes up: one for each node, and for each placement group what it holds. Nobody schedules on them by name.
+_MADE_UP = re.compile(r"node:|bundle_group_|.+_group_(\d+_)?[0-9a-f]{16,}$")
 
 
 def supervisor_name(mesh: str) -> str:
@@ -54,5 +55,5 @@ def actor_options(resources: ResourceSet) -> dict[str, object]:
 
 def own_resources(amounts: Mapping[str, float]) -> ResourceSet:
     """Ray's resources of a node in this project's names and units; what Ray makes up itself is left out."""
-    kept = {_OWN_NAMES.get(name, name): round(amount, 4) for name, amount in amounts.items() if not name.startswith(_INTERNAL)}
+    kept = {_OWN_NAMES.get(name, name): round(amount, 4) for name, amount in amounts.items() if not _MADE_UP.match(name)}
     return ResourceSet.of({name: int(amount) if name in ("memory", "object_store_memory") else amount for name, amount in kept.items()})

@@ -12,11 +12,16 @@ from types import TracebackType
 from typing import Any
 
 import ray
+import yaml
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.panel import Panel
 from typing_extensions import Self
 
-from mesh.errors import AmountError
+from mesh.errors import AmountError, MeshError
 from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
+from mesh.jobs.form import read_job
+from mesh.jobs.spec import LEADER, JobSpec
+from mesh.jobs.views import JobView
 from mesh.pools import PoolSpec
 from mesh.resources import NOTHING, ResourceSet
 from mesh.runtime.supervision.actor_group import ActorGroup
@@ -27,6 +32,7 @@ from mesh.runtime.supervision.answers import (
     CandidateStatus,
     GroupGiven,
     GroupStatus,
+    MeshNews,
     MeshStatus,
     NodeStatus,
     PoolStatus,
@@ -34,13 +40,19 @@ from mesh.runtime.supervision.answers import (
     SlotReserved,
     TaskStatus,
 )
+from mesh.runtime.supervision.charts import draw_page, figures_panel
 from mesh.runtime.supervision.driver import DriverSettings
+from mesh.runtime.supervision.job_desk import JobSettings
+from mesh.runtime.supervision.job_handle import JobHandle
+from mesh.runtime.supervision.journal_file import LINES_MAX
+from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_class, pickled_handlers
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost
 from mesh.runtime.supervision.supervisor import Supervisor, SupervisorOptions
 from mesh.runtime.supervision.supervisor_link import SupervisorLink, require_cluster
 from mesh.runtime.supervision.task_handle import TaskHandle
+from mesh.runtime.supervision.works import JobWork
 from mesh.saved_state import Preserver, Restorer, StateHandlers
 from mesh.saved_state import register_state_handlers as state_handlers_of
 from mesh.scheduling.events import LabelConfigured
@@ -81,6 +93,13 @@ class ScheduleMesh:
         driver: DriverSettings | None = None,
         targets: Targets | None = None,
         tune: bool = True,
+        plugins: Mapping[str, str] | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+        otlp_endpoint: str | None = None,
+        traces_file: str | Path | None = None,
+        jobs: JobSettings | None = None,
+        journal_lines_max: int = LINES_MAX,
         seed: int = 0,
     ) -> ScheduleMesh:
         """Start a mesh in the cluster that this process is connected to, or find the one of this name.
@@ -96,9 +115,18 @@ class ScheduleMesh:
             driver: Time limits of what is done in Ray; its `standbys_per_node` goes before the argument.
             targets: Of the figures.
             tune: Let figures that miss their targets change settings, within bounds.
+            plugins: Policies, priorities and rules of preemption of your own: by name `module:attribute`, or a `.wasm` file
+                that the head node has. Those that installed packages announce are loaded too.
+            metrics_port: Where the head node serves the figures to Prometheus; 0: any free one, see `status()`; None: nowhere.
+            metrics_host: The address that it listens at.
+            otlp_endpoint: Where traces are sent, `http://collector:4318`; None: nowhere.
+            traces_file: Where traces are appended on the head node, a line of JSON each.
+            jobs: How jobs are placed.
+            journal_lines_max: After so many lines a snapshot takes the journal's place.
             seed: Of its chance.
         Raises:
-            RuntimeDoorError: This process is connected to no Ray cluster.
+            RuntimeDoorError: This process is connected to no Ray cluster, or the mesh cannot use its folder or its port.
+            PluginError: A plugin cannot be loaded.
         """
         require_cluster()
         options = SupervisorOptions(
@@ -108,15 +136,30 @@ class ScheduleMesh:
             settings=settings or SchedulerSettings(),
             driver=driver or DriverSettings(standbys_per_node=standbys_per_node),
             node_labels=dict(node_labels or {}),
-            targets=targets or Targets(),
-            tune=tune,
+            observing=ObserverSettings(
+                targets=targets or Targets(),
+                tune=tune,
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
+                otlp_endpoint=otlp_endpoint,
+                traces_file=str(Path(traces_file).absolute()) if traces_file is not None else None,
+            ),
+            jobs=jobs or JobSettings(),
+            plugins={plugin: _absolute(source) for plugin, source in (plugins or {}).items()},
+            journal_lines_max=journal_lines_max,
             seed=seed,
         )
         strategy = NodeAffinitySchedulingStrategy(_head_node(), soft=False)
         where = {"name": supervisor_name(name), "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
+        actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
         mesh = cls(name, namespace=namespace)
-        mesh.status()  # Answers when it is ready.
+        try:
+            mesh.status()  # Answers when it is ready.
+        except SupervisorLost:
+            raise  # It may come back yet.
+        except MeshError:
+            ray.kill(actor, no_restart=True)
+            raise
         return mesh
 
     @classmethod
@@ -475,6 +518,72 @@ class ScheduleMesh:
         self._handlers = state_handlers_of(preserver=preserver, restorer=restorer)
         return self._handlers
 
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def submit_job(
+        self,
+        spec: JobSpec | Mapping[str, Any] | str | Path,
+        *,
+        leader: Any,
+        workers: Mapping[str, Any] | None = None,
+        args: Mapping[str, Sequence[Any]] | None = None,
+        kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+        method: str = "run",
+        environment: Mapping[str, str] | None = None,
+        metrics_period_ms: int = METRICS_PERIOD_MS,
+    ) -> JobHandle:
+        """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh.md`).
+
+        The leader comes first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`; a
+        leader without one finds a free address of its node under that name in its own environment. The same job again is the
+        same job.
+
+        Args:
+            spec: The job, as `JobSpec`, as a mapping, as the text of a YAML document, or as the path of one.
+            leader: Its class.
+            workers: The class of each worker set, by its name.
+            args: Of the constructors, by role: `{"leader": (…), "actors": (…)}`.
+            kwargs: Likewise.
+            method: What a member runs when it is up; of a class without it, members stay until their job is over.
+            environment: Variables of all members, beside those that the mesh sets.
+            metrics_period_ms: How often members report.
+        Raises:
+            JobSpecError: The job contradicts itself, or a key is unknown: a line for each.
+            SubmissionError: A role has no class, or a class no role.
+            JobExists: Another job of this name is known.
+        """
+        job = _job_spec(spec)
+        classes = {LEADER: leader, **(workers or {})}
+        roles = {LEADER, *(each.name for each in job.worker_sets)}
+        for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
+            why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
+            raise SubmissionError(f"job {job.job}: {role!r} {why}")
+        orders = {
+            role: HostOrder(
+                task=TaskId(""),
+                attempt=0,
+                code=_code(kind),
+                arguments=pickled_arguments(*(args or {}).get(role, ()), **(kwargs or {}).get(role, {})),
+                entry=method if callable(getattr(kind, method, None)) else None,
+                environment=dict(environment or {}),
+                metrics_period_ms=metrics_period_ms,
+            )
+            for role, kind in classes.items()
+        }
+        self._link.ask("submit_job", job, JobWork(orders=orders))
+        return JobHandle(self._link, job.job)
+
+    def job(self, name: str) -> JobHandle:
+        """A job that was submitted, here or elsewhere. Raises `JobUnknown`."""
+        handle = JobHandle(self._link, JobId(name))
+        handle.status()
+        return handle
+
+    def list_jobs(self) -> list[JobView]:
+        """All jobs that are remembered, oldest first."""
+        jobs: list[JobView] = self._link.ask("jobs")
+        return jobs
+
     # -- groups of agents (seed §4.1) ----------------------------------------------------------------------------------
 
     def group(
@@ -595,6 +704,30 @@ class ScheduleMesh:
         figures: Figures = self._link.ask("figures")
         return figures
 
+    def figures_history(self) -> list[Figures]:
+        """The figures once per metrics period, of the last two hours at the most; the last ones are of now."""
+        history: list[Figures] = self._link.ask("figures_history")
+        return history
+
+    def chart(self, path: str | Path, *, targets: Targets | None = None) -> None:
+        """Draw the figures into a picture; its name ends in `.png`, `.svg` or `.pdf`.
+
+        Raises:
+            ChartsMissing: matplotlib is not installed.
+            RuntimeDoorError: The picture cannot be written.
+        """
+        draw_page(self.figures_history(), Path(path), mesh=self.name, targets=targets)
+
+    def panel(self, *, targets: Targets | None = None) -> Panel:
+        """The figures as a panel with sparklines for the terminal: `rich.print(mesh.panel())`."""
+        return figures_panel(self.figures_history(), mesh=self.name, targets=targets)
+
+    def events(self) -> list[MeshNews]:
+        """What those who look after the mesh should know, oldest first: plugins that were fenced off, settings that were tuned,
+        alarms, how jobs go. The last thousand, since the supervisor started."""
+        news: list[MeshNews] = self._link.ask("news")
+        return news
+
     def audit(self) -> Audit:
         """What is not as it should be, in the ledgers and in Ray; nothing is the rule."""
         found: Audit = self._link.ask("audit")
@@ -673,6 +806,25 @@ def _required(parameter: str, value: str) -> str:
 
 def _task_id(name: str | None) -> TaskId:
     return TaskId(_required("task_id", name) if name is not None else f"task-{uuid.uuid4().hex[:12]}")
+
+
+def _job_spec(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
+    if isinstance(spec, JobSpec):
+        return spec
+    if isinstance(spec, Mapping):
+        return read_job(spec)
+    try:
+        raw = yaml.safe_load(spec.read_text(encoding="utf-8") if isinstance(spec, Path) else spec)
+    except (OSError, yaml.YAMLError) as error:
+        raise SubmissionError(f"spec: {error}") from None
+    if not isinstance(raw, dict):
+        raise SubmissionError("spec is no YAML mapping: give a JobSpec, a mapping, the text of a YAML document, or the Path of one")
+    return read_job(raw)
+
+
+def _absolute(source: str) -> str:
+    """A file is meant as this process sees it; `module:attribute` stays as it is."""
+    return str(Path(source).absolute()) if source.endswith((".wasm", ".wat")) else source
 
 
 def _code(actor_class: Any) -> bytes:

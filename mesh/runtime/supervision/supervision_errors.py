@@ -50,6 +50,34 @@ class PoolUnknown(SupervisionError):
         return type(self), (self.pool, self.known)
 
 
+class JobUnknown(SupervisionError, KeyError):
+    """No job of this name is remembered."""
+
+    def __init__(self, job: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"there is no job {job}; there is {', '.join(known) or 'none'}")
+        self.job = job
+        self.known = known
+
+    def __reduce__(self) -> tuple[type[JobUnknown], tuple[str, tuple[str, ...]]]:
+        """Across processes."""
+        return type(self), (self.job, self.known)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class JobExists(SupervisionError):
+    """Another job of this name is known; the message says so."""
+
+
+class JobFailed(SupervisionError):
+    """The job failed; the message says why, `__cause__` is the leader's exception where it could travel."""
+
+
+class JobTerminated(SupervisionError):
+    """The job was ended by a user before its leader returned: there is no result."""
+
+
 class SubmissionError(SupervisionError, ValueError):
     """A task was submitted in a form that cannot be; the message names the parameter and the remedy."""
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ import ray
 import structlog
 
 from mesh.actors.members import Member
-from mesh.ids import PoolName, TaskId, TenantPath
+from mesh.errors import MeshError, RuntimeDoorError
+from mesh.ids import JobId, PoolName, TaskId
+from mesh.jobs.decisions import ReportJob
+from mesh.jobs.spec import JobSpec
+from mesh.jobs.views import JobView
+from mesh.plugins import PluginFenced
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -33,7 +38,9 @@ from mesh.runtime.supervision.answers import (
     CandidateStatus,
     GroupGiven,
     GroupStatus,
+    MeshNews,
     MeshStatus,
+    NewsKind,
     NodeStatus,
     PoolStatus,
     Refused,
@@ -45,14 +52,19 @@ from mesh.runtime.supervision.auditing import audit
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.control_loop import ClusterWatch, ControlLoop, MeshClock
 from mesh.runtime.supervision.driver import Driver, DriverSettings
-from mesh.runtime.supervision.feedback import Feedback
 from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.job_desk import JobDesk, JobSettings
+from mesh.runtime.supervision.journal_file import LINES_MAX
+from mesh.runtime.supervision.observing import Observer, ObserverSettings
+from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.ray_names import group_name
 from mesh.runtime.supervision.recovery import Recovery
+from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskUnknown
+from mesh.runtime.supervision.supervision_errors import JobExists, PoolUnknown, TaskExists, TaskUnknown
 from mesh.runtime.supervision.work_store import WorkStore
-from mesh.runtime.supervision.works import TaskWorks
+from mesh.runtime.supervision.works import JobWork, TaskWorks
 from mesh.saved_state import Snapshot
 from mesh.scheduling.decisions import AnswerSlot
 from mesh.scheduling.events import (
@@ -68,8 +80,7 @@ from mesh.scheduling.events import (
     TaskCancelled,
     TaskSubmitted,
 )
-from mesh.scheduling.figures import METRICS_PERIOD_MS, Figures, Targets
-from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.figures import Figures
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
@@ -92,8 +103,10 @@ class SupervisorOptions:
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     driver: DriverSettings = field(default_factory=DriverSettings)
     node_labels: Mapping[str, str] = field(default_factory=dict)  #: Of the nodes that are this mesh's; empty: all.
-    targets: Targets = field(default_factory=Targets)
-    tune: bool = True  #: Let figures that miss their targets change settings.
+    observing: ObserverSettings = field(default_factory=ObserverSettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
+    plugins: Mapping[str, str] = field(default_factory=dict)  #: By name: `module:attribute`, or a WebAssembly file.
+    journal_lines_max: int = LINES_MAX  #: After so many lines a snapshot takes the journal's place.
     seed: int = 0
 
 
@@ -102,16 +115,31 @@ class MeshSupervisor:
 
     def __init__(self, options: SupervisorOptions) -> None:
         self._options = options
+        self._is_stopped = False
+        loop = asyncio.get_running_loop()
+        try:
+            self._assemble()
+        except MeshError as refused:  # Told to whoever asks; an actor whose constructor raises is only known to have died.
+            log.exception("the mesh cannot be started")
+            self._ready = loop.create_task(_refuse(refused), name="refuse")
+        else:
+            self._ready = loop.create_task(self._begin(), name="begin")
+
+    def _assemble(self) -> None:
+        options = self._options
         folder = Path(options.state_dir)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        plugins = PluginHost(options.plugins)
+        archive = Archive(folder / "journal", lines_max=options.journal_lines_max, plugins=plugins)
         self._incarnation = _count_start(folder)
-        archive = Archive(folder / "journal")
-        scheduler, book = archive.load(lambda: MeshScheduler(options.settings, seed=options.seed))
         self._clock = MeshClock()
-        self._clock.not_before(scheduler.state.now_ms)
-        self._loop = ControlLoop(scheduler, book, archive, self._clock)
+        self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)
+        self._clock.not_before(self._loop.scheduler.state.now_ms)
         self._store = WorkStore(folder / "tasks")
-        self._works = self._loop.works = TaskWorks(self._store, self._tenant_of)
+        self._works = self._loop.works = TaskWorks(self._store, FileSnapshots(folder / "kept"), self._known)
+        self._plugins = plugins
+        self._observer = _observer(options, self._loop, self._incarnation)
+        self._jobs = JobDesk(self._loop, self._works, plugins.catalogue.policy, options.jobs, options.seed)
         self._agents = AgentDoor(options.mesh, options.namespace, self._incarnation, self._process_ended)
         self._groups = GroupDoor(options.mesh)
         self._standbys = Standbys(self._agents, options.driver.standbys_per_node)
@@ -127,32 +155,44 @@ class MeshSupervisor:
             now_ms=self._clock.now_ms,
         )
         self._watch = ClusterWatch(self._loop, self._driver, self._groups, self._standbys, dict(options.node_labels))
-        self._feedback = Feedback(options.targets)
-        self._loop.listeners.append(self._feedback.fold)
+        self._listen()
         self._reports: dict[TaskId, AgentStatus] = {}
-        self._is_stopped = False
-        self._ready = asyncio.get_running_loop().create_task(self._begin(), name="begin")
+
+    def _listen(self) -> None:
+        def fenced(told: PluginFenced) -> None:
+            log.warning("a plugin was fenced off", plugin=told.plugin, hook=told.hook, why=told.why)
+            words = f"{told.hook}() {told.why}; it is not asked any more, the default answers in its place"
+            self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, told.plugin, words)
+
+        def reported(told: ReportJob) -> None:
+            why = f", {told.reason.value}: {told.detail}" if told.reason is not None else ""
+            words = f"{told.stage.value}, {told.schedule_state.value}{why}"
+            self._observer.note(self._clock.now_ms(), NewsKind.JOB, told.job, words)
+
+        self._loop.on_fenced, self._jobs.on_report = fenced, reported
+        self._loop.listeners += [self._observer.fold, self._jobs.hear]
 
     async def _begin(self) -> None:
         recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)
         self._loop.driver = await recovery.recover()
         await self._watch.look()
+        self._jobs.recover()
         loop = asyncio.get_running_loop()
         self._background = (
             loop.create_task(self._watch.run(), name="watch"),
-            loop.create_task(self._tune(), name="tune"),
+            loop.create_task(self._observe(), name="observe"),
+            loop.create_task(self._jobs.run(), name="jobs"),
         )
 
-    async def _tune(self) -> None:
+    async def _observe(self) -> None:
         """Every metrics period the figures are looked at, and settings moved when targets are missed for long."""
         while True:
-            await asyncio.sleep(METRICS_PERIOD_MS / 1000)
+            await asyncio.sleep(self._options.observing.period_ms / 1000)
             try:
-                proposed = self._feedback.propose(self._state, self._clock.now_ms()) if self._options.tune else None
-                if proposed is not None:
-                    self._loop.tell(proposed)
+                self._observer.look(self._state, self._clock.now_ms())
+                self._works.sweep(self._clock.now_ms())
             except Exception:
-                log.exception("the settings could not be tuned")
+                log.exception("the figures could not be looked at")
 
     # -- the mesh ------------------------------------------------------------------------------------------------------
 
@@ -166,6 +206,7 @@ class MeshSupervisor:
             pid=os.getpid(),
             incarnation=self._incarnation,
             version=self._state.version,
+            metrics_port=self._observer.metrics_port,
             tasks=dict(Counter(row.state.value for row in self._loop.book.tasks.values())),
         )
 
@@ -175,6 +216,7 @@ class MeshSupervisor:
         self._is_stopped = True
         for task in self._background:
             task.cancel()
+        await asyncio.to_thread(self._observer.close)
         self._loop.driver = None  # What ends now is no news.
         for process in tuple(self._agents.processes.values()):
             self._agents.end(process)
@@ -271,9 +313,10 @@ class MeshSupervisor:
         """
         await self._ready
         row = self._loop.book.tasks.get(request.task)
-        if row is not None and row.request != request:
+        if row is not None and not self._plugins.is_same(row.request, request):
             raise TaskExists(request.task, row.state)
         if row is None:
+            request = self._loop.prioritised(request)
             if order is not None:
                 self._works.submit(order)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
@@ -302,11 +345,11 @@ class MeshSupervisor:
         return self._works.ended(task)
 
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
-        """Ray's handle of the agent that has the task, and the attempt; None: none has."""
+        """Ray's handle of the agent that has the task, and the attempt; None: it is not up."""
         await self._ready
-        self._row(task)
+        is_up = self._row(task).state in _AT_WORK
         process = self._driver.hosts.get(task)
-        return (process.handle, process.attempt) if process is not None and self._loop.book.tasks[task].started_ms else None
+        return (process.handle, process.attempt) if process is not None and is_up else None
 
     async def cancel(self, task: TaskId, *, keep_state: bool, destroy_group: bool, requeue: bool) -> TaskStatus:
         """Somebody wants it gone, or back in the queue. Harmless to repeat."""
@@ -345,6 +388,48 @@ class MeshSupervisor:
         if request.pool not in self._state.pools.pools:
             raise PoolUnknown(request.pool, tuple(self._state.pools.pools))
         return views.candidate_statuses(self._state, request, self._clock.now_ms())
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
+        """Take a job. Again with the same spec: where it stands.
+
+        Raises:
+            JobExists: Another job of this name is known.
+        """
+        await self._ready
+        refused = self._jobs.submit(spec, work)
+        if refused is not None:
+            raise JobExists(refused.detail)
+        return self._jobs.view(spec.job)
+
+    async def job(self, job: JobId) -> JobView:
+        """Where it stands. Raises `JobUnknown`."""
+        await self._ready
+        return self._jobs.view(job)
+
+    async def jobs(self) -> list[JobView]:
+        """All jobs that are remembered, oldest first."""
+        await self._ready
+        return self._jobs.views()
+
+    async def wait_job(self, job: JobId, timeout_s: float) -> JobView:
+        """Once it is over and cleaned up; or as it stands after the time (`WAIT_S_MAX` at the most)."""
+        await self._ready
+        await self._jobs.until_over(job, min(timeout_s, WAIT_S_MAX))
+        return self._jobs.view(job)
+
+    async def terminate_job(self, job: JobId) -> JobView:
+        """End it. Harmless to repeat."""
+        await self._ready
+        self._jobs.terminate(job)
+        return self._jobs.view(job)
+
+    async def job_result(self, job: JobId) -> tuple[Ended, Any | None] | None:
+        """How the leader's entry method ended, and the ref of a large value; None: it has not."""
+        await self._ready
+        self._jobs.view(job)
+        return self._works.job_ended(job)
 
     # -- placement groups ----------------------------------------------------------------------------------------------
 
@@ -394,7 +479,17 @@ class MeshSupervisor:
     async def figures(self) -> Figures:
         """The six figures of seed §6.2, and what stands beside them."""
         await self._ready
-        return self._feedback.figures(self._state, self._clock.now_ms())
+        return self._observer.figures(self._state, self._clock.now_ms())
+
+    async def figures_history(self) -> list[Figures]:
+        """One set per metrics period, of the last two hours at the most; the last one is of now."""
+        await self._ready
+        return [*self._observer.history(), self._observer.figures(self._state, self._clock.now_ms())]
+
+    async def news(self) -> list[MeshNews]:
+        """What those who look after the mesh should know, oldest first."""
+        await self._ready
+        return self._observer.news()
 
     async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[Member]:
         """Agents that are up, with ranks in the order in which their tasks were named, else submitted."""
@@ -417,7 +512,9 @@ class MeshSupervisor:
         task, at_ms = process.task, self._clock.now_ms()
         if kind == "report":
             self._reports[task] = payload
-            self._feedback.hear(payload, at_ms)
+            agent_id = self._loop.book.tasks[task].agent if task in self._loop.book.tasks else None
+            if agent_id is not None:
+                self._observer.feedback.hear(agent_id, payload, at_ms)
         elif kind == "checkpoint" and isinstance(payload, Snapshot):
             self._works.keep_saved(payload)
             self._loop.tell(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
@@ -446,17 +543,30 @@ class MeshSupervisor:
             raise TaskUnknown(task)
         return row
 
+    def _known(self, task: TaskId) -> TaskRow | None:
+        return self._loop.book.tasks.get(task)
+
     def _is_in(self, task: TaskId, states: tuple[TaskState, ...]) -> bool:
         row = self._loop.book.tasks.get(task)
         return row is None or row.state in TERMINAL or row.state in states
 
-    def _tenant_of(self, task: TaskId) -> TenantPath:
-        row = self._loop.book.tasks.get(task)
-        return row.request.tenant if row is not None else TenantPath("")
-
     def _process_ended(self, process: AgentProcess, words: str) -> None:
         if not self._is_stopped:
             self._driver.process_ended(process, words)
+
+
+async def _refuse(refused: MeshError) -> None:
+    raise refused
+
+
+def _observer(options: SupervisorOptions, loop: ControlLoop, incarnation: int) -> Observer:
+    try:
+        return Observer(options.mesh, options.observing, loop.tell)
+    except RuntimeDoorError:
+        if incarnation == 1:
+            raise
+        log.exception("metrics are not served, until the supervisor starts anew")  # The mesh must not end for it.
+        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell)
 
 
 def _count_start(folder: Path) -> int:

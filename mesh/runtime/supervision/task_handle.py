@@ -7,6 +7,7 @@ from typing import Any
 
 import cloudpickle
 import ray
+from ray.core.generated.gcs_pb2 import ActorTableData
 from ray.exceptions import RayActorError, RayTaskError
 
 from mesh.ids import TaskId
@@ -86,7 +87,7 @@ class TaskHandle:
     def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of its object; the ObjectRef of the value. Goes straight to the agent."""
         handle, attempt = self._up()
-        return handle.call.remote(call_name(self.task, attempt, method), *args, **kwargs)
+        return handle.call_named.options(name=call_name(self.task, attempt, method)).remote(*args, **kwargs)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of its object and wait for the value; waits for the task's start first.
@@ -103,7 +104,10 @@ class TaskHandle:
                 self._agent = None  # It has moved; the call has not begun.
             except RayActorError as error:
                 self._agent = None
-                raise TaskNotRunning(f"the agent of task {self.task} died under the call of {method}") from error
+                raise TaskNotRunning(
+                    f"the agent of task {self.task} died under the call of {method}, which may have begun; "
+                    "where it may be done twice, call again: that waits for the task's next start"
+                ) from error
 
     def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
         """Stop it; its state is kept, so that `resume` goes on from there."""
@@ -135,6 +139,10 @@ class TaskHandle:
                 return status
 
     def _up(self) -> tuple[Any, int]:
+        if self._agent is not None and self._agent[0]._get_local_state() == ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
+            self._agent = None
+        if self._agent is None:
+            self._agent = self._link.ask("handle", self.task)  # It is up as a rule, then nobody has to be asked twice.
         if self._agent is None:
             status = self.wait_started(CALL_WAITS_S_MAX)
             self._agent = self._link.ask("handle", self.task) if status.state in _UP else None

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 
 from mesh.ids import TaskId
 
-#: `work`: code and arguments; `process`: which agent process hosts it; `saved`: its kept state; `result`: what it returned.
-Part = Literal["work", "process", "saved", "result"]
+#: `work`: code and arguments; `process`: which agent process hosts it; `address`: where others reach it; `result`: what it returned.
+Part = Literal["work", "process", "address", "result"]
 
 
 class WorkStore:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -208,3 +212,15 @@ def test_a_pool_of_four_tenths_has_room_for_four_agents_of_a_tenth():
     for _ in range(4):
         room = room - agent
     assert room == NOTHING
+
+
+def test_a_set_from_another_process_is_found_among_equal_ones():
+    program = (
+        "import pickle, sys; from mesh.resources import ResourceSet;"
+        "sent = pickle.loads(bytes.fromhex(sys.argv[1])); print(sent in {ResourceSet.of({'cpu': 1, 'gpu': 2})})"
+    )
+    sent = pickle.dumps(ResourceSet.of({"cpu": 1, "gpu": 2})).hex()
+    for seed in ("1", "2"):  # Python draws it for each process: the same string has another hash there.
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found = subprocess.run([sys.executable, "-c", program, sent], env=environment, capture_output=True, text=True, check=True)
+        assert found.stdout == "True\n"

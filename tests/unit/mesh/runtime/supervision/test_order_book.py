@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from mesh.jobs.controller import JobController
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.order_book import OrderBook
 from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
 from mesh.scheduling.scheduler import MeshScheduler
@@ -43,17 +44,17 @@ def test_s22_journal_alone_gives_scheduler_and_book_back(tmp_path):
     archive = Archive(tmp_path)
     scheduler, book = busy_mesh(archive)
     archive.close()
-    again, book_again = Archive(tmp_path).load(MeshScheduler)
-    assert book_again == book
-    assert again.to_snapshot() == scheduler.to_snapshot()
+    again = Archive(tmp_path).load(MeshScheduler)
+    assert again.book == book
+    assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
 
 
 def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
     archive = Archive(tmp_path)
     scheduler, book = busy_mesh(archive)
-    archive.snapshot(scheduler, book)
+    archive.snapshot(Memory(scheduler=scheduler, book=book, jobs=JobController()))
     told(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
     archive.close()
-    again, book_again = Archive(tmp_path).load(MeshScheduler)
-    assert book_again == book
-    assert again.to_snapshot() == scheduler.to_snapshot()
+    again = Archive(tmp_path).load(MeshScheduler)
+    assert again.book == book
+    assert again.scheduler.to_snapshot() == scheduler.to_snapshot()

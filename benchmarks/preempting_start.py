@@ -1,0 +1,78 @@
+"""An important task that comes into a full pool, beside `ray.kill` of an actor of one's own and a new actor in its room.
+
+Each side is measured from the user's call until the first method of the new object has answered. Before each turn every CPU of the
+side is held by an idle object that has been up for longer than anybody is protected from preemption. The mesh does more in that
+time: it chooses the victim, asks it to stop, keeps its state, hands its placement group and its process over, and queues it again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+
+from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
+from benchmarks.mesh_bed import MeshBed, await_that
+from benchmarks.work import Replier
+from mesh.scheduling.tasks import TaskState
+
+POOL = "full"
+LOW, HIGH = 1.0, 7.0  #: Below the bound of the reserved layer: there is none here.
+WARM_UPS = 3
+#: A victim is protected for a second after its start.
+PROTECTED_S = 1.1
+PREEMPTING, PLAIN = "preempting, victim kept", "ray.kill and a new actor"
+
+
+def measure(bed: MeshBed, turns: int) -> Result:
+    """Both sides in turns; the pool and the plain node are full again before each."""
+    about = "from the call to the first reply, where every CPU is taken by an idle object of less importance"
+    bed.mesh.create_pool(POOL, capacity={"cpu": bed.cpus})
+    bed.mesh.configure_pool(POOL, max_dynamic_pgs=bed.cpus)
+    victims = [bed.mesh.submit_task(Replier, pool=POOL, resources={"cpu": 1}, priority=LOW) for _ in range(bed.cpus)]
+    for victim in victims:
+        victim.call("reply")
+    actors = [bed.plain_actor() for _ in range(bed.cpus)]
+    ray.get([actor.reply.remote() for actor in actors])
+    await_that(lambda: _is_full(bed), PROTECTED_S)
+    try:
+        found = in_turns({PREEMPTING: lambda: _preempting(bed), PLAIN: lambda: _plain(bed, actors)}, warm_ups=WARM_UPS, turns=turns)
+    finally:
+        bed.mesh.delete_pool(POOL)
+        for actor in actors:
+            ray.kill(actor)
+    return result_of("preempting_start", about, found, base=PLAIN)
+
+
+def _preempting(bed: MeshBed) -> Sample:
+    begun = time.perf_counter()
+    handle = bed.mesh.submit_task(Replier, pool=POOL, resources={"cpu": 1}, priority=HIGH)
+    submitted = time.perf_counter()
+    handle.wait_started()
+    started = time.perf_counter()
+    handle.call("reply")
+    replied = time.perf_counter()
+    handle.finish()
+    handle.wait()
+    await_that(lambda: _is_full(bed), PROTECTED_S)  # The victim goes on where it was.
+    return {
+        WALL: (replied - begun) * 1000,
+        "submit_task": (submitted - begun) * 1000,
+        "wait_started": (started - submitted) * 1000,
+        "the first reply": (replied - started) * 1000,
+    }
+
+
+def _plain(bed: MeshBed, actors: list[Any]) -> Sample:
+    begun = time.perf_counter()
+    ray.kill(actors.pop(0))
+    actors.append(bed.plain_actor())
+    ray.get(actors[-1].reply.remote())
+    replied = time.perf_counter()
+    await_that(lambda: bed.plain_cpus_free() == 0, PROTECTED_S)
+    return {WALL: (replied - begun) * 1000}
+
+
+def _is_full(bed: MeshBed) -> bool:
+    return len(bed.mesh.list_tasks(pool=POOL, state=TaskState.RUNNING)) == bed.cpus

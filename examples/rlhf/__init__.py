@@ -1,0 +1,1 @@
+"""Reinforcement learning from preferences on one mesh: rollouts give way to training, and go on afterwards."""

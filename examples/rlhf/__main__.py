@@ -1,0 +1,76 @@
+"""Run it: `python -m examples.rlhf`, on a small Ray cluster of its own, or with `--address` on one that is there."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import ray
+
+from examples.rlhf import roles
+from examples.rlhf.training import Round, Sizes, settings, train
+from mesh import ScheduleMesh, running_mesh
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+
+NODES = (NodeSpec(cpu=2), NodeSpec(cpu=2))
+STORE_BYTES = 80 * 2**20
+
+
+def main() -> None:
+    """Train, tell what happened, and leave nothing behind: on Ctrl-C and SIGTERM as well."""
+    parser = argparse.ArgumentParser(prog="python -m examples.rlhf", description="Rollouts give way to training, and go on afterwards.")
+    parser.add_argument("--address", help="of a Ray cluster with 4 free CPUs; left out, a small one is started, and stopped at the end")
+    parser.add_argument("--rounds", type=int, default=3, help="of training (3)")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # The workers of a cluster that is there already cannot import this folder, so its code travels.
+    cloudpickle.register_pickle_by_value(roles)
+    try:
+        with connected(options.address) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
+            for number, told in enumerate(train(mesh, rounds=options.rounds, sizes=Sizes())):
+                show(number, told)
+            conclude(mesh)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; all of it is stopped")
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[Path | None]:
+    """Be a driver of that cluster, or of one for the length of the block; the folder is where its mesh may keep its state."""
+    own = OwnCluster.start(ClusterSpec(nodes=NODES, object_store_bytes=STORE_BYTES)) if address is None else None
+    try:
+        ray.init(address=own.address if own is not None else address, log_to_driver=False, logging_level="ERROR")
+        print(f"{'started' if own is not None else 'connected to'} a Ray cluster with {ray.cluster_resources()['CPU']:.0f} CPUs")
+        yield own.folder / "mesh" if own is not None else None
+    finally:
+        ray.shutdown()
+        if own is not None:
+            own.stop()
+
+
+def show(number: int, told: Round) -> None:
+    """One round, in words."""
+    waited = f"after {told.train_waited_ms} ms of waiting"
+    print(f"round {number}: trained on {told.samples} answers, {waited}; the policy is worth {told.worth:+.2f}")
+    for name, (first, *later) in told.gave_way.items():
+        again = ", then ".join(f"went on at step {attempt.first_step}" for attempt in later)
+        print(f"  {name} began at step {first.first_step}, gave way, {again}")
+
+
+def conclude(mesh: ScheduleMesh) -> None:
+    """What the mesh itself counts."""
+    counts = mesh.figures().preemption_count
+    preemptions = sum(status.preemptions for status in mesh.list_tasks())
+    labels = ", ".join(label for label, count in counts.items() if count)
+    audit = mesh.audit()
+    print(f"{preemptions} rollouts gave way (label {labels or 'none'}); {'every ledger agrees' if audit else audit.violations}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Run it: `python -m examples.sharding`. Connects to the cluster of RAY_ADDRESS, or starts one for as long as it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import ray
+
+from examples.sharding.neighbours import SHAPE, Neighbours, load, recognise
+from mesh import running_mesh
+
+STARTS_S_MAX = 120.0
+
+
+def main() -> None:
+    """Start four agents, ask them, and tell how often they were right."""
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    known, asked = load()
+    with running_mesh(f"sharding-{os.getpid()}") as mesh:
+        mesh.ensure_pool("readers", capacity={"cpu": 1})
+        tasks = [mesh.submit_task(Neighbours, pool="readers", resources={"cpu": 0.25}) for _ in range(4)]
+        for task in tasks:
+            task.wait_started(STARTS_S_MAX)
+        group = mesh.group(tasks=tasks, shape=SHAPE)
+        told = recognise(group, known, asked.images)
+        blocks = f"{len(asked.numbers)} x {len(known.numbers)} distances"
+        print(f"{group} computed {blocks}: {(told == asked.numbers).mean():.1%} of the digits were recognised")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+"""The jobs of a mesh between their controller and the scheduler: rounds are run, members become tasks, tasks' ends become news.
+
+The controller (`mesh.jobs.controller`) says which member starts or stops; each attempt of a member is a task of the scheduler, on
+the node that a round (`mesh.jobs.scheduler.allocate`) found for it. The other way round nothing is passed on as it comes: whenever
+something has happened to a member's task, the desk looks at where the task stands and tells the controller what is new to it. So
+a supervisor that starts anew looks at each member once, and has missed nothing.
+
+All of it happens in turns of the event loop of their own, after the batch that gave the occasion: the scheduler is never told
+something while it is being told something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from mesh.chance import Chance
+from mesh.ids import JobId, NodeName, TaskId
+from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
+from mesh.jobs.events import (
+    JobEvent,
+    JobForgotten,
+    JobsTicked,
+    JobSubmitted,
+    JobTerminated,
+    MemberFailed,
+    MemberLost,
+    MembersAllocated,
+    MemberStarted,
+    MemberStopped,
+    MemberSucceeded,
+    NodeGone,
+)
+from mesh.jobs.members import Member, environment, member_of_task, member_request, member_task
+from mesh.jobs.records import ACTIVE, JobRecord, MemberRecord
+from mesh.jobs.room import PoolRoom
+from mesh.jobs.scheduler import allocate
+from mesh.jobs.snapshots import Allocation
+from mesh.jobs.spec import JobSpec
+from mesh.jobs.states import MemberState, ScheduleState
+from mesh.jobs.views import JobView, view_of
+from mesh.policies.policy import Policy
+from mesh.reasons import Reason
+from mesh.runtime.supervision.answers import Refused
+from mesh.runtime.supervision.control_loop import ControlLoop
+from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.supervision_errors import JobUnknown
+from mesh.runtime.supervision.works import JobWork, TaskWorks, job_folder
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import (
+    AgentLost,
+    Event,
+    GroupGone,
+    NodeJoined,
+    NodeLeft,
+    NodeUseSeen,
+    PoolConfigured,
+    SlotReleased,
+    TaskCancelled,
+    TaskEnded,
+    TaskRefused,
+    TaskStopped,
+    TaskSubmitted,
+)
+from mesh.scheduling.tasks import TERMINAL, TaskState
+
+log = structlog.get_logger(__name__)
+
+#: Jobs that are over are remembered up to this number.
+ENDED_MAX = 1_000
+#: After these somewhere is more room than before.
+_ROOM_CAME = (NodeJoined, NodeUseSeen, PoolConfigured, TaskEnded, TaskStopped, TaskRefused, AgentLost, GroupGone, SlotReleased)
+_UP = (TaskState.RUNNING, TaskState.BLOCKED)
+_STARTS = (TaskState.READY, TaskState.SWAP)
+#: A member that failed for these has lost its place; another one is looked for, and it is not counted.
+_PLACE_LOST = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """How jobs are placed."""
+
+    period_s: float = 1.0  #: Between two rounds while a member waits for a place; a round is run at once when room comes.
+    may_grow: bool = False  #: Nodes may yet be added: a job that would never fit on those of now waits, instead of failing.
+    room_wait_ms: int = 5_000  #: How long a member waits for the room of its place, when others took it; then it gets another.
+
+
+class JobDesk:
+    """See the module. All methods belong to the supervisor's event loop."""
+
+    def __init__(self, loop: ControlLoop, works: TaskWorks, policy_of: Callable[[str], Policy], settings: JobSettings, seed: int) -> None:
+        self._loop = loop
+        self._works = works
+        self._policy_of = policy_of
+        self._settings = settings
+        self._chance = Chance(seed)
+        self._changed: dict[TaskId, None] = {}  #: Members' tasks to be looked at, oldest first.
+        self._gone: list[NodeName] = []
+        self._wants_round = True
+        self._round_ms = 0  #: When the last one was.
+        self._is_due = asyncio.Event()
+        self.on_report: Callable[[ReportJob], None] = lambda _: None
+
+    # -- what users want -----------------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec, work: JobWork) -> Refused | None:
+        """Take a job; again with the same spec: nothing."""
+        if spec.job not in self._loop.jobs.jobs:
+            self._works.submit_job(spec.job, work)
+        decisions = self._tell(JobSubmitted(at_ms=self._now_ms(), spec=spec))
+        self._wants_round = True
+        self._is_due.set()
+        refused = next((told for told in decisions if isinstance(told, RefuseJob)), None)
+        return Refused(reason=refused.reason, detail=refused.detail) if refused is not None else None
+
+    def terminate(self, job: JobId) -> None:
+        """End it; harmless when it is over. Raises `JobUnknown`."""
+        self._record(job)
+        self._tell(JobTerminated(at_ms=self._now_ms(), job=job))
+
+    def view(self, job: JobId) -> JobView:
+        """Where it stands. Raises `JobUnknown`."""
+        return view_of(self._record(job))
+
+    def views(self) -> list[JobView]:
+        """All jobs that are remembered, oldest first."""
+        return [view_of(record) for record in self._loop.jobs.jobs.values()]
+
+    async def until_over(self, job: JobId, timeout_s: float) -> None:
+        """Wait until it is over and cleaned up, or the time is."""
+        self._record(job)
+        await self._loop.until(job_folder(job), lambda: self._is_done(job), timeout_s)
+
+    def _is_done(self, job: JobId) -> bool:
+        record = self._loop.jobs.jobs.get(job)
+        return record is None or (record.is_over and not record.is_stopping)
+
+    def _record(self, job: JobId) -> JobRecord:
+        record = self._loop.jobs.jobs.get(job)
+        if record is None:
+            raise JobUnknown(job, tuple(self._loop.jobs.jobs))
+        return record
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def hear(self, events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
+        """A batch of the scheduler: remember what has to be looked at in the next turn."""
+        if not self._loop.jobs.jobs:
+            return
+        for fact in (*events, *decisions):
+            task = getattr(fact, "task", None)
+            if task is not None and member_of_task(task) is not None:
+                self._changed[task] = None
+            if isinstance(fact, NodeLeft):
+                self._gone.append(fact.node)
+            self._wants_round = self._wants_round or isinstance(fact, _ROOM_CAME)
+        if self._changed or self._gone or (self._wants_round and self._wants_places()):
+            self._is_due.set()
+
+    def recover(self) -> None:
+        """After the supervisor's death: look at every member that may run."""
+        for job, record in self._members():
+            if record.state in ACTIVE:
+                self._changed[member_task(job.job, record.member, record.attempt)] = None
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Take turns for ever: when something has happened, when a member may start again, and once a period while members wait."""
+        while True:
+            pause_s = self._pause_s()
+            try:
+                await asyncio.wait_for(self._is_due.wait(), pause_s)
+            except asyncio.TimeoutError:
+                self._wants_round = True
+            self._is_due.clear()
+            try:
+                self.turn()
+            except Exception:
+                log.exception("the jobs could not be looked at")
+                await asyncio.sleep(self._settings.period_s)
+
+    def turn(self) -> None:
+        """Look at all that has changed, then find places for the members that have none."""
+        gone, self._gone = self._gone, []
+        if gone:
+            self._tell(*(NodeGone(at_ms=self._now_ms(), node=node) for node in gone))
+        changed, self._changed = self._changed, {}
+        for task in changed:
+            self._look_at(task)
+        for task in self._overdue():
+            self._look_at(task)
+        wakes_ms = self._loop.jobs.wakes_ms()
+        if wakes_ms is not None and wakes_ms <= self._now_ms():
+            self._tell(JobsTicked(at_ms=self._now_ms()))
+        if self._wants_round and self._wants_places():
+            self._round()
+        self._forget_old()
+
+    def _pause_s(self) -> float | None:
+        """How long nothing has to be done, unless something happens; None: for ever."""
+        now_ms = self._now_ms()
+        until_ms = [wakes_ms] if (wakes_ms := self._loop.jobs.wakes_ms()) is not None else []
+        if self._wants_places():
+            until_ms.append(self._round_ms + int(self._settings.period_s * 1000))
+        until_ms += [row.submitted_ms + self._settings.room_wait_ms for _, row in self._that_wait()]
+        return max(0.0, (min(until_ms) - now_ms) / 1000) + 0.001 if until_ms else None
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    def _wants_places(self) -> bool:
+        return any(snapshot.unplaced for snapshot in self._loop.jobs.snapshot())
+
+    def _round(self) -> None:
+        self._wants_round, self._round_ms = False, self._now_ms()
+        state = self._loop.scheduler.state
+        pools = {
+            name: PoolRoom(capacity=pool.capacity, free=pool.free, selector=dict(pool.spec.selector))
+            for name, pool in state.pools.pools.items()
+            if not pool.is_closing
+        }
+        found = allocate(
+            self._loop.jobs.snapshot(),
+            state.table,
+            draw=self._chance.draw,
+            policy_of=self._policy_of,
+            pools=pools,
+            may_grow=self._settings.may_grow,
+        )
+        for allocation in found:
+            if self._is_news(allocation):
+                self._tell(MembersAllocated(at_ms=self._now_ms(), allocation=allocation))
+
+    def _is_news(self, found: Allocation) -> bool:
+        """A round that finds nothing, once a second, would only fill the journal."""
+        job = self._record(found.job)
+        return (
+            bool(found.places)
+            or found.schedule_state is ScheduleState.SCHEDULED_FAILED
+            or (found.reason is not None and (found.reason, found.detail) != (job.reason, job.detail))
+        )
+
+    # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, *events: JobEvent) -> list[JobDecision]:
+        decisions = self._loop.tell_jobs(*events)
+        for told in decisions:
+            if isinstance(told, StartMember):
+                self._start(told.job, told.member, told.attempt, told.node, dict(told.env))
+            elif isinstance(told, StopMember):
+                self._stop(told)
+            elif isinstance(told, ReportJob):
+                log.info("job", job=told.job, stage=told.stage.value, schedule_state=told.schedule_state.value, detail=told.detail)
+                self.on_report(told)
+        for job in {told.job for told in decisions}:
+            self._settle(job)
+        return decisions
+
+    def _start(self, job: JobId, member: Member, attempt: int, node: NodeName, env: dict[str, str]) -> None:
+        spec = self._record(job).spec
+        request = self._loop.prioritised(member_request(spec, member, node, attempt))
+        self._works.submit_member(request.task, job, member.role, env, is_leader=member.is_leader)
+        self._loop.tell(TaskSubmitted(at_ms=self._now_ms(), request=request))
+        self._changed[request.task] = None
+        self._is_due.set()
+
+    def _stop(self, told: StopMember) -> None:
+        task = member_task(told.job, told.member, told.attempt)
+        if told.has_ended:
+            self._loop.book.forget(task)
+            self._works.forget(task)
+        else:
+            self._cancel(task)
+        self._changed[task] = None
+        self._is_due.set()
+
+    def _cancel(self, task: TaskId) -> None:
+        row = self._loop.book.tasks.get(task)
+        if row is not None and row.state not in TERMINAL:
+            self._loop.tell(TaskCancelled(at_ms=self._now_ms(), task=task, keep_state=False))
+
+    def _settle(self, job: JobId) -> None:
+        """Something of the job has changed."""
+        record = self._loop.jobs.jobs.get(job)
+        if record is not None and record.is_over and not any(member.state in ACTIVE for member in record.records):
+            self._works.job_is_over(job)
+        self._loop.wake(job_folder(job))
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def _look_at(self, task: TaskId) -> None:
+        """Tell the controller what has become of one attempt of a member, if that is new."""
+        named = member_of_task(task)
+        job = self._loop.jobs.jobs.get(named[0]) if named is not None else None
+        record = job.members.get(named[1]) if job is not None and named is not None else None
+        if job is None or record is None or named is None or record.attempt != named[2] or record.state not in ACTIVE:
+            return
+        event = self._news_of(job, record, task, self._loop.book.tasks.get(task))
+        if event is not None:
+            self._tell(event)
+            self._settle(job.job)
+
+    def _news_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskRow | None) -> JobEvent | None:
+        about: dict[str, Any] = {"at_ms": self._now_ms(), "job": job.job, "member": record.member, "attempt": record.attempt}
+        if row is None:
+            return self._news_of_absent(job, record, about)
+        if row.state in TERMINAL:
+            return self._news_of_end(job, record, row, about)
+        if record.state is MemberState.STOPPING:
+            if task not in self._loop.book.stops:  # The order was written down, and the supervisor died before it told the scheduler.
+                self._cancel(task)
+            return None
+        state = self._state_of(task, row)
+        if row.preemptions:
+            if state is TaskState.PREEMPTED:
+                return None  # It is being stopped; it is told when its room is free.
+            return self._lose(task, about, "it gave way to more urgent work")
+        if state in _UP:
+            return MemberStarted(**about, address=self._works.address(task)) if record.state is MemberState.STARTING else None
+        if state in _STARTS or not self._has_waited(row):
+            return None
+        return self._lose(task, about, f"its room on node {record.node} was taken: {row.detail}")
+
+    def _news_of_absent(self, job: JobRecord, record: MemberRecord, about: dict[str, Any]) -> JobEvent | None:
+        """The book has no such task: it was cleaned away, forgotten, or never came to be submitted."""
+        if record.state is MemberState.STOPPING:
+            return MemberStopped(**about)
+        if record.state is MemberState.STARTING and record.node is not None:
+            address = None if record.member.is_leader else job.leader_address
+            self._start(job.job, record.member, record.attempt, record.node, environment(job.spec, record.member, address))
+            return None
+        return MemberLost(**about, detail="nothing is known of it any more")
+
+    def _news_of_end(self, job: JobRecord, record: MemberRecord, row: TaskRow, about: dict[str, Any]) -> JobEvent:
+        if row.state is TaskState.SUCCEEDED:
+            if record.member.is_leader:
+                self._works.keep_job_result(job.job, row.request.task)
+            return MemberSucceeded(**about)
+        if row.state is TaskState.CANCELLED:
+            return MemberStopped(**about)
+        words = f"{row.reason.value}: {row.detail}" if row.reason is not None else row.detail
+        if row.reason in _PLACE_LOST:
+            return MemberLost(**about, detail=words)
+        if record.member.is_leader:
+            self._works.keep_job_result(job.job, row.request.task)  # Its exception: the cause, should the job fail for it.
+        return MemberFailed(**about, detail=words)
+
+    def _lose(self, task: TaskId, about: dict[str, Any], words: str) -> MemberLost:
+        self._cancel(task)
+        return MemberLost(**about, detail=words)
+
+    # -- waiting for room ----------------------------------------------------------------------------------------------
+
+    def _members(self) -> Iterator[tuple[JobRecord, MemberRecord]]:
+        return ((job, record) for job in tuple(self._loop.jobs.jobs.values()) for record in job.records)
+
+    def _that_wait(self) -> list[tuple[TaskId, TaskRow]]:
+        """Members that were to start, and whose task still waits for room."""
+        found = []
+        for job, record in self._members():
+            if record.state is MemberState.STARTING:
+                task = member_task(job.job, record.member, record.attempt)
+                row = self._loop.book.tasks.get(task)
+                if row is not None and self._state_of(task, row) not in (*_UP, *_STARTS, *TERMINAL):
+                    found.append((task, row))
+        return found
+
+    def _state_of(self, task: TaskId, row: TaskRow) -> TaskState:
+        """By the scheduler, which knows more of tasks that are not over than the book."""
+        tasks = self._loop.scheduler.state.tasks
+        return row.state if row.state in TERMINAL or task not in tasks else tasks.state_of(task)
+
+    def _overdue(self) -> list[TaskId]:
+        return [task for task, row in self._that_wait() if self._has_waited(row)]
+
+    def _has_waited(self, row: TaskRow) -> bool:
+        return row.reason in _PLACE_LOST or self._now_ms() - row.submitted_ms >= self._settings.room_wait_ms
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _forget_old(self) -> None:
+        over = [job for job, record in self._loop.jobs.jobs.items() if record.is_over and self._is_done(job)]
+        for job in over[: max(0, len(over) - ENDED_MAX)]:
+            self._tell(JobForgotten(at_ms=self._now_ms(), job=job))
+            if job not in self._loop.jobs.jobs:
+                self._works.forget_job(job)
+
+    def _now_ms(self) -> int:
+        return self._loop.clock.now_ms()

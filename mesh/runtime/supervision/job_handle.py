@@ -1,0 +1,104 @@
+"""A submitted job in the hands of its owner."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import cloudpickle
+import ray
+
+from mesh.ids import JobId
+from mesh.jobs.members import Member, member_task
+from mesh.jobs.states import MemberState, Stage
+from mesh.jobs.views import JobView
+from mesh.reasons import Reason
+from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.supervision_errors import JobFailed, JobTerminated, SubmissionError
+from mesh.runtime.supervision.supervisor_link import SupervisorLink
+from mesh.runtime.supervision.task_handle import TaskHandle
+
+_FOREVER_S = 1e9
+
+
+class JobHandle:
+    """Asks and orders about one job. Can be pickled; the job lives on without it."""
+
+    def __init__(self, link: SupervisorLink, job: JobId) -> None:
+        self.job = job
+        self._link = link
+
+    def __reduce__(self) -> tuple[type[JobHandle], tuple[SupervisorLink, JobId]]:
+        """The name is all."""
+        return type(self), (self._link, self.job)
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.job!r})"
+
+    def status(self) -> JobView:
+        """Where it stands: stage, schedule state, reason, and each member."""
+        view: JobView = self._link.ask("job", self.job)
+        return view
+
+    def wait(self, timeout_s: float | None = None) -> JobView:
+        """Wait until it is over and its members are cleaned away as it asks, or the time is."""
+        deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
+        while True:
+            view: JobView = self._link.ask("wait_job", self.job, max(0.0, deadline - time.monotonic()))
+            is_stopping = any(member.state is MemberState.STOPPING for member in view.members)
+            if (view.is_over and not is_stopping) or time.monotonic() >= deadline:
+                return view
+
+    def terminate(self) -> JobView:
+        """End it: its members are stopped and cleaned away as it asks. Harmless to repeat, and when it is over."""
+        view: JobView = self._link.ask("terminate_job", self.job)
+        return view
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """What the leader's entry method returned.
+
+        Raises:
+            JobFailed: It failed: the leader too often, or too few workers were left, or no nodes could ever hold it.
+            JobTerminated: A user ended it.
+            TimeoutError: It is not over in time; the message says where it stands.
+        """
+        view = self.wait(timeout_s)
+        if not view.is_over:
+            why = f", {view.reason.value}: {view.detail}" if view.reason is not None else ""
+            raise TimeoutError(f"job {self.job} is {view.stage.value}{why}")
+        answer: tuple[Ended, Any] | None = self._link.ask("job_result", self.job)
+        if view.stage is Stage.FAILED:
+            raise _failure(view, answer[0] if answer is not None else None)
+        if view.reason is Reason.CANCELLED_BY_USER:
+            raise JobTerminated(f"job {self.job} was ended before its leader returned: {view.detail}")
+        if answer is None:
+            return None
+        ended, value = answer
+        if ended.result is not None:
+            return cloudpickle.loads(ended.result)
+        return ray.get(value) if value is not None else None
+
+    def member(self, role: str, index: int = 0) -> TaskHandle:
+        """The task that the leader (`"leader"`), or a worker of a set, is at present: to call its methods, or to see its result.
+
+        Raises:
+            SubmissionError: The job has no such member, or it was not started yet.
+        """
+        wanted = Member(role, index)
+        found = next((one for one in self.status().members if one.name == str(wanted)), None)
+        if found is None or not found.attempt:
+            raise SubmissionError(
+                f"member {wanted} of job {self.job} " + ("is none of its members" if found is None else "was not started yet")
+            )
+        return TaskHandle(self._link, member_task(self.job, wanted, found.attempt))
+
+
+def _failure(view: JobView, ended: Ended | None) -> JobFailed:
+    reason = view.reason.value if view.reason is not None else "Failed"
+    failure = JobFailed(f"job {view.job} failed, {reason}: {view.detail}")
+    if ended is not None and ended.pickled is not None:
+        try:
+            failure.__cause__ = cloudpickle.loads(ended.pickled)
+        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+            return failure
+    return failure

@@ -1,0 +1,166 @@
+"""What those who look after a mesh see: figures and their history, news, alarms, traces; and the tuner, which acts on them.
+
+Once per metrics period the figures are taken. They go to the history (for charts), to Prometheus, to the watch for what is unusual,
+and to the tuner; whatever follows from them is a piece of news. Nothing of it is needed to go on after the supervisor's death.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import structlog
+
+from mesh.errors import RuntimeDoorError
+from mesh.ids import MeshId
+from mesh.runtime.supervision.answers import MeshNews, NewsKind
+from mesh.runtime.supervision.feedback import Feedback
+from mesh.runtime.supervision.telemetry import MeshTelemetry
+from mesh.scheduling.anomalies import Anomaly, AnomalyWatch
+from mesh.scheduling.decisions import Decision
+from mesh.scheduling.events import Event, SettingsChanged
+from mesh.scheduling.figures import METRICS_PERIOD_MS, Figures, Targets, judge
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.stories import TaskStories
+from mesh.scheduling.tuning import settings_of
+
+log = structlog.get_logger(__name__)
+
+NEWS_MAX = 1_000
+#: Of figures: two hours at one per five seconds.
+HISTORY_MAX = 1_440
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserverSettings:
+    """What is told to whom."""
+
+    targets: Targets = Targets()  # noqa: RUF009  a frozen value; nothing is shared that could change
+    tune: bool = True  #: Let figures that miss their targets change settings.
+    period_ms: int = METRICS_PERIOD_MS
+    metrics_port: int | None = None  #: Of the supervisor's machine, for Prometheus; 0: any free one; None: not served.
+    metrics_host: str = "127.0.0.1"
+    otlp_endpoint: str | None = None  #: `http://collector:4318`; None: traces are sent nowhere.
+    traces_file: str | None = None  #: JSON lines, one span each, appended.
+
+
+class Observer:
+    """See the module.
+
+    Args:
+        tell: To the scheduler: what the tuner changes.
+    Raises:
+        RuntimeDoorError: The port is taken.
+    """
+
+    def __init__(self, mesh: str, settings: ObserverSettings, tell: Callable[[SettingsChanged], object]) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._feedback = Feedback(settings.targets)
+        self._stories = TaskStories()
+        self._anomalies = AnomalyWatch(settings.targets)
+        self._alarmed: dict[tuple[str, str], Anomaly] = {}
+        self._history: deque[Figures] = deque(maxlen=HISTORY_MAX)
+        self._news: deque[MeshNews] = deque(maxlen=NEWS_MAX)
+        self._at_ms = 0
+        self.telemetry = MeshTelemetry(MeshId(mesh), otlp_endpoint=settings.otlp_endpoint, traces_file=settings.traces_file)
+        self._server = None if settings.metrics_port is None else _serve(settings, self.telemetry)
+
+    @property
+    def feedback(self) -> Feedback:
+        """Hears what agents report."""
+        return self._feedback
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where Prometheus may ask; None: nowhere."""
+        return None if self._server is None else int(self._server.server_address[1])
+
+    def fold(self, events: Sequence[Event], decisions: Sequence[Decision], took_ms: float) -> None:
+        """Take in what one call of the scheduler heard and decided."""
+        self._at_ms = events[-1].at_ms
+        self._feedback.fold(events, decisions, took_ms)
+        if self.telemetry.traces:
+            for story in self._stories.fold(events, decisions):
+                self.telemetry.trace_task(story)
+
+    def note(self, at_ms: int, kind: NewsKind, about: str, words: str) -> None:
+        """A piece of news."""
+        self._news.append(MeshNews(at_ms=at_ms, kind=kind, about=about, words=words))
+
+    def news(self) -> list[MeshNews]:
+        """The last ones, oldest first."""
+        return list(self._news)
+
+    def history(self) -> list[Figures]:
+        """Of the last two hours, oldest first."""
+        return list(self._history)
+
+    def figures(self, state: MeshState, now_ms: int) -> Figures:
+        """As they are now."""
+        return self._feedback.figures(state, now_ms)
+
+    def look(self, state: MeshState, now_ms: int) -> None:
+        """Once per period."""
+        figures = self.figures(state, now_ms)
+        # The map of gaps has an entry per agent: the newest one is enough.
+        if self._history:
+            self._history[-1] = replace(self._history[-1], gaps_ms={})
+        self._history.append(figures)
+        anomalies = self._anomalies.look(figures)
+        self.telemetry.show(figures, judge(figures, self._settings.targets), anomalies)
+        self._note_alarms(anomalies, now_ms)
+        self._tune(figures, state, now_ms)
+
+    def close(self) -> None:
+        """Send what is still to be sent, and serve no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        self.telemetry.close()
+
+    def _note_alarms(self, anomalies: Sequence[Anomaly], now_ms: int) -> None:
+        alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
+        for key, alarm in alarms.items():
+            if key not in self._alarmed:
+                self.note(now_ms, NewsKind.ALARM, alarm.name, alarm.words)
+        for key in self._alarmed.keys() - alarms.keys():
+            self.note(now_ms, NewsKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; that is over")
+        self._alarmed = alarms
+
+    def _tune(self, figures: Figures, state: MeshState, now_ms: int) -> None:
+        changes = self._feedback.propose(figures, state, now_ms) if self._settings.tune else ()
+        if changes:
+            self._tell(SettingsChanged(at_ms=now_ms, settings=settings_of(changes)))
+        for change in changes:
+            log.info("a setting was tuned", name=change.name, old=change.old, new=change.new, reason=change.reason)
+            self.note(now_ms, NewsKind.SETTING_TUNED, change.name, f"from {change.old:g} to {change.new:g}: {change.reason}")
+
+
+def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTTPServer:
+    class Answers(BaseHTTPRequestHandler):
+        """`GET /metrics`."""
+
+        def do_GET(self) -> None:
+            """Any path gives the figures, as Prometheus' own exporters do."""
+            content = telemetry.scrape()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is that of the method which it overrides
+            """A scrape is no news."""
+
+    try:
+        server = ThreadingHTTPServer((settings.metrics_host, settings.metrics_port or 0), Answers)
+    except OSError as error:
+        where = f"{settings.metrics_host}:{settings.metrics_port}"
+        raise RuntimeDoorError(f"metrics cannot be served at {where}: {error}; choose another metrics_port, or 0 for any") from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server

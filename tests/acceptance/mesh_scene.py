@@ -1,0 +1,242 @@
+"""What tests of a mesh on a real cluster of several raylets share: classes for tasks, patience, and nodes that come and go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+import mesh
+from mesh.runtime import cluster as clusters
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.ports import promise_ports
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+OBJECT_STORE_BYTES = 80 * 2**20
+#: A dead raylet is noticed within a second or two, not within fifteen.
+QUICK_HEALTH_CHECKS = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
+
+
+class Probe:
+    """Tells where it is, and remembers what it was given."""
+
+    def __init__(self, value=0):
+        self.value = value
+
+    def node(self):
+        return ray.get_runtime_context().get_node_id()
+
+    def pid(self):
+        return os.getpid()
+
+    def gpu_ids(self):
+        return ray.get_gpu_ids()
+
+    def add(self, amount=1):
+        self.value += amount
+        return self.value
+
+    def train(self, values):
+        return [value + self.value for value in values]
+
+
+class Trainer:
+    """Writes a line for each step of its loop, then keeps it. At step `pause_at` it waits for a file, and gives way when asked."""
+
+    def run(self, folder, steps, pause_at=None, pace_s=0.0):
+        task = mesh.current_task()
+        first = task.last_checkpoint() or 0
+        for step in range(first, steps):
+            while step == pause_at and not Path(folder, "gate").exists():
+                time.sleep(0.01)
+                task.stop_if_asked()
+            time.sleep(pace_s)
+            with Path(folder, "steps").open("a") as file:
+                file.write(f"{task.attempt} {step}\n")
+            task.save_checkpoint(step + 1, progress=(step + 1) / steps)
+        return first, steps
+
+
+class Ticker:
+    """Writes a line now and then until a file is there; never asks whether it is to stop."""
+
+    def run(self, folder):
+        while not Path(folder, "gate").exists():
+            with Path(folder, "ticks").open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(0.02)
+        return os.getpid()
+
+
+class Sleeper:
+    """Its method is one long call of C code, in which no Python runs on its thread."""
+
+    def run(self, folder, seconds):
+        Path(folder, "asleep").touch()
+        time.sleep(seconds)
+        Path(folder, "awake").touch()
+
+
+class Gated:
+    """Its constructor waits for a file."""
+
+    def __init__(self, gate):
+        while not Path(gate).exists():
+            time.sleep(0.02)
+
+    def pid(self):
+        return os.getpid()
+
+
+class SlowToLeave:
+    """Its farewell waits for a file."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def __ray_shutdown__(self):
+        (self.folder / "leaving").touch()
+        while not (self.folder / "gate").exists():
+            time.sleep(0.02)
+
+
+class Demanding:
+    """Cannot be made without an argument."""
+
+    def __init__(self, model):
+        self.model = model
+
+
+class Broken:
+    """Cannot be made."""
+
+    def __init__(self):
+        raise ValueError("the model file is missing")
+
+
+def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """The first true answer; fails when none comes."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        answer = look()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
+
+
+def steps_of(folder: Path) -> list[int]:
+    """The steps that trainers in this folder took, in the order in which they were taken."""
+    path = folder / "steps"
+    return [int(line.split()[1]) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ticks_of(folder: Path) -> list[int]:
+    """The process behind each tick."""
+    path = folder / "ticks"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def kept_step(running: mesh.ScheduleMesh, task: mesh.TaskHandle) -> int:
+    """The number of the last checkpoint that the mesh has of a task; 0: none."""
+    kept = running._link.ask("saved", task.task)
+    return kept.checkpoint.number if kept is not None and kept.checkpoint is not None else 0
+
+
+def cluster_of(*nodes: NodeSpec) -> Iterator[OwnCluster]:
+    """A cluster of these nodes, and this process as its driver; for a fixture."""
+    if ray.is_initialized():
+        ray.shutdown()
+    before = {name: os.environ.get(name) for name in QUICK_HEALTH_CHECKS}
+    os.environ.update(QUICK_HEALTH_CHECKS)
+    try:
+        cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=OBJECT_STORE_BYTES), python_path=_python_path())
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    yield cluster
+    ray.shutdown()
+    cluster.stop()
+
+
+def node_named(**labels: str) -> str:
+    """Ray's id of the node that lives and carries these labels."""
+    rows = [row for row in ray.nodes() if row["Alive"] and labels.items() <= row["Labels"].items()]
+    return str(rows[0]["NodeID"])
+
+
+def kill_session(pid: int) -> None:
+    """End a node at once, with all that runs on it, as when its machine loses power."""
+    for process in processes_of(pid):
+        process.kill()
+
+
+def processes_of(session: int) -> list[psutil.Process]:
+    """What runs in a session."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+@contextmanager
+def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
+    """Another node, while the block runs; its session."""
+    ports = [0] * clusters._PORTS_A_NODE + list(promise_ports(clusters._PORTS_A_NODE + 3))
+    command = clusters._command(
+        ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
+    )
+    environment = {**clusters._environment(_python_path()), **QUICK_HEALTH_CHECKS}
+    process = clusters._spawn(command, environment, cluster.folder / "node-joined.log")
+    try:
+        yield process.pid
+    finally:
+        kill_session(process.pid)
+        process.wait()
+
+
+@contextmanager
+def asleep(pid: int) -> Iterator[None]:
+    """The process is stopped while the block runs, and goes on after it."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def left_in_ray(name: str) -> list[str]:
+    """What Ray still has of a mesh: named actors and placement groups."""
+    prefix = f"schedulemesh:{name}"
+    actors = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["name"].startswith(prefix)]
+    groups = [
+        row["name"] for row in ray.util.placement_group_table().values() if row["name"].startswith(prefix) and row["state"] != "REMOVED"
+    ]
+    return actors + groups
+
+
+def clean(running: mesh.ScheduleMesh) -> None:
+    """Delete all pools, and wait until nothing is held by anybody and all ledgers agree."""
+    for pool in running.list_pools():
+        running.delete_pool(pool.pool)
+    eventually(lambda: not running.list_pools())
+    eventually(lambda: not running.list_groups())
+    eventually(lambda: all(not node.used and not node.load for node in running.list_nodes()))
+    eventually(running.audit)
+
+
+def _python_path() -> tuple[str, ...]:
+    return str(REPOSITORY), str(Path(__file__).parent)

@@ -1,0 +1,151 @@
+"""How tasks come to a start on real raylets: warm processes, kept groups, GPUs; and what is told and held when they do not."""
+
+from __future__ import annotations
+
+import pytest
+from mesh_scene import Broken, Demanding, Probe, clean, cluster_of, eventually
+
+import mesh
+from mesh.reasons import Reason
+from mesh.runtime.cluster import NodeSpec
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
+from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.settings import SchedulerSettings
+from mesh.scheduling.tasks import TaskState
+
+pytestmark = pytest.mark.ray
+
+SETTINGS = SchedulerSettings(rules=PreemptionRules(min_run_ms=0))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    yield from cluster_of(NodeSpec(cpu=2, labels={"zone": "head"}), NodeSpec(cpu=2, gpu=2, labels={"zone": "gpus"}))
+
+
+@pytest.fixture(scope="module")
+def running(cluster, tmp_path_factory):
+    with mesh.running_mesh("starts", state_dir=tmp_path_factory.mktemp("mesh"), settings=SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(running):
+    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    yield
+    clean(running)
+
+
+@pytest.fixture
+def pool(running):
+    running.create_pool("main", capacity={"cpu": 3, "gpu": 2})
+    return "main"
+
+
+def warm(running, **wanted):
+    return {each.process for each in running.list_agents() if each.is_warm and all(getattr(each, name) == it for name, it in wanted.items())}
+
+
+def process_of(running, task):
+    return next(each.process for each in running.list_agents() if each.task == task.task)
+
+
+def free(running):
+    return [pool.free == pool.capacity for pool in running.list_pools()]
+
+
+def test_s7_an_urgent_task_starts_in_its_reserved_group_on_a_process_that_waited_there(running, pool):
+    running.configure_pool(pool, high_priority_pg_specs=[{"cpu": 1}], max_dynamic_pgs=1)
+    reserved = eventually(lambda: [group.group for group in running.list_groups() if group.state == "IDLE"])[0]
+    waiting = eventually(lambda: warm(running, group=reserved))
+    urgent = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, priority=9)
+    assert urgent.wait_started(60).group == reserved
+    assert {process_of(running, urgent)} == waiting
+
+
+def test_s7_a_preemptor_takes_the_group_of_its_victim_over_on_a_process_that_was_there_before(running):
+    running.create_pool("full", capacity={"cpu": 1})
+    running.configure_pool("full", max_dynamic_pgs=1)
+    victim = running.submit_task(Probe, pool="full", resources={"cpu": 1}, priority=1, tenant="acme")
+    group = victim.wait_started(60).group
+    eventually(lambda: len(warm(running, group=None)) == 2)
+    there = {each.process for each in running.list_agents()}
+    urgent = running.submit_task(Probe, pool="full", resources={"cpu": 1}, priority=7, tenant="other")
+    assert urgent.wait_started(60).group == group
+    assert process_of(running, urgent) in there
+    victim.cancel()
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+def test_s8_an_agent_with_a_gpu_is_told_which(running, pool, groups):
+    if groups:
+        running.configure_pool(pool, max_dynamic_pgs=2)
+    two = [running.submit_task(Probe, pool=pool, resources={"cpu": 1, "gpu": 1}) for _ in range(2)]
+    assert sorted(str(given) for task in two for given in task.call("gpu_ids")) == ["0", "1"]
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        pytest.param(Broken, "the model file is missing", id="its constructor raises"),
+        pytest.param(Demanding, "missing 1 required positional argument: 'model'", id="an argument is missing"),
+    ],
+)
+def test_s8_an_object_that_cannot_be_made_fails_with_the_users_words_and_holds_nothing(running, pool, groups, kind, words):
+    if groups:
+        running.configure_pool(pool, max_dynamic_pgs=1)
+    task = running.submit_task(kind, pool=pool, resources={"cpu": 1})
+    with pytest.raises(TaskFailed, match=words):
+        task.result(60)
+    assert free(running) == [True]
+    assert eventually(running.audit)
+    assert running.submit_task(Probe, pool=pool, resources={"cpu": 1}).call("add") == 1
+
+
+def test_s8_what_no_node_has_is_told_and_holds_nothing(running):
+    running.create_pool("odd", capacity={"cpu": 4, "accelerator": 4})
+    task = running.submit_task(Probe, pool="odd", resources={"cpu": 1, "accelerator": 1})
+    assert (task.status().state, task.status().reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
+    assert "accelerator" in task.why()
+    assert free(running) == [True]
+
+
+def test_s8_an_equal_priority_in_a_full_pool_waits_with_reason_and_place_and_finish_lets_it_in(running):
+    running.create_pool("full", capacity={"cpu": 1})
+    first, second = (running.submit_task(Probe, pool="full", resources={"cpu": 1}) for _ in range(2))
+    first.wait_started(60)
+    assert (second.status().state, second.status().reason, second.status().position) == (TaskState.PLACEABLE, Reason.POOL_BUSY, 1)
+    first.finish()
+    assert second.wait_started(60).state is TaskState.RUNNING
+    assert second.finish().state is TaskState.SUCCEEDED
+    assert free(running) == [True]
+
+
+# -- wrong input: the message names the remedy -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        pytest.param({"pool": "man"}, PoolUnknown, "there is main", id="a pool that is not there"),
+        pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an object in place of its class"),
+        pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="less than nothing"),
+        pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an amount that is none"),
+        pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="a policy that is not there"),
+        pytest.param({"method": "trian"}, TaskFailed, "has no method 'trian'; it has: .*train", id="a method that is not there"),
+        pytest.param({"after": ["nobody"]}, mesh.errors.MeshError, "nobody", id="a need that is not there"),
+    ],
+)
+def test_a_wrong_submission_is_an_error_that_names_the_remedy(running, pool, changes, error, words):
+    whole = {"actor_class": Probe, "pool": pool, "resources": {"cpu": 1}}
+    with pytest.raises(error, match=words):
+        running.submit_task(**{**whole, **changes}).result(30)
+    assert free(running) == [True]
+
+
+def test_a_call_after_the_end_of_the_mesh_says_how_to_start_one(running, tmp_path):
+    with mesh.running_mesh("ended", state_dir=tmp_path, standbys_per_node=0) as ended:
+        ended.create_pool("main", capacity={"cpu": 1})
+    with pytest.raises(SupervisorLost, match=r"ScheduleMesh\.start"):
+        ended.list_pools()

@@ -1,0 +1,70 @@
+"""Leaders and workers for the tests of jobs. All of it waits for files, so that the tests say what happens when."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def wait_for(file):
+    """Until the file is there."""
+    while not Path(file).exists():
+        time.sleep(0.02)
+
+
+class Leader:
+    """Runs until the file is there; each start is noted."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        note(self.folder, "leader")
+
+    def address(self):
+        return f"leader-of-{os.getpid()}:1"
+
+    def run(self):
+        wait_for(self.folder / "enough")
+        return {"rank": os.environ["SCHEDULEMESH_RANK"], "size": os.environ["SCHEDULEMESH_WORLD_SIZE"]}
+
+
+class PlainLeader(Leader):
+    """Has no address of its own."""
+
+    address = None
+
+    def run(self):
+        wait_for(self.folder / "enough")
+        return os.environ["SCHEDULEMESH_LEADER_ADDRESS"]
+
+
+class LeaderThatFails(Leader):
+    def run(self):
+        raise RuntimeError("the model is not to be found")
+
+
+class Worker:
+    """Notes its start and the address that it was told, and runs until the file is there."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        note(self.folder, os.environ["SCHEDULEMESH_ROLE"])
+
+    def run(self):
+        wait_for(self.folder / "workers may end")
+        return os.getpid()
+
+
+def note(folder, role):
+    """A line per start: rank, process, and the leader's address as it was told."""
+    line = f"{os.environ['SCHEDULEMESH_RANK']} {os.getpid()} {os.environ.get('SCHEDULEMESH_LEADER_ADDRESS', '')}\n"
+    with (Path(folder) / f"{role}.started").open("a") as notes:
+        notes.write(line)
+
+
+def starts(folder, role):
+    """The notes: (rank, pid, address), oldest first."""
+    notes = Path(folder) / f"{role}.started"
+    if not notes.exists():
+        return []
+    return [(int(rank), int(pid), address) for rank, pid, address in (line.split(" ") for line in notes.read_text().splitlines())]

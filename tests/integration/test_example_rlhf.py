@@ -1,0 +1,61 @@
+"""The example of training from preferences, as a reader runs it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from examples.rlhf.roles import ANSWERS, PROMPTS, Judge, Trainer, softmax, untrained
+
+REPOSITORY = Path(__file__).parents[2]
+RUN_S_MAX = 240.0
+
+
+def started(*options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-m", "examples.rlhf", *options]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_step_along_the_gradient_makes_the_policy_worth_more():
+    judge = Judge(seed=1)
+    samples = np.stack([np.repeat(np.arange(PROMPTS), ANSWERS), np.tile(np.arange(ANSWERS), PROMPTS)], axis=1)
+    trainer = Trainer(untrained(), samples, judge.score(samples), steps=1)
+    assert judge.worth(untrained() + trainer.gradient(untrained())) > judge.worth(untrained())
+    assert softmax(untrained()).sum() == pytest.approx(PROMPTS)
+
+
+@pytest.mark.ray
+def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
+    example = started("--rounds", "2")
+    told, complaints = example.communicate(timeout=RUN_S_MAX)
+    assert example.returncode == 0, complaints
+    worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", told)]
+    assert len(worth) == 2
+    assert worth[0] < worth[1]
+    went_on = [int(step) for step in re.findall(r"gave way, went on at step (\d+)", told)]
+    assert max(went_on) > 0, told
+    assert f"{len(went_on)} rollouts gave way (label role:rollout); every ledger agrees" in told
+
+
+@pytest.mark.ray
+def test_ctrl_c_stops_all_of_it():
+    example = started("--rounds", "100")
+    try:
+        assert "started a Ray cluster" in example.stdout.readline()
+        processes = psutil.Process(example.pid).children(recursive=True)
+        assert processes
+        assert "round 0" in example.stdout.readline()
+        example.send_signal(signal.SIGINT)
+        _, complaints = example.communicate(timeout=RUN_S_MAX)
+    finally:
+        example.kill()
+    assert example.returncode == 1
+    assert "interrupted; all of it is stopped" in complaints
+    assert [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []

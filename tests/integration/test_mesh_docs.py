@@ -1,0 +1,65 @@
+"""The programs in the documents of the local mesh, run as a reader would run them, on a cluster of two nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+from supervised import two_nodes
+
+pytestmark = pytest.mark.ray
+
+REPOSITORY = Path(__file__).parents[2]
+RUN_S_MAX = 240.0
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    yield from two_nodes()
+
+
+def python_of(page: str, heading: str = "") -> str:
+    """All blocks of Python of the page below that heading, as one program."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    below = text.partition(f"## {heading}\n")[2].partition("\n## ")[0] if heading else text
+    return "\n".join(re.findall(r"^```python\n([\s\S]*?)^```", below, flags=re.MULTILINE))
+
+
+def told_by(program: str, folder: Path, address: str) -> str:
+    """What the program prints, run as a file of its own by a driver of that cluster."""
+    file = folder / "program.py"
+    file.write_text(program, encoding="utf-8")
+    environment = {**os.environ, "RAY_ADDRESS": address, "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def agents_left() -> list[str]:
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+
+
+def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster, tmp_path):
+    told = told_by(python_of("README.md", "One cluster: the local mesh"), tmp_path, cluster.address)
+    why, urgent, long = told.strip().splitlines()
+    assert re.match(r"[A-Z_]+: ", why)
+    assert urgent == "urgent went through steps 0 to 20 in attempt 1"
+    went_on = re.fullmatch(r"long went through steps (\d+) to 300 in attempt 2", long)
+    assert went_on
+    assert int(went_on[1]) > 0
+    assert agents_left() == []
+
+
+def test_the_program_of_the_page_about_the_mesh_runs_and_leaves_nothing(cluster, tmp_path):
+    told = told_by(python_of("docs/mesh.md"), tmp_path, cluster.address)
+    assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
+    assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
+    assert re.search(r"low went on at step \d+, in attempt 2", told)
+    assert "job: Succeeded" in told
+    assert agents_left() == []
+    assert list((tmp_path / "schedulemesh" / "meshes").iterdir()) == []

@@ -1,0 +1,162 @@
+"""A mesh with plugins, small snapshots, telemetry and charts, on real Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+
+import pytest
+import ray
+from own_plugins import FewestCpus
+from supervised import Counter, eventually, two_nodes
+
+import mesh
+from mesh.errors import RuntimeDoorError
+from mesh.plugins import PluginError
+from mesh.reasons import Reason
+from mesh.runtime.supervision.answers import NewsKind
+from mesh.scheduling.figures import Targets
+
+pytestmark = pytest.mark.ray
+
+PATIENCE_S = 60.0
+PLUGINS = {"fewest_cpus": f"own_plugins:{FewestCpus.__name__}", "rules": "own_plugins:Rules"}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    yield from two_nodes()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("mesh")
+
+
+@pytest.fixture(scope="module")
+def running(cluster, folder):
+    options = {
+        "journal_lines_max": 5,
+        "metrics_port": 0,
+        "traces_file": folder / "traces.jsonl",
+        "targets": Targets(agent_heartbeat_gap_ms=1),
+    }
+    with mesh.running_mesh("observed", state_dir=folder / "state", standbys_per_node=0, plugins=PLUGINS, **options) as started:
+        started.change_settings(rules__min_run_ms=0)
+        yield started
+
+
+@pytest.fixture
+def pool(running):
+    running.create_pool("main", capacity={"cpu": 4, "gpu": 1}, policy="fewest_cpus")
+    yield "main"
+    running.delete_pool("main")
+    eventually(lambda: not running.list_pools())
+    eventually(running.audit)
+
+
+def news(running, kind):
+    return [one for one in running.events() if one.kind is kind]
+
+
+def test_s13_a_plugin_orders_and_says_who_gives_way(running, pool):
+    for name in ("keep-1", "keep-2", "other"):
+        running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id=name, priority=2).wait_started(PATIENCE_S)
+    last = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="keep-3", priority=1)
+    last.wait_started(PATIENCE_S)
+    urgent = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, workload_type="urgent", task_id="urgent")
+    status = urgent.wait_started(PATIENCE_S)
+    assert (status.priority, status.state) == (9.0, mesh.TaskState.RUNNING), urgent.why()
+    assert running.task("other").status().preemptions == 1
+    assert last.status().preemptions == 0
+    again = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, workload_type="urgent", task_id="urgent")
+    assert again.task == urgent.task
+
+
+def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_a_restart(running, pool):
+    task = running.submit_task(Counter, pool=pool, resources={"cpu": 1, "gpu": 1})
+    assert task.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
+    (fenced,) = news(running, NewsKind.PLUGIN_FENCED)
+    assert fenced.about == "fewest_cpus"
+    assert "raised LookupError: no model for GPUs" in fenced.words
+    os.kill(running.status().pid, signal.SIGKILL)
+    assert task.call("add") == 1
+    other = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
+    assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
+    assert not news(running, NewsKind.PLUGIN_FENCED)
+
+
+def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(cluster, tmp_path):
+    with pytest.raises(PluginError, match="does not import"):
+        mesh.ScheduleMesh.start("without", state_dir=tmp_path, plugins={"mine": "not_there:Mine"})
+    assert "schedulemesh:without" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+
+
+def test_s22_a_snapshot_and_the_journal_after_it_bring_a_mesh_back(running, pool, folder):
+    tasks = [running.submit_task(Counter, pool=pool, resources={"cpu": 1}) for _ in range(6)]
+    up = [task for task in tasks[:4] if task.wait_started(PATIENCE_S)]
+    counted = [task.call("add") for task in up]
+    assert list((folder / "state" / "journal").glob("snapshot-*"))
+    os.kill(running.status().pid, signal.SIGKILL)
+    assert [task.call("add") for task in up] == [count + 1 for count in counted]
+    assert [tasks[4].status().position, tasks[5].status().position] == [1, 2]
+    up[0].finish()
+    assert tasks[4].wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
+
+
+def test_s14_s22_what_the_supervisor_cannot_take_in_has_not_happened_and_it_goes_on(running, pool):
+    before = running.status()
+    with pytest.raises(Exception, match="availability_of_beer"):
+        running.change_settings(availability_of_beer=1.0)
+    assert running.submit_task(Counter, pool=pool, resources={"cpu": 1}).wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
+    assert running.status().pid == before.pid
+
+
+def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_alarm(running, pool, tmp_path):
+    task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, metrics_period_ms=3_600_000)
+    task.wait_started(PATIENCE_S)
+    eventually(lambda: [one for one in news(running, NewsKind.ALARM) if one.about == "agent_heartbeat_gap"])
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.status().metrics_port}/metrics") as answer:
+        told = answer.read().decode()
+    for name in ("schedule_latency_p95", "queue_wait_time_p99", "placement_success_rate", "agent_heartbeat_gap"):
+        assert f"schedulemesh_{name}" in told
+    assert 'mesh="observed"' in told
+    assert len(running.figures_history()) > 1
+    running.chart(tmp_path / "page.svg")
+    assert (tmp_path / "page.svg").read_text().rstrip().endswith("</svg>")
+    assert running.panel().title is not None
+    task.finish()
+    eventually(lambda: not running.figures().gaps_ms)
+    eventually(lambda: news(running, NewsKind.ALARM_OVER))
+
+
+def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool, folder):
+    task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="traced")
+    task.wait_started(PATIENCE_S)
+    task.finish()
+
+    def spans():
+        kept = folder / "traces.jsonl"
+        lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+        return {span["name"] for span in lines if span["attributes"].get("schedulemesh.task") == "traced"} and {
+            span["name"] for span in lines
+        }
+
+    assert eventually(lambda: {"task", "placing", "starting", "running"} <= (spans() or set()))
+
+
+def test_a_port_that_is_taken_is_told_and_leaves_no_mesh(cluster, running, tmp_path):
+    with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+        mesh.ScheduleMesh.start("port", state_dir=tmp_path, metrics_port=running.status().metrics_port)
+
+
+def test_s17_what_is_kept_of_a_cancelled_task_is_its_reason_and_state(running, pool):
+    task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, args=(5,))
+    task.wait_started(PATIENCE_S)
+    task.cancel()
+    assert task.wait(PATIENCE_S).reason is Reason.CANCELLED_BY_USER
+    task.resume()
+    assert task.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
+    assert task.call("add") == 6

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from benchmarks import core_decisions
+from benchmarks.measuring import Series
+
+
+def test_a_full_core_starts_about_one_task_for_each_that_ends():
+    found = core_decisions.measure(1, nodes=(60, 120), queued=500, ends=50)
+    assert [(side.policy, side.nodes) for side in found] == [(policy, nodes) for nodes in (60, 120) for policy in core_decisions.POLICIES]
+    for side in found:
+        assert side.starts_per_s > 0
+        assert side.full_p95_ms >= side.full_ms > 0
+        assert 0.5 < side.starts_a_call < 2
+
+
+def test_growth_is_told_against_the_fewest_nodes_of_the_same_policy():
+    found = core_decisions.measure(1, nodes=(60, 120), queued=100, ends=10)
+    few, many = ({side.policy: side for side in found if side.nodes == nodes} for nodes in (60, 120))
+    for policy in core_decisions.POLICIES:
+        assert few[policy].growth == 1.0
+        grown = many[policy].full_ms / few[policy].full_ms
+        assert 0 < many[policy].growth < grown
+
+
+def test_the_figures_of_the_core_are_there_for_programs_too():
+    found = core_decisions.measure(1, nodes=(60,), queued=100, ends=10)
+    told = core_decisions.as_json(found)
+    assert told["name"] == "core_decisions"
+    assert [side["policy"] for side in told["sides"]] == list(core_decisions.POLICIES)
+
+
+def test_a_percentile_is_the_least_sample_that_so_many_do_not_exceed():
+    hundred = Series(name="all", samples_ms=tuple(float(number) for number in range(100, 0, -1)))
+    assert (hundred.p95_ms, hundred.p99_ms) == (95.0, 99.0)
+
+
+def test_the_p99_of_few_samples_is_the_greatest():
+    assert Series(name="few", samples_ms=(3.0, 9.0, 1.0)).p99_ms == 9.0

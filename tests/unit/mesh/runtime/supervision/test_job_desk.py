@@ -1,0 +1,227 @@
+"""The desk between jobs and scheduler, without Ray: members' tasks are started, end, give way, and find their room taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.ids import TaskId
+from mesh.jobs.invariants import violations
+from mesh.jobs.spec import JobSpec, ReplicaSpec, WorkerSetSpec
+from mesh.jobs.states import MemberState, ScheduleState, Stage
+from mesh.policies.catalogue import policy
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder
+from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.control_loop import ControlLoop
+from mesh.runtime.supervision.job_desk import JobDesk, JobSettings
+from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.snapshot_store import FileSnapshots
+from mesh.runtime.supervision.work_store import WorkStore
+from mesh.runtime.supervision.works import JobWork, TaskWorks
+from mesh.scheduling.events import AgentLost, NodeJoined, NodeLeft, PoolConfigured, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.tasks import TaskRequest
+
+ONE = ResourceSet.of({"cpu": 1})
+WORK = JobWork(orders={role: HostOrder(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
+
+
+class Clock:
+    """Set by hand."""
+
+    def __init__(self):
+        self.ms = 1_000
+
+    def now_ms(self):
+        return self.ms
+
+
+class Scene:
+    """A supervisor without processes: the test says what became of them."""
+
+    def __init__(self, folder, clock=None):
+        self.folder, self.clock = folder, clock or Clock()
+        plugins = PluginHost()
+        self.archive = Archive(folder / "journal", plugins=plugins)
+        self.loop = ControlLoop(self.archive, MeshScheduler, self.clock, plugins)
+        self.works = TaskWorks(WorkStore(folder / "tasks"), FileSnapshots(folder / "kept"), self.row_of)
+        self.loop.works = self.works
+        self.desk = JobDesk(self.loop, self.works, policy, JobSettings(room_wait_ms=5_000), seed=0)
+        self.loop.listeners.append(self.desk.hear)
+
+    def row_of(self, task):
+        return self.loop.book.tasks.get(task)
+
+    def died_and_came_back(self):
+        self.archive.close()
+        again = Scene(self.folder, self.clock)
+        again.desk.recover()
+        again.turn()
+        return again
+
+    def turn(self, times=4):
+        for _ in range(times):
+            self.desk.turn()
+        assert violations(self.loop.jobs) == []
+
+    def tell(self, kind, **fields):
+        self.loop.tell(kind(at_ms=self.clock.ms, **fields))
+
+    def up(self, task, address="lead:1"):
+        order = self.loop.book.starts[task]
+        if ":leader:" in task:
+            self.works.keep_hosted(
+                Hosted(task=task, attempt=order.attempt, agent=order.agent, pid=1, node=order.node, methods=(), address=address)
+            )
+        self.tell(TaskStarted, task=task, attempt=order.attempt, agent=order.agent)
+        self.turn()
+
+    def all_up(self):
+        while self.loop.book.starts:
+            self.up(next(iter(self.loop.book.starts)))
+
+    @property
+    def job(self):
+        return self.desk.view("pong")
+
+    def states(self):
+        return [member.state for member in self.job.members]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    scene = Scene(tmp_path)
+    for name in ("a", "b"):
+        scene.tell(NodeJoined, node=name, total=ONE.times(2), labels={})
+    scene.tell(PoolConfigured, spec=PoolSpec(pool="train", capacity=ONE.times(4)))
+    return scene
+
+
+def pong(**more):
+    options = {"worker_sets": (WorkerSetSpec(name="actors", counts=2, resources=ONE),), **more}
+    return JobSpec(job="pong", pool="train", leader=ReplicaSpec(resources=ONE), **options)
+
+
+def submit(scene, **more):
+    assert scene.desk.submit(pong(**more), WORK) is None
+    scene.turn()
+
+
+def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_the_workers(scene):
+    submit(scene)
+    assert list(scene.loop.book.starts) == ["pong:leader:0:1"]
+    scene.up("pong:leader:0:1", address="here:7")
+    assert sorted(scene.loop.book.starts) == ["pong:actors:0:1", "pong:actors:1:1"]
+    order = scene.works.host_order(scene.loop.book.starts["pong:actors:1:1"])
+    assert (order.task, order.environment["SCHEDULEMESH_LEADER_ADDRESS"]) == ("pong:actors:1:1", "here:7")
+    scene.all_up()
+    assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
+
+
+def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_is_not_counted(scene):
+    submit(scene)
+    node = scene.job.members[1].node
+    taken = {"pool": "train", "resources": ONE, "policy": "node_affinity", "node": node, "preemptible": False}
+    for number in range(2):
+        scene.tell(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))
+    scene.up("pong:leader:0:1")
+    scene.turn()
+    assert scene.states().count(MemberState.STARTING) == 2
+    scene.clock.ms += 6_000
+    scene.turn()
+    assert [member.failures for member in scene.job.members] == [0, 0, 0]
+    scene.all_up()
+    assert sorted(state.value for state in scene.states()[1:]) == ["Running", "Unplaced"]
+    assert [member.failures for member in scene.job.members] == [0, 0, 0]
+
+
+def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_for_nothing(scene):
+    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    submit(scene, priority=1)
+    scene.all_up()
+    scene.clock.ms += 1_000
+    scene.tell(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
+    (victim,) = scene.loop.book.stops
+    order = scene.loop.book.stops[victim]
+    scene.tell(TaskStopped, task=victim, attempt=order.attempt)
+    scene.turn()
+    assert scene.loop.book.tasks[victim].reason is Reason.CANCELLED_BY_USER
+    assert len(scene.loop.scheduler.state.queues) == 0
+    assert not any(member.failures for member in scene.job.members)
+
+
+def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
+    submit(scene, min_workers_num=1)
+    scene.all_up()
+    node = scene.job.members[0].node
+    scene.tell(NodeLeft, node=node)
+    scene.turn()
+    assert scene.job.stage is Stage.RESCHEDULING
+    for task, order in tuple(scene.loop.book.stops.items()):
+        scene.tell(TaskStopped, task=task, attempt=order.attempt)
+    scene.turn()
+    scene.all_up()
+    assert scene.job.stage is Stage.RUNNING
+    assert scene.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
+    scene.tell(NodeJoined, node="c", total=ONE.times(2), labels={})
+    scene.turn()
+    scene.all_up()
+    assert scene.job.schedule_state is ScheduleState.SCHEDULED_SUCCEED
+
+
+def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
+    submit(scene)
+    scene.all_up()
+    scene.works.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
+    scene.tell(TaskEnded, task="pong:leader:0:1", attempt=1)
+    scene.turn()
+    for task, order in tuple(scene.loop.book.stops.items()):
+        scene.tell(TaskStopped, task=task, attempt=order.attempt)
+    scene.turn()
+    assert set(scene.states()) == {MemberState.REMOVED}
+    assert scene.works.job_ended("pong")[0].result == b"42"
+    assert "pong:leader:0:1" not in scene.loop.book.tasks
+
+
+def test_s22_a_member_that_was_ordered_but_not_submitted_when_the_supervisor_died_is_submitted_then(scene, monkeypatch):
+    with monkeypatch.context() as dying:
+        dying.setattr(scene.desk, "_start", lambda *_: None)
+        submit(scene)
+    assert "pong:leader:0:1" not in scene.loop.book.tasks
+    again = scene.died_and_came_back()
+    assert list(again.loop.book.starts) == ["pong:leader:0:1"]
+
+
+def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_heard_then(scene):
+    submit(scene)
+    scene.all_up()
+    scene.loop.listeners.clear()
+    scene.tell(AgentLost, task="pong:actors:0:1", attempt=1, detail="killed")
+    again = scene.died_and_came_back()
+    assert again.job.members[1].failures == 1
+    assert "pong:actors:0:2" in again.loop.book.starts
+
+
+def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_told_then(scene, monkeypatch):
+    submit(scene)
+    scene.all_up()
+    with monkeypatch.context() as dying:
+        dying.setattr(scene.desk, "_stop", lambda _: None)
+        scene.desk.terminate("pong")
+    again = scene.died_and_came_back()
+    assert len(again.loop.book.stops) == 3
+
+
+def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
+    scene.tell(TaskSubmitted, request=TaskRequest(task="holder", pool="train", resources=ONE.times(2), preemptible=False))
+    scene.tell(TaskSubmitted, request=TaskRequest(task="holder2", pool="train", resources=ONE.times(2), preemptible=False))
+    submit(scene)
+    size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
+    for _ in range(5):
+        scene.clock.ms += 1_000
+        scene.desk._wants_round = True
+        scene.turn()
+    assert sum(file.stat().st_size for file in (scene.folder / "journal").iterdir()) == size
+    assert scene.job.reason is not None
