@@ -29,7 +29,7 @@ class PoolSpec:
     flavor: FlavorName = NO_FLAVOR  #: What the federation's leases are for; empty on a mesh of its own.
     selector: Mapping[str, str] = field(default_factory=dict)  #: What the labels of its nodes must say.
     policy: str = "weighted"  #: Of the tasks that name none.
-    target_agents: int = 0  #: How many agents its owner wants there; shown, and kept warm up to it.
+    target_agents: int = 0  #: How many standing agents its owner wants there; `scale_agents` keeps to it.
     groups: GroupPoolSpec | None = None  #: None: agents stand on nodes without placement groups.
     is_protected: bool = False  #: Nobody is preempted here for a task of another pool.
 

@@ -310,7 +310,8 @@ def cells_of_mesh() -> list[str]:
 
 
 def members_of(face: type) -> Iterator[str]:
-    return (name for name in vars(face) if not name.startswith("_") and not (face is TaskContext and name in AGENTS_SIDE))
+    own = {name: None for kind in reversed(face.__mro__) if kind.__module__.startswith("mesh.") for name in vars(kind)}
+    return (name for name in own if not name.startswith("_") and not (face is TaskContext and name in AGENTS_SIDE))
 
 
 def told_parameters(cell: str) -> dict[str, str] | None:

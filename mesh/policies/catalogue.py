@@ -70,12 +70,12 @@ def policy(name: str) -> Policy:
 def chosen(named: str, usual: str, *, has_local_bytes: bool) -> str:
     """Which policy places a task: the one it names, else the usual one of its pool.
 
-    Work whose arguments lie on known nodes goes where most of them are, unless it names a policy or its pool's is other
-    than `hybrid` (seed S33).
+    Work whose arguments lie on known nodes goes where most of them are, unless it names a policy, or its pool one other than
+    Ray's default or this mesh's (seed S33).
     """
     if named:
         return named
-    return LOCALITY.name if has_local_bytes and ALIASES.get(usual, usual) == HYBRID.name else usual
+    return LOCALITY.name if has_local_bytes and ALIASES.get(usual, usual) in _USUAL else usual
 
 
 class Catalogue:
@@ -130,4 +130,5 @@ class Catalogue:
         return factor, weighted.score_from_0_to_1 if found is WEIGHTED else found.score
 
 
+_USUAL = frozenset({HYBRID.name, WEIGHTED.name})
 BUILT_INS = Catalogue()

@@ -11,6 +11,7 @@ from mesh.policies.policy import IntArray
 from mesh.resources import ResourceSet
 
 _KEPT = 64
+_WHOLE_SHARE = 0.02  #: How often, among all demands, a whole node counts as asked for.
 
 
 class Census:
@@ -46,11 +47,15 @@ class Census:
             self._counts = {shape: count / self._worth for shape, count in self._counts.items()}
             self._worth = 1.0
 
-    def common(self, vector: Callable[[ResourceSet], IntArray]) -> CommonShapes | None:
+    def common(self, vector: Callable[[ResourceSet], IntArray], largest: ResourceSet | None = None) -> CommonShapes | None:
         """The shapes that matter most in the columns of a table (`NodeTable.vector`); None before anything was counted.
 
         They are those that stand for most of what is asked for in all: a whole node that is asked for now and then can matter more
         than a CPU that is asked for all the time.
+
+        Args:
+            largest: What the largest node has in all. Somebody may want all of it one day, so it counts as asked for now and then:
+                without it small work, as long as nothing else has been seen, would be strewn over every node.
         """
         if not self._counts:
             return None
@@ -59,4 +64,9 @@ class Census:
         amounts = np.array([[*row, *[0] * (columns - len(row))] for row in vectors])
         every = CommonShapes.of(amounts, list(self._counts.values()))
         most = np.sort(np.argsort(-every.worth, kind="stable")[: self._most])
-        return CommonShapes.of(amounts[most], every.weights[most])
+        kept, often = amounts[most], every.weights[most]
+        if largest:
+            whole = np.zeros(columns, dtype=np.int64)
+            whole[: len(vector(largest))] = vector(largest)[:columns]
+            kept, often = np.vstack([kept, whole]), np.append(often, _WHOLE_SHARE * often.sum())
+        return CommonShapes.of(kept, often)

@@ -18,7 +18,7 @@ from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import Demand
 from mesh.pools import PoolLedger, PoolSpec
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.groups import GroupLedger, GroupRecord, Layer
@@ -109,7 +109,7 @@ class MeshState:
             shape=GroupShape(request.bundles or (request.resources,), request.strategy),
             selector=tuple(sorted({**spec.selector, **request.selector}.items())),
             policy=chosen(request.policy or rules.policy, spec.policy, has_local_bytes=bool(request.local_bytes)),
-            weights=request.weights or self._weights(rules),
+            weights=request.weights or self._weights(request, rules),
             is_urgent=spec.groups is not None and request.priority >= spec.groups.reserved_priority,
             has_agent=request.has_agent,
             node=request.node,
@@ -165,9 +165,11 @@ class MeshState:
             job_counts=self.job_counts,
         )
 
-    def _weights(self, rules: LabelRules) -> Weights:
-        weights = self.settings.weights
-        return replace(weights, **rules.weights) if rules.weights else weights
+    def _weights(self, request: TaskRequest, rules: LabelRules) -> Weights:
+        """Those of its label, else of its workload type (rules under `workload:<type>`), else the mesh's (seed §5.1)."""
+        of_type = self.labels.get(LabelName(f"workload:{request.workload_type}")) if request.workload_type else None
+        changes = rules.weights or (of_type.weights if of_type is not None else {})
+        return replace(self.settings.weights, **changes) if changes else self.settings.weights
 
     def label_settings_of_others(self) -> LabelSettings:
         """How the queue of a label without rules of its own is ordered."""
@@ -213,9 +215,16 @@ class MeshState:
         """Learn which shapes are asked for; now and then everything that waits is scored by what has been learnt."""
         self.census.count(request.bundles[0] if request.bundles else request.resources)
         if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then every so often.
-            self.common = self.census.common(self.table.vector)
+            self.common = self.census.common(self.table.vector, self._largest_node())
             for bucket in self.buckets.values():
                 bucket.candidates.know(self.common)
+
+    def _largest_node(self) -> ResourceSet:
+        """Of what tasks ask for: a node's memory is no reason to leave it whole for work that never names memory."""
+        asked = {name for shape, _ in self.census for name in shape}
+        totals = self.table.total[: len(self.table.names)]
+        whole = self.table.amounts(totals[int(totals.sum(axis=1).argmax())]) if len(totals) else NOTHING
+        return ResourceSet({name: amount for name, amount in whole.items() if name in asked})
 
     def unmet_demands(self) -> tuple[ResourceSet, ...]:
         """What fits on no node, and what waits for room: a set per task or bundle, bounded."""

@@ -141,7 +141,7 @@ def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_s
             for task in (plain, grouped):
                 # An attempt may have been sent to the dead node before the mesh knew of its death.
                 eventually(lambda task=task: task.status().attempt > 1 and task.status().state is TaskState.RUNNING)
-                assert task.call("node") == node_named(zone="second")
+                assert running.task(task.task).call("node") == node_named(zone="second")
             assert {node for group in running.list_groups() for node in group.nodes} == {node_named(zone="second")}
             assert eventually(lambda: [each.layer for each in running.list_groups() if each.layer == "RESERVED"]) == ["RESERVED"]
             assert eventually(running.audit)

@@ -131,14 +131,14 @@ def test_s37_a_gang_starts_whole_or_not_at_all(running, pool, zones):
 
 
 def test_s33_a_task_goes_where_its_argument_lies(running, pool, zones):
-    @ray.remote(num_cpus=0, label_selector={"zone": "west"})
+    @ray.remote(num_cpus=0, label_selector={"zone": "east"})
     def large():
         return b"x" * (8 * 2**20)
 
     value = large.remote()
     ray.wait([value], fetch_local=False)
     task = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, args=(value,), policy="locality")
-    assert zones[task.call("node")] == "west"
+    assert zones[task.call("node")] == "east"
 
 
 # -- S1 to S5 on these agents ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from mesh_scene import Broken, Demanding, Probe, clean, cluster_of, eventually
 import mesh
 from mesh.reasons import Reason
 from mesh.runtime.cluster import NodeSpec
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
+from mesh.runtime.supervision.supervision_errors import SubmissionError, SupervisorLost, TaskFailed
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskState
@@ -43,7 +43,9 @@ def pool(running):
 
 
 def warm(running, **wanted):
-    return {each.process for each in running.list_agents() if each.is_warm and all(getattr(each, name) == it for name, it in wanted.items())}
+    return {
+        each.process for each in running.list_agents() if each.is_warm and all(getattr(each, name) == it for name, it in wanted.items())
+    }
 
 
 def process_of(running, task):
@@ -128,13 +130,12 @@ def test_s8_an_equal_priority_in_a_full_pool_waits_with_reason_and_place_and_fin
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        pytest.param({"pool": "man"}, PoolUnknown, "there is main", id="a pool that is not there"),
+        pytest.param({"pool": "man"}, TaskFailed, "POOL_UNKNOWN: there is no pool man; there is main", id="a pool that is not there"),
         pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an object in place of its class"),
         pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="less than nothing"),
         pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an amount that is none"),
         pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="a policy that is not there"),
         pytest.param({"method": "trian"}, TaskFailed, "has no method 'trian'; it has: .*train", id="a method that is not there"),
-        pytest.param({"after": ["nobody"]}, mesh.errors.MeshError, "nobody", id="a need that is not there"),
     ],
 )
 def test_a_wrong_submission_is_an_error_that_names_the_remedy(running, pool, changes, error, words):
@@ -142,6 +143,12 @@ def test_a_wrong_submission_is_an_error_that_names_the_remedy(running, pool, cha
     with pytest.raises(error, match=words):
         running.submit_task(**{**whole, **changes}).result(30)
     assert free(running) == [True]
+
+
+def test_a_task_that_comes_after_another_says_after_which(running, pool):
+    waiting = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, after=["nobody"])
+    assert (waiting.status().state, waiting.status().reason) == (TaskState.WAITING, Reason.WAITING_FOR_INPUTS)
+    assert waiting.why() == "WAITING_FOR_INPUTS: it comes after nobody (not submitted yet)."
 
 
 def test_a_call_after_the_end_of_the_mesh_says_how_to_start_one(running, tmp_path):

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import cloudpickle
-import ray
 
 from mesh.ids import JobId
 from mesh.jobs.members import Member, member_task
@@ -14,6 +13,7 @@ from mesh.jobs.states import MemberState, Stage
 from mesh.jobs.views import JobView
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import JobFailed, JobTerminated, SubmissionError
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.runtime.supervision.task_handle import TaskHandle
@@ -66,17 +66,14 @@ class JobHandle:
         if not view.is_over:
             why = f", {view.reason.value}: {view.detail}" if view.reason is not None else ""
             raise TimeoutError(f"job {self.job} is {view.stage.value}{why}")
-        answer: tuple[Ended, Any] | None = self._link.ask("job_result", self.job)
+        answer: tuple[Ended, Any | None] | None = self._link.ask("job_result", self.job)
         if view.stage is Stage.FAILED:
             raise _failure(view, answer[0] if answer is not None else None)
         if view.reason is Reason.CANCELLED_BY_USER:
             raise JobTerminated(f"job {self.job} was ended before its leader returned: {view.detail}")
         if answer is None:
             return None
-        ended, value = answer
-        if ended.result is not None:
-            return cloudpickle.loads(ended.result)
-        return ray.get(value) if value is not None else None
+        return value_of(*answer, f"job {self.job}")
 
     def member(self, role: str, index: int = 0) -> TaskHandle:
         """The task that the leader (`"leader"`), or a worker of a set, is at present: to call its methods, or to see its result.

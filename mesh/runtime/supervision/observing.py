@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from mesh.errors import RuntimeDoorError
-from mesh.ids import MeshId
+from mesh.ids import AgentId, MeshId
 from mesh.runtime.supervision.answers import MeshNews, NewsKind
 from mesh.runtime.supervision.feedback import Feedback
 from mesh.runtime.supervision.telemetry import MeshTelemetry
@@ -53,11 +53,15 @@ class Observer:
 
     Args:
         tell: To the scheduler: what the tuner changes.
+        agents: Those that have a task now.
     Raises:
         RuntimeDoorError: The port is taken.
     """
 
-    def __init__(self, mesh: str, settings: ObserverSettings, tell: Callable[[SettingsChanged], object]) -> None:
+    def __init__(
+        self, mesh: str, settings: ObserverSettings, tell: Callable[[SettingsChanged], object], agents: Callable[[], Collection[AgentId]]
+    ) -> None:
+        self._agents = agents
         self._settings = settings
         self._tell = tell
         self._feedback = Feedback(settings.targets)
@@ -102,7 +106,12 @@ class Observer:
 
     def figures(self, state: MeshState, now_ms: int) -> Figures:
         """As they are now."""
-        return self._feedback.figures(state, now_ms)
+        figures = self._feedback.figures(state, now_ms)
+        # Of a task that began before this supervisor did, the metrics do not hear that it is over; its agent's silence is no gap.
+        strangers = figures.gaps_ms.keys() - set(self._agents()) if figures.gaps_ms else set()
+        for agent in strangers:
+            self._feedback.forget(agent)
+        return self._feedback.figures(state, now_ms) if strangers else figures
 
     def look(self, state: MeshState, now_ms: int) -> None:
         """Once per period."""

@@ -86,6 +86,10 @@ class TaskFailed(SupervisionError):
     """The task failed; the message holds the user's traceback, `__cause__` the user's exception where it could travel."""
 
 
+class ResultLost(SupervisionError):
+    """A large result went with the supervisor that held its reference."""
+
+
 class TaskNotRunning(SupervisionError):
     """A call on a task that no agent has: it waits, or is over; the message says which and why."""
 

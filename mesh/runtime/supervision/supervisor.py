@@ -11,7 +11,7 @@ import asyncio
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import structlog
 
 from mesh.actors.members import Member
 from mesh.errors import MeshError, RuntimeDoorError
-from mesh.ids import JobId, PoolName, TaskId
+from mesh.ids import AgentId, JobId, PoolName, TaskId
 from mesh.jobs.decisions import ReportJob
 from mesh.jobs.spec import JobSpec
 from mesh.jobs.views import JobView
@@ -138,7 +138,7 @@ class MeshSupervisor:
         self._store = WorkStore(folder / "tasks")
         self._works = self._loop.works = TaskWorks(self._store, FileSnapshots(folder / "kept"), self._known)
         self._plugins = plugins
-        self._observer = _observer(options, self._loop, self._incarnation)
+        self._observer = _observer(options, self._loop, self._incarnation, self._agents_at_work)
         self._jobs = JobDesk(self._loop, self._works, plugins.catalogue.policy, options.jobs, options.seed)
         self._agents = AgentDoor(options.mesh, options.namespace, self._incarnation, self._process_ended)
         self._groups = GroupDoor(options.mesh)
@@ -313,7 +313,8 @@ class MeshSupervisor:
         """
         await self._ready
         row = self._loop.book.tasks.get(request.task)
-        if row is not None and not self._plugins.is_same(row.request, request):
+        # Where its arguments lie may have changed since; it is the same task all the same.
+        if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
             raise TaskExists(request.task, row.state)
         if row is None:
             request = self._loop.prioritised(request)
@@ -369,8 +370,11 @@ class MeshSupervisor:
         return self._status(task)
 
     async def resume(self, task: TaskId) -> TaskStatus:
-        """A cancelled task goes on from its kept state. Harmless to repeat."""
+        """A cancelled task goes on from its kept state; one that is still stopping, when it has stopped. Harmless to repeat."""
         await self._ready
+        record = self._state.records.get(task)
+        if record is not None and record.stopping is not None:
+            await self._loop.until(task, lambda: self._row(task).state in TERMINAL, WAIT_S_MAX)
         row = self._row(task)
         if row.state is TaskState.CANCELLED:
             at_ms = self._clock.now_ms()
@@ -543,6 +547,10 @@ class MeshSupervisor:
             raise TaskUnknown(task)
         return row
 
+    def _agents_at_work(self) -> set[AgentId]:
+        rows = (self._known(task) for task in self._driver.hosts)
+        return {row.agent for row in rows if row is not None and row.agent is not None}
+
     def _known(self, task: TaskId) -> TaskRow | None:
         return self._loop.book.tasks.get(task)
 
@@ -559,14 +567,14 @@ async def _refuse(refused: MeshError) -> None:
     raise refused
 
 
-def _observer(options: SupervisorOptions, loop: ControlLoop, incarnation: int) -> Observer:
+def _observer(options: SupervisorOptions, loop: ControlLoop, incarnation: int, agents: Callable[[], Collection[AgentId]]) -> Observer:
     try:
-        return Observer(options.mesh, options.observing, loop.tell)
+        return Observer(options.mesh, options.observing, loop.tell, agents)
     except RuntimeDoorError:
         if incarnation == 1:
             raise
         log.exception("metrics are not served, until the supervisor starts anew")  # The mesh must not end for it.
-        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell)
+        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)
 
 
 def _count_start(folder: Path) -> int:

@@ -7,13 +7,14 @@ from typing import Any
 
 import cloudpickle
 import ray
-from ray.core.generated.gcs_pb2 import ActorTableData
+from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]  # protobuf makes its names at run time
 from ray.exceptions import RayActorError, RayTaskError
 
 from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_errors import NothingHosted
 from mesh.runtime.supervision.agent_orders import Ended, call_name
 from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.scheduling.tasks import TaskState
@@ -67,22 +68,20 @@ class TaskHandle:
         Raises:
             TaskFailed: It raised, or its agent could not be made or was lost; with the user's traceback.
             TaskNotRunning: It was cancelled.
+            ResultLost: It was large, and went with a supervisor that died.
             TimeoutError: It is not over in time; the message says where it stands.
         """
         status = self.wait(timeout_s)
         if not status.is_over:
             raise TimeoutError(f"task {self.task} is {status.state.value}: {self.why()}")
-        answer: tuple[Ended, Any] | None = self._link.ask("result", self.task)
+        answer: tuple[Ended, Any | None] | None = self._link.ask("result", self.task)
         if status.state is TaskState.CANCELLED:
             raise TaskNotRunning(f"task {self.task} was cancelled: {status.reason.value if status.reason else ''} {status.detail}")
         if status.state is TaskState.FAILED:
             raise _failure(status, answer[0] if answer is not None else None)
         if answer is None:
             return None
-        ended, value = answer
-        if ended.result is not None:
-            return cloudpickle.loads(ended.result)
-        return ray.get(value) if value is not None else None
+        return value_of(*answer, f"task {self.task}")
 
     def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of its object; the ObjectRef of the value. Goes straight to the agent."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 from mesh.actors.members import Member, labels_of
 from mesh.ids import AgentId, TaskId
+from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_door import AgentProcess
 from mesh.runtime.supervision.answers import (
     AgentSeen,
@@ -21,7 +22,7 @@ from mesh.runtime.supervision.standbys import Standbys
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.preemption import PreemptionPlan
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TERMINAL, TaskRequest
+from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
 
 def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:
@@ -29,12 +30,14 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
     request = row.request
     position = state.queues.position(task, state.now_ms) if task in state.queues else None
     pace_ms = book.pace_ms()
+    where = row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
+    reason, detail = (Reason.WAITING_FOR_INPUTS, _needs(book, request)) if where is TaskState.WAITING else (row.reason, row.detail)
     return TaskStatus(
         task=task,
         pool=request.pool,
-        state=row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task),
-        reason=row.reason,
-        detail=row.detail,
+        state=where,
+        reason=reason,
+        detail=detail,
         label=request.label,
         tenant=request.tenant,
         priority=request.priority,
@@ -50,6 +53,12 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
         position=position,
         estimate_ms=position * pace_ms if position is not None and pace_ms is not None else None,
     )
+
+
+def _needs(book: OrderBook, request: TaskRequest) -> str:
+    rows = [(need, book.tasks.get(need)) for need in request.after]
+    missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({row.state.value})" for need, row in rows]
+    return f"it comes after {', '.join(missing)}"
 
 
 def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:

@@ -144,6 +144,30 @@ def test_s10_waiting_raises_a_priority_and_so_nothing_waits_for_ever():
     assert starts(mesh.ended("runs")) == [("old", "PLACED")]
 
 
+def test_s11_weights_are_those_of_the_label_else_of_the_workload_type():
+    mesh = Mesh()
+    mesh.node("n1", cpus(4))
+    mesh.node("n2", cpus(4))
+    mesh.pool(cpus(8), policy="weighted")
+    spread = {"availability": 5.0, "fragmentation": 0.0}
+    mesh.tell(events.LabelConfigured, label=LabelName("workload:serving"), weights=spread)
+    mesh.tell(events.LabelConfigured, label=LabelName("tenant:gold"), weights={"availability": -1.0, "contention": 0.0})
+    assert [start.node for start in of(StartTask, mesh.submit("one", workload_type="serving"))] == ["n1"]
+    assert [start.node for start in of(StartTask, mesh.submit("two", workload_type="serving"))] == ["n2"]
+    gold = {"workload_type": "serving", "label": LabelName("tenant:gold")}
+    packed = [start.node for name in ("three", "four") for start in of(StartTask, mesh.submit(name, **gold))]
+    assert packed[0] == packed[1]
+
+
+def test_small_work_is_packed_so_that_a_whole_node_stays_free():
+    mesh = Mesh()
+    mesh.node("n1", cpus(2, memory="8GiB"))
+    mesh.node("n2", cpus(2, memory="8GiB"))
+    mesh.pool(cpus(4), policy="weighted")
+    nodes = {start.node for name in ("one", "two", "three") for start in of(StartTask, mesh.submit(name, 0.5))}
+    assert len(nodes) == 1
+
+
 def test_a_task_that_does_not_fit_holds_up_nobody_of_another_shape(mesh: Mesh):
     mesh.run("runs", 3, preemptible=False)
     mesh.submit("wide", 4, priority=9)

@@ -1,0 +1,98 @@
+"""Calls about agents and nodes (seed §5 ⑥)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mesh.ids import TaskId
+from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.runtime.supervision.answers import (
+    AgentSeen,
+    NodeStatus,
+    Refused,
+    TaskStatus,
+)
+from mesh.runtime.supervision.supervision_errors import SubmissionError
+from mesh.runtime.supervision.task_calls import TaskCalls
+from mesh.runtime.supervision.task_handle import TaskHandle
+from mesh.runtime.supervision.user_words import Amounts
+from mesh.scheduling.tasks import TaskState
+
+
+class AgentCalls(TaskCalls):
+    """Standing agents, and what is known of all agents and nodes."""
+
+    def create_agent(
+        self, name: str, actor_class: Any, *, pool: str, timeout_s: float | None = 60.0, **options: Any
+    ) -> TaskHandle | Refused:
+        """A standing agent: a task without an entry method, under a name. Not up in time: refused, and nothing is left."""
+        handle = self.submit_task(actor_class, pool=pool, task_id=name, **options)
+        status = handle.wait_started(timeout_s)
+        if status.state in (TaskState.RUNNING, TaskState.BLOCKED):
+            return handle
+        handle.cancel(keep_state=False)
+        return Refused(reason=status.reason, detail=status.detail) if status.reason is not None else _still(status)
+
+    def create_agent_with_pg(
+        self, name: str, actor_class: Any, *, pool: str, resources: Amounts, timeout_s: float | None = 60.0, **options: Any
+    ) -> TaskHandle | Refused:
+        """The same in a placement group of the pool.
+
+        Raises:
+            SubmissionError: The pool has no placement groups.
+        """
+        if self._pool_spec(pool).groups is None:
+            raise SubmissionError(f"pool {pool} has no placement groups: call configure_pool({pool!r}, ...) first")
+        return self.create_agent(name, actor_class, pool=pool, resources=resources, timeout_s=timeout_s, **options)
+
+    def delete_agent(self, name: str, *, destroy_pg: bool = False) -> TaskStatus:
+        """End an agent and give back what it held; its placement group is kept for the next, unless `destroy_pg`."""
+        handle = TaskHandle(self._link, TaskId(name))
+        handle.cancel(keep_state=False, destroy_group=destroy_pg)
+        return handle.wait()
+
+    def scale_agents(self, pool: str, count: int, actor_class: Any, *, name: str | None = None, **options: Any) -> list[TaskHandle]:
+        """Keep so many standing agents of a class in a pool: start what is missing, end what is too many, the latest first.
+
+        They are named `<name>-<number>` (`name`: the pool's, when left out), start again whenever they are lost, and wait their turn where
+        there is no room. Harmless to repeat; the pool's `target_agents` is what was last asked for. `options` are those of `submit_task`.
+        """
+        if count < 0:
+            raise SubmissionError(f"count is {count}: give how many agents there should be, zero or more")
+        self._configure(replace(self._pool_spec(pool), target_agents=count))
+        wanted = [f"{name or pool}-{number}" for number in range(count)]
+        there = {status.task for status in self.list_tasks(pool=pool) if not status.is_over}
+        stem = f"{name or pool}-"
+        surplus = [task for task in there if task.startswith(stem) and task.removeprefix(stem).isdigit() and task not in wanted]
+        for task in sorted(surplus, key=lambda task: int(task.removeprefix(stem)), reverse=True):
+            TaskHandle(self._link, TaskId(task)).cancel(keep_state=False)
+        return [
+            TaskHandle(self._link, TaskId(task))
+            if task in there
+            else self.submit_task(actor_class, pool=pool, task_id=task, **{"max_restarts": -1, **options})
+            for task in wanted
+        ]
+
+    def restart_agent(self, name: str) -> TaskStatus:
+        """Stop it, keeping its state, and start it again from there as soon as it is its turn."""
+        return TaskHandle(self._link, TaskId(name)).preempt()
+
+    def list_agents(self) -> list[AgentSeen]:
+        """All agent processes: those with a task, those that wait in a group, and standbys."""
+        agents: list[AgentSeen] = self._link.ask("agents")
+        return agents
+
+    def list_nodes(self) -> list[NodeStatus]:
+        """All nodes of the mesh, as the scheduler counts them."""
+        nodes: list[NodeStatus] = self._link.ask("nodes")
+        return nodes
+
+    def collect_metrics(self, task_id: str | None = None) -> dict[TaskId, AgentStatus]:
+        """What the agents reported last; of one task, its agent is asked now."""
+        metrics: dict[TaskId, AgentStatus] = self._link.ask("metrics", TaskId(task_id) if task_id is not None else None)
+        return metrics
+
+
+def _still(status: TaskStatus) -> Refused:
+    raise SubmissionError(f"agent {status.task} is {status.state.value}: {status.detail}")

@@ -1,0 +1,86 @@
+"""Calls about jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mesh.ids import JobId, TaskId
+from mesh.jobs.spec import LEADER, JobSpec
+from mesh.jobs.views import JobView
+from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
+from mesh.runtime.supervision.job_handle import JobHandle
+from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.pickled_code import pickled_arguments
+from mesh.runtime.supervision.supervision_errors import SubmissionError
+from mesh.runtime.supervision.user_words import read_class, read_job_spec
+from mesh.runtime.supervision.works import JobWork
+
+
+class JobCalls(MeshCalls):
+    """Jobs: a leader and worker sets."""
+
+    def submit_job(
+        self,
+        spec: JobSpec | Mapping[str, Any] | str | Path,
+        *,
+        leader: Any,
+        workers: Mapping[str, Any] | None = None,
+        args: Mapping[str, Sequence[Any]] | None = None,
+        kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+        method: str = "run",
+        environment: Mapping[str, str] | None = None,
+        metrics_period_ms: int = METRICS_PERIOD_MS,
+    ) -> JobHandle:
+        """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh.md`).
+
+        The leader comes first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`; a
+        leader without one finds a free address of its node under that name in its own environment. The same job again is the
+        same job.
+
+        Args:
+            spec: The job, as `JobSpec`, as a mapping, as the text of a YAML document, or as the path of one.
+            leader: Its class.
+            workers: The class of each worker set, by its name.
+            args: Of the constructors, by role: `{"leader": (…), "actors": (…)}`.
+            kwargs: Likewise.
+            method: What a member runs when it is up; of a class without it, members stay until their job is over.
+            environment: Variables of all members, beside those that the mesh sets.
+            metrics_period_ms: How often members report.
+        Raises:
+            JobSpecError: The job contradicts itself, or a key is unknown: a line for each.
+            SubmissionError: A role has no class, or a class no role.
+            JobExists: Another job of this name is known.
+        """
+        job = read_job_spec(spec)
+        classes = {LEADER: leader, **(workers or {})}
+        roles = {LEADER, *(each.name for each in job.worker_sets)}
+        for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
+            why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
+            raise SubmissionError(f"job {job.job}: {role!r} {why}")
+        orders = {
+            role: HostOrder(
+                task=TaskId(""),
+                attempt=0,
+                code=read_class(kind),
+                arguments=pickled_arguments(*(args or {}).get(role, ()), **(kwargs or {}).get(role, {})),
+                entry=method if callable(getattr(kind, method, None)) else None,
+                environment=dict(environment or {}),
+                metrics_period_ms=metrics_period_ms,
+            )
+            for role, kind in classes.items()
+        }
+        self._link.ask("submit_job", job, JobWork(orders=orders))
+        return JobHandle(self._link, job.job)
+
+    def job(self, name: str) -> JobHandle:
+        """A job that was submitted, here or elsewhere. Raises `JobUnknown`."""
+        handle = JobHandle(self._link, JobId(name))
+        handle.status()
+        return handle
+
+    def list_jobs(self) -> list[JobView]:
+        """All jobs that are remembered, oldest first."""
+        jobs: list[JobView] = self._link.ask("jobs")
+        return jobs

@@ -1,0 +1,27 @@
+"""What an entry method returned, as its caller gets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cloudpickle
+import ray
+
+from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.supervision_errors import ResultLost
+
+
+def value_of(ended: Ended, ref: Any | None, whose: str) -> Any:
+    """The value: from the answer itself when it is small, else from Ray's object store.
+
+    Raises:
+        ResultLost: It was large, and went with the supervisor that held its reference.
+    """
+    if ended.result is not None:
+        return cloudpickle.loads(ended.result)
+    if ref is None:
+        raise ResultLost(
+            f"the result of {whose} was too large to be written down, and went with the supervisor that held it: "
+            "run it again, or let it write what is large to a file and return the path"
+        )
+    return ray.get(ref)

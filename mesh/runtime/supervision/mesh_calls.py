@@ -1,0 +1,29 @@
+"""What all calls to a mesh share: its name, and the way to its supervisor."""
+
+from __future__ import annotations
+
+from mesh.ids import PoolName
+from mesh.pools import PoolSpec
+from mesh.runtime.supervision.answers import (
+    PoolStatus,
+)
+from mesh.runtime.supervision.supervision_errors import PoolUnknown
+from mesh.runtime.supervision.supervisor_link import SupervisorLink
+
+
+class MeshCalls:
+    """A mesh in the hands of a program; the calls themselves are in the classes that stand on this one."""
+
+    def __init__(self, name: str, *, namespace: str) -> None:
+        self.name = name
+        self._link = SupervisorLink(name, namespace)
+
+    def _pool_spec(self, name: str) -> PoolSpec:
+        spec: PoolSpec | None = self._link.ask("pool_spec", PoolName(name))
+        if spec is None:
+            raise PoolUnknown(name, tuple(pool.pool for pool in self._link.ask("pools")))
+        return spec
+
+    def _configure(self, spec: PoolSpec) -> PoolStatus:
+        status: PoolStatus = self._link.ask("configure_pool", spec)
+        return status

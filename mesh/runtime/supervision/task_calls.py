@@ -1,0 +1,215 @@
+"""Calls about tasks and who gives way to whom (seed §5 ⑦, §6.5)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
+from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
+from mesh.runtime.supervision.answers import (
+    CandidateStatus,
+    TaskStatus,
+)
+from mesh.runtime.supervision.argument_places import local_bytes
+from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_handlers
+from mesh.runtime.supervision.supervision_errors import SubmissionError
+from mesh.runtime.supervision.task_handle import TaskHandle
+from mesh.runtime.supervision.user_words import Amounts, read_amounts, read_class, read_task_id, required
+from mesh.saved_state import Preserver, Restorer, StateHandlers
+from mesh.saved_state import register_state_handlers as state_handlers_of
+from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights
+
+
+class TaskCalls(MeshCalls):
+    """Tasks: submit, cancel, resume, explain, preempt."""
+
+    def __init__(self, name: str, *, namespace: str) -> None:
+        super().__init__(name, namespace=namespace)
+        self._handlers: StateHandlers | None = None
+
+    def submit_task(
+        self,
+        actor_class: Any,
+        *,
+        pool: str,
+        task_id: str | None = None,
+        resources: Amounts | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        method: str | None = None,
+        method_args: Sequence[Any] = (),
+        method_kwargs: Mapping[str, Any] | None = None,
+        priority: float = DEFAULT_PRIORITY,
+        label: str = "",
+        tenant: str = "",
+        labels: Mapping[str, str] | None = None,
+        policy: str = "",
+        weights: Weights | None = None,
+        workload_type: str = "",
+        node: str | None = None,
+        soft: bool = False,
+        after: Sequence[str | TaskHandle] = (),
+        bundles: Sequence[Amounts] = (),
+        gang: str = "",
+        gang_size: int = 0,
+        job: str | None = None,
+        estimated_s: float | None = None,
+        preemptible: bool = True,
+        max_restarts: int = 0,
+        state_handlers: StateHandlers | None = None,
+        environment: Mapping[str, str] | None = None,
+        metrics_period_ms: int = METRICS_PERIOD_MS,
+    ) -> TaskHandle:
+        """An agent with an object of your class, queued until there is room; with `method`, that method is run and ends the task.
+
+        A full pool is a wait: `handle.status()` tells reason, position and estimate. The same id with the same request again is
+        the same task, so a submission may be sent twice.
+
+        Args:
+            actor_class: A plain class, or one with `@ray.remote`.
+            pool: Whose quota pays.
+            task_id: A name of your own; None: a new one.
+            resources: `{"cpu": 1, "gpu": 0.5, "memory": "1GiB"}`.
+            args, kwargs: Of the constructor; ObjectRefs come as their values.
+            method, method_args, method_kwargs: The entry method; None: the object waits for calls until `finish` or `cancel`.
+            priority: P_base; 8.0 and more may take a reserved placement group.
+            label: The queue, like `tier:premium`.
+            tenant: A process never serves two tenants.
+            labels: What the node's labels must say.
+            policy, weights, workload_type, node, soft: How the node is chosen; None and empty: as the pool says.
+            after: Tasks that have to succeed first.
+            bundles: Its placement group, where that is more than one bundle of `resources`.
+            gang, gang_size, job: Tasks that are admitted together, or belong together.
+            estimated_s: How long it will run; makes it less likely to be preempted near its start.
+            preemptible: May it be asked to give way?
+            max_restarts: How often it is started again after its agent was lost; -1: always.
+            state_handlers: How its state is kept; None: those of the class, or of this mesh.
+            environment: Variables of its process.
+            metrics_period_ms: How often its agent reports.
+        Raises:
+            SubmissionError: A parameter that cannot be.
+            TaskExists: Another task of this name is known.
+        """
+        amounts = read_amounts(resources if resources is not None else {})
+        arguments = pickled_arguments(*args, **(kwargs or {}))
+        entry_arguments = pickled_arguments(*method_args, **(method_kwargs or {})) if method is not None else None
+        request = TaskRequest(
+            task=read_task_id(task_id),
+            pool=PoolName(required("pool", pool)),
+            resources=amounts,
+            local_bytes=local_bytes(arguments, entry_arguments),
+            label=LabelName(label),
+            tenant=TenantPath(tenant),
+            priority=float(priority),
+            selector=dict(labels or {}),
+            policy=policy,
+            weights=weights,
+            workload_type=workload_type,
+            node=NodeName(node) if node is not None else None,
+            soft=soft,
+            after=tuple(TaskId(need if isinstance(need, str) else need.task) for need in after),
+            bundles=tuple(map(read_amounts, bundles)),
+            gang=gang,
+            gang_size=gang_size,
+            job=JobId(job) if job is not None else None,
+            estimated_ms=int(estimated_s * 1000) if estimated_s is not None else None,
+            preemptible=preemptible,
+            max_restarts=max_restarts,
+        )
+        handlers = state_handlers or self._handlers
+        order = HostOrder(
+            task=request.task,
+            attempt=0,
+            code=read_class(actor_class),
+            arguments=arguments,
+            entry=method,
+            entry_arguments=entry_arguments,
+            handlers=pickled_handlers(handlers) if handlers is not None else None,
+            environment=dict(environment or {}),
+            metrics_period_ms=metrics_period_ms,
+        )
+        self._link.ask("submit", request, order)
+        return TaskHandle(self._link, request.task)
+
+    def submit_task_with_pg_preemption(
+        self,
+        *,
+        pool_name: str,
+        resources: Amounts,
+        actor_class: Any,
+        task_id: str,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> TaskHandle:
+        """Seed §6.5: check the parameters, allocate a placement group, else preempt and allocate again; and wait for the start.
+
+        What stands in the way is ordered by the mesh itself: a victim keeps its state and goes back to its place in the queue,
+        its group stays for this task if it fits.
+
+        Returns:
+            The task, started; or waiting still, when the time is over or nobody may be preempted: `status()` says why.
+        Raises:
+            SubmissionError: A required parameter is missing, or the pool has no placement groups.
+            PoolUnknown: No such pool.
+        """
+        required("task_id", task_id)
+        if actor_class is None:
+            raise SubmissionError("actor_class is missing: give the class that the agent is to host")
+        if not read_amounts(resources):
+            raise SubmissionError('resources are missing: say what the agent needs, like {"cpu": 1}')
+        if self._pool_spec(required("pool_name", pool_name)).groups is None:
+            raise SubmissionError(f"pool {pool_name} has no placement groups: call configure_pool({pool_name!r}, ...) first")
+        handle = self.submit_task(actor_class, pool=pool_name, task_id=task_id, resources=resources, **options)
+        handle.wait_started(timeout_s)
+        return handle
+
+    def task(self, task_id: str) -> TaskHandle:
+        """A task that was submitted, here or elsewhere. Raises `TaskUnknown`."""
+        handle = TaskHandle(self._link, TaskId(task_id))
+        handle.status()
+        return handle
+
+    def list_tasks(self, *, pool: str | None = None, state: TaskState | None = None) -> list[TaskStatus]:
+        """All tasks that are remembered, oldest first."""
+        tasks: list[TaskStatus] = self._link.ask("tasks")
+        return [status for status in tasks if pool in (None, status.pool) and state in (None, status.state)]
+
+    def cancel(self, task_id: str, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
+        """Stop a task, keeping its state first (seed §6.3.1). Harmless to repeat."""
+        return TaskHandle(self._link, TaskId(task_id)).cancel(keep_state=keep_state, destroy_group=destroy_group)
+
+    def resume(self, task_id: str) -> TaskStatus:
+        """A cancelled task goes on from its kept state."""
+        return TaskHandle(self._link, TaskId(task_id)).resume()
+
+    def explain(self, task_id: str) -> str:
+        """Why the task does not run now, in words."""
+        return TaskHandle(self._link, TaskId(task_id)).why()
+
+    def register_state_handlers(self, *, preserver: Preserver | None = None, restorer: Restorer | None = None) -> StateHandlers:
+        """How the state of tasks is kept that this object submits from now on; as a decorator, of one class (seed §6.3.1)."""
+        self._handlers = state_handlers_of(preserver=preserver, restorer=restorer)
+        return self._handlers
+
+    def evaluate_preemption(
+        self, *, pool: str, resources: Amounts, priority: float, label: str = "", bundles: Sequence[Amounts] = ()
+    ) -> list[CandidateStatus]:
+        """Dry run: every running task with its score, and whether and why it would or would not give way to such a task."""
+        request = TaskRequest(
+            task=TaskId(f"dry-{uuid.uuid4().hex[:12]}"),
+            pool=PoolName(pool),
+            resources=read_amounts(resources),
+            bundles=tuple(map(read_amounts, bundles)),
+            priority=priority,
+            label=LabelName(label),
+        )
+        candidates: list[CandidateStatus] = self._link.ask("evaluate_preemption", request)
+        return candidates
+
+    def execute_preemption(self, task_ids: Sequence[str | CandidateStatus]) -> list[TaskStatus]:
+        """Make these tasks give way: each keeps its state, and waits for its next turn at its old place."""
+        names = [each if isinstance(each, str) else each.task for each in task_ids]
+        return [TaskHandle(self._link, TaskId(name)).preempt() for name in names]
