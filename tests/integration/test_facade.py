@@ -130,3 +130,14 @@ def test_s16_figures_come_from_what_happened(running, pool):
     figures = running.figures()
     assert figures.placement_success_rate == 1.0
     assert figures.schedule_latency_p95_ms < 200
+
+
+def test_s20_a_pool_keeps_as_many_agents_as_were_asked_for(running, pool):
+    three = running.scale_agents(pool, 3, Counter, resources={"cpu": 1}, args=(0,))
+    assert [handle.wait_started(60).state for handle in three] == [TaskState.RUNNING] * 3
+    (kept,) = running.scale_agents(pool, 1, Counter, resources={"cpu": 1}, args=(0,))
+    assert kept.task == three[0].task == f"{pool}-0"
+    eventually(lambda: [status.task for status in running.list_tasks(pool=pool) if not status.is_over] == [kept.task])
+    assert running.list_pools()[0].target_agents == 1
+    with pytest.raises(SubmissionError, match="count is -1"):
+        running.scale_agents(pool, -1, Counter)

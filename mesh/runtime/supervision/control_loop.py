@@ -226,9 +226,19 @@ class ClusterWatch:
         self._standbys = standbys
         self._selector = selector
         self.nodes = NodeWatch(self._taken)
+        self._looking = asyncio.Lock()
+        self._begun = 0  #: Looks.
+        driver.look_at_nodes = self.look
 
     async def look(self) -> None:
-        """One look."""
+        """One look, that begins after this call: two looks at once could tell their news in the wrong order."""
+        begun = self._begun
+        async with self._looking:
+            if self._begun == begun:
+                self._begun += 1
+                await self._look()
+
+    async def _look(self) -> None:
         before = self.nodes.nodes
         events = self.nodes.compare(await asyncio.to_thread(look_at_nodes, self._selector), self._loop.clock.now_ms())
         if events:

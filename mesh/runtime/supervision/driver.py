@@ -121,6 +121,7 @@ class Driver:
         self._running: set[asyncio.Task[None]] = set()
         self._starting: dict[TaskId, asyncio.Task[None]] = {}
         self._unwanted: set[TaskId] = set()  #: Starts that were called off while under way.
+        self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Tells which nodes have died; set by who watches them.
         self.hosts: dict[TaskId, AgentProcess] = {}  #: Tasks and the processes that have them.
         self.residents: dict[GroupId, AgentProcess] = {}  #: Processes that wait in a placement group, without a task.
         self.on_node: dict[GroupId, tuple[tuple[NodeName, ResourceSet], ...]] = {}  #: What the groups that stand take, bundle by bundle.
@@ -243,6 +244,7 @@ class Driver:
         except (RayError, asyncio.TimeoutError) as error:
             self._forget_host(process)
             self._agents.end(process)
+            await self._look()  # A task has few tries, and must not spend them all on a node that has died.
             if order.task not in self._unwanted:
                 self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
             return
@@ -374,17 +376,22 @@ class Driver:
             return  # A start that is under way sees it by itself.
         event = self._lost(process, words)
         self._forget_host(process)
-        if process.group is None:
-            self._tell(event)
-        else:
-            self._spawn(self._lost_inside(event, process.group), f"loss of {task}")
+        self._spawn(self._tell_lost(event, process.group), f"loss of {task}")
 
-    async def _lost_inside(self, lost: AgentLost, group: GroupId) -> None:
-        """Ray ends what runs in a group that is removed: then both are told at once, so that nobody is sent into it again."""
-        if await self._groups.stands(group):
+    async def _tell_lost(self, lost: AgentLost, group: GroupId | None) -> None:
+        """Ray ends what runs on a node that dies, and in a group that is removed: then that is told first, or with it, so that
+        nobody is sent there again."""
+        await self._look()
+        if group is None or await self._groups.stands(group):
             self._tell(lost)
         else:
             await self._clear_away(group, [lost])
+
+    async def _look(self) -> None:
+        try:
+            await self.look_at_nodes()
+        except Exception:
+            log.exception("the nodes could not be looked at")
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
         self.hosts.pop(process.task or TaskId(""), None)
@@ -438,6 +445,10 @@ class Driver:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a decision could not be carried out", decision=task.get_name(), exc_info=task.exception())
+
+
+async def _see_nothing() -> None:
+    return
 
 
 def _words(error: BaseException) -> str:
