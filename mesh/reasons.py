@@ -149,6 +149,7 @@ class Reason(str, Enum):
     RESTART_LIMIT = "RESTART_LIMIT"
     """It failed more often than it may be started again."""
 
+
 #: Reasons that a later event may lift; the others hold until somebody changes the configuration or the work.
 PASSING: frozenset[Reason] = frozenset(
     {

@@ -101,7 +101,7 @@ def test_s37_members_of_a_job_meet_or_avoid_each_other(place):
     assert place(policy="job_anti_affinity", job="friends") != [first]
 
 
-def test_s37_work_without_gpu_keeps_off_the_gpu_node_when_a_leader_is_to_come(place):
+def test_s37_leader_first_puts_work_with_a_gpu_on_the_gpu_node(place):
     assert place(policy="leader_first", resources={"cpu": 1, "gpu": 1}) == ["west"]
 
 

@@ -171,20 +171,20 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
     names = [f"t{count + index}" for index in range(max(1, size))]
     world.submitted.update(names)
     pool = data.draw(st.sampled_from([GROUPED.pool, PLAIN.pool]))
-    shape = dict(
-        pool=pool,
-        resources=cpus(data.draw(st.sampled_from([0.5, 1, 2, 9]))),
-        label=LabelName(data.draw(st.sampled_from(["", "gold"]))),
-        priority=float(data.draw(st.integers(1, 9))),
-        selector={"zone": "a"} if data.draw(st.integers(0, 4)) == 0 else {},
-        max_restarts=data.draw(st.sampled_from([0, 1, -1])),
-        preemptible=data.draw(st.booleans()),
-        job=JobId("j") if data.draw(st.booleans()) else None,
-        gang=f"gang{count}" if size else "",
-        gang_size=size,
-        has_agent=pool == PLAIN.pool or data.draw(st.integers(0, 4)) > 0,
-        after=(TaskId(f"t{count - 1}"),) if count and data.draw(st.integers(0, 5)) == 0 else (),
-    )
+    shape = {
+        "pool": pool,
+        "resources": cpus(data.draw(st.sampled_from([0.5, 1, 2, 9]))),
+        "label": LabelName(data.draw(st.sampled_from(["", "gold"]))),
+        "priority": float(data.draw(st.integers(1, 9))),
+        "selector": {"zone": "a"} if data.draw(st.integers(0, 4)) == 0 else {},
+        "max_restarts": data.draw(st.sampled_from([0, 1, -1])),
+        "preemptible": data.draw(st.booleans()),
+        "job": JobId("j") if data.draw(st.booleans()) else None,
+        "gang": f"gang{count}" if size else "",
+        "gang_size": size,
+        "has_agent": pool == PLAIN.pool or data.draw(st.integers(0, 4)) > 0,
+        "after": (TaskId(f"t{count - 1}"),) if count and data.draw(st.integers(0, 5)) == 0 else (),
+    }
     return [events.TaskSubmitted(at_ms=world.now_ms, request=TaskRequest(task=TaskId(name), **shape)) for name in names]
 
 
