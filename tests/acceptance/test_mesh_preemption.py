@@ -177,6 +177,7 @@ def test_s18_a_victim_deep_in_c_code_holds_neither_the_preemptor_nor_anybody_els
     assert ([pool.pool for pool in answers], (tmp_path / "awake").exists()) == ([grouped], False)
     assert urgent.wait_started(60).state is TaskState.RUNNING
     assert (victim.status().preemptions, (tmp_path / "awake").exists()) == (1, False)
+    assert victim.status().lost_ms > 0, "it kept nothing before it was stopped"
     assert eventually(running.audit)
     victim.cancel()
     urgent.finish()

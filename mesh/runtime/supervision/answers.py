@@ -45,6 +45,7 @@ class TaskStatus:
     started_ms: int | None = None
     ended_ms: int | None = None
     preemptions: int = 0
+    lost_ms: int = 0  #: Work of its stopped attempts that was not kept and has to be done again.
     position: int | None = None  #: In the queue, from 1; None: not queued.
     estimate_ms: int | None = None  #: How long it will still wait, by the pace of the last starts; None: nothing is known.
 

@@ -68,6 +68,7 @@ class TaskRow:
     started_ms: int | None = None
     ended_ms: int | None = None
     preemptions: int = 0
+    lost_ms: int = 0  #: Work that it has to do again, since its stops came after the last time its state was kept.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,6 +223,7 @@ class OrderBook:
         self.stops.pop(event.task, None)
         self._let_go(event.task)
         detail = getattr(event, "detail", "")
+        row.lost_ms += event.lost_ms if isinstance(event, TaskStopped) else 0
         row.state, row.agent, row.node, row.group = TaskState.PLACEABLE, None, None, None
         row.reason, row.detail = Reason.WAITING_IN_QUEUE, detail
         return event.task

@@ -50,6 +50,7 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
         started_ms=row.started_ms,
         ended_ms=row.ended_ms,
         preemptions=row.preemptions,
+        lost_ms=row.lost_ms,
         position=position,
         estimate_ms=position * pace_ms if position is not None and pace_ms is not None else None,
     )
