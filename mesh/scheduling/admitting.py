@@ -22,6 +22,7 @@ _CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_
 
 def admit(state: MeshState) -> None:
     """One pass over the queue, best first."""
+    state.evaluations = 0
     waiting: Any = state.queues.buckets()
     heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:

@@ -23,6 +23,8 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 
 _MINUTE_MS = 60_000
+#: How many tasks may look for victims in one pass: each look is at everything that runs.
+EVALUATIONS_MAX = 8
 
 
 def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
@@ -131,6 +133,9 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason) -> bool:
     request = record.request
     if request.task in state.evictions or not _worth_looking(state, request):
         return request.task in state.evictions
+    if state.evaluations >= EVALUATIONS_MAX or len(request.bundles) > 1:
+        return False  # The rest has its turn in the next pass. For several bundles no set of victims is searched.
+    state.evaluations += 1
     scored = judge(state, request, state.now_ms)
     found = plan_for(state, request, scored, state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:

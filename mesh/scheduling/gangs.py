@@ -13,6 +13,8 @@ from mesh.scheduling.tasks import TaskState
 
 def admit_gang(state: MeshState, record: TaskRecord) -> Refusal | None:
     """Place every queued member of the task's gang, or none of them and say why."""
+    if record.in_admitted_gang:
+        return place(state, record)
     known = state.gangs.get(record.request.gang, [])
     if len(known) < record.request.gang_size:
         return Reason.WAITING_FOR_GANG, f"{len(known)} of {record.request.gang_size} members of gang {record.request.gang} are known"
@@ -27,6 +29,8 @@ def admit_gang(state: MeshState, record: TaskRecord) -> Refusal | None:
             _give_up(state, queued)
             return refusal[0], f"gang {record.request.gang}: {len(placed)} of {len(queued)} members fit now; {refusal[1]}"
         placed.append(member)
+    for member in placed:
+        member.in_admitted_gang = True
     return None
 
 

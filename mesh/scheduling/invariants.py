@@ -46,7 +46,9 @@ def _tasks(state: MeshState) -> Iterator[str]:
             yield f"{task} stands on group {record.group}, which is {group.holder if group else 'nobody'}'s"
     if len(state.records) != len(state.tasks):
         yield f"{len(state.records)} tasks are kept, {len(state.tasks)} have a state"
-    counted = Counter(state.base_priority(record.request) for record in _running(state) if record.request.agent is None)
+    counted = Counter(
+        state.base_priority(record.request) for record in _running(state) if record.request.agent is None and record.request.preemptible
+    )
     if counted != Counter(state.running):
         yield f"{dict(counted)} run by priority, {state.running} are counted"
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
+
 from mesh.errors import MeshError
 from mesh.labels import check_selector
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
+from mesh.scheduling.events import LabelConfigured
+from mesh.scheduling.settings import SettingError
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TaskRequest
+from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
 
 STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
@@ -16,8 +21,17 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
     """Why the task can never be queued here; None when it can."""
     if request.pool not in state.pools.pools:
         return Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; there is {', '.join(state.pools.pools) or 'none'}"
+    failed = next((need for need in request.after if state.ended.get(need) in (TaskState.FAILED, TaskState.CANCELLED)), None)
+    if failed is not None:
+        return Reason.UPSTREAM_FAILED, f"it comes after {failed}, which is {state.ended[failed].value}"
     if request.strategy not in STRATEGIES:
         return Reason.REQUEST_INVALID, f"strategy {request.strategy!r} is none of {', '.join(sorted(STRATEGIES))}"
+    if isinstance(request.priority, bool) or not isinstance(request.priority, (int, float)) or not math.isfinite(request.priority):
+        return Reason.REQUEST_INVALID, f"priority is {request.priority!r}; give a finite number"
+    if request.max_restarts < -1:
+        return Reason.REQUEST_INVALID, f"max_restarts is {request.max_restarts}; give -1 for always, or zero and more"
+    if request.task in request.after:
+        return Reason.REQUEST_INVALID, f"{request.task} comes after itself"
     if request.gang and request.gang_size < 1:
         return Reason.REQUEST_INVALID, f"gang {request.gang} has no size; say how many tasks it has"
     try:
@@ -33,3 +47,32 @@ def check_pool(state: MeshState, spec: PoolSpec) -> None:
     """Raises a `MeshError` that names what is wrong, before anything has changed."""
     check_selector(spec.selector)
     state.catalogue.policy(spec.policy)
+    _at_least(0, target_agents=spec.target_agents)
+    if spec.groups is not None:
+        _at_least(0, max_dynamic=spec.groups.max_dynamic, min_idle=spec.groups.min_idle, idle_ms=spec.groups.idle_ms)
+        for shape in spec.groups.reserved:
+            if shape.strategy not in STRATEGIES:
+                raise SettingError(f"strategy {shape.strategy!r} is none of {', '.join(sorted(STRATEGIES))}")
+            if not shape.amounts <= spec.capacity:
+                raise SettingError(f"a reserved group of {shape.amounts} is more than the pool's whole capacity, {spec.capacity}")
+
+
+def check_label(state: MeshState, rules: LabelConfigured) -> None:
+    """Raises a `MeshError` that names what is wrong, before anything has changed."""
+    if rules.policy:
+        state.catalogue.policy(rules.policy)
+    known = [kept.name for kept in fields(Weights)]
+    numbers = {"priority": rules.priority, **rules.weights}
+    if rules.aging_per_s is not None:
+        _at_least(0, aging_per_s=rules.aging_per_s)
+    for name, value in numbers.items():
+        if name != "priority" and name not in known:
+            raise SettingError(f"weights has no {name!r}; it has {', '.join(known)}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise SettingError(f"{name} is {value!r}; give a finite number")
+
+
+def _at_least(least: int, **numbers: float) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+            raise SettingError(f"{name} is {value!r}; give a number that is {least} or more")

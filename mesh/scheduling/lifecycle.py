@@ -8,7 +8,7 @@ from mesh.scheduling import events as happened
 from mesh.scheduling.admitting import continue_eviction, explain, order_end
 from mesh.scheduling.evicting import end_eviction, group_came_free, let_group_go, order_stop, release_victim
 from mesh.scheduling.groups import GroupState
-from mesh.scheduling.placing import order_removal, order_start
+from mesh.scheduling.placing import is_kept, order_removal, order_start
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.state import ENDED_KEPT, MeshState
 from mesh.scheduling.tasks import TaskState
@@ -19,10 +19,10 @@ AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
 def open_needs(state: MeshState, record: TaskRecord) -> bool:
     """Note whom the task comes after; True when one of them has not succeeded yet."""
-    needs = [need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED]
-    for need in needs:
+    record.needs = {need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED}
+    for need in record.needs:
         state.readers.setdefault(need, set()).add(record.request.task)
-    return bool(needs)
+    return bool(record.needs)
 
 
 def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
@@ -137,12 +137,20 @@ def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
     if agent is not None and state.agents.get(agent) == record.request.task:
         del state.agents[agent]
     kept = state.groups.records.get(group) if group is not None else None
-    spec = state.pools.pool(record.request.pool).spec.groups
-    wanted = kept is not None and (spec is not None and spec.reuse) and not record.destroy_group
-    if kept is not None and kept.state is GroupState.IDLE and not wanted:
+    if kept is not None and kept.state is GroupState.IDLE and (record.destroy_group or not is_kept(state, kept)):
         order_removal(state, kept, Reason.GROUP_DISCARDED)
     record.agent = None
+    if agent is not None and record.request.agent is None:
+        _lose_calls(state, agent)
     return preemptor
+
+
+def _lose_calls(state: MeshState, agent: AgentId) -> None:
+    """What was called on an agent goes with it."""
+    for task in state.tasks.of_agent(agent):
+        call = state.records.get(task)
+        if call is not None and state.tasks.state_of(task) in AT_WORK | {TaskState.SWAP}:
+            end(state, call, TaskState.FAILED, Reason.AGENT_LOST, f"agent {agent} is gone")
 
 
 def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
@@ -173,9 +181,20 @@ def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, det
     state.refusals += 1
     remember_end(state, task, to)
     order_end(state, task, reason, detail)
-    end_readers(state, task, to)
-    end_gang(state, record, to)
-    continue_eviction(state, preemptor)
+    _follow(state, record, to, preemptor)
+
+
+def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: TaskId | None) -> None:
+    """What an end means for others. Their ends mean something for others again: a chain may be longer than Python's stack."""
+    state.aftermath.append((record, to, preemptor))
+    if len(state.aftermath) > 1:
+        return  # Whoever is at it below this call comes to it.
+    while state.aftermath:
+        ended, how, gave_way_to = state.aftermath[0]
+        end_readers(state, ended.request.task, how)
+        end_gang(state, ended, how)
+        continue_eviction(state, gave_way_to)
+        state.aftermath.popleft()
 
 
 def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
@@ -193,9 +212,10 @@ def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
         record = state.records.get(reader)
         if record is None or state.tasks.state_of(reader) is not TaskState.WAITING:
             continue
+        record.needs.discard(task)
         if to is not TaskState.SUCCEEDED:
             end(state, record, TaskState.FAILED, Reason.UPSTREAM_FAILED, f"{task} is {to.value}")
-        elif not any(reader in others for others in state.readers.values()):
+        elif not record.needs:
             state.tasks.move(reader, TaskState.PLACEABLE if record.request.agent is None else TaskState.WAITING_FOR_ACTOR_CREATION)
             if record.request.agent is None:
                 queue(state, record)

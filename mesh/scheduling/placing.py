@@ -47,7 +47,8 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool) -
         return refusal
     row = bucket.candidates.pick(state.chance.draw)
     if row is None:
-        return _no_node(bucket)
+        _make_way_on_nodes(state, bucket)
+        return _no_node(state, bucket)
     state.bind_to_node(record, row, bucket.amounts)
     _begin(state, record, TaskState.SWAP)
     order_start(state, record, Reason.PLACED)
@@ -73,7 +74,7 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
     rows = rows_for(state, bucket)
     if rows is None:
         _make_way_on_nodes(state, bucket)
-        return _no_node(bucket)
+        return _no_node(state, bucket)
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
     _begin(state, record, TaskState.READY)
     state.orders.append(
@@ -182,18 +183,27 @@ def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
     )
 
 
-def _no_node(bucket: Bucket) -> Refusal:
+def _no_node(state: MeshState, bucket: Bucket) -> Refusal:
     wanted = bucket.candidates.wanted
     never = bucket.candidates.refused()
     if never is not None:
         return never.reason, never.detail
-    feasible = len(bucket.candidates.feasible_rows())
+    feasible = len(bucket.candidates.feasible_rows()) if len(bucket.key.shape.bundles) == 1 else _feasible_for_all(state, bucket)
     if feasible and bucket.refused is not None and bucket.refused[0] is Reason.NODES_BUSY:
         return bucket.refused  # The words are the same, and they are asked for much more often than they are read.
     if not feasible:
         labels = ", ".join(f"{key}={value}" for key, value in bucket.key.selector)
         return Reason.NO_NODE_FITS, f"no node has {wanted}{f' and the labels {labels}' if labels else ''}, even when empty"
     return Reason.NODES_BUSY, f"{wanted} would fit on {feasible} nodes if they were empty; none has so much free"
+
+
+def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
+    """How many nodes could hold the bundle that is hardest to place, were they empty. Together they may still not fit."""
+    shape = bucket.key.shape
+    if shape.strategy == "STRICT_PACK":
+        whole = replace(bucket.key, shape=GroupShape((shape.amounts,)))
+        return len(state.candidates_of(whole).feasible_rows())
+    return min(len(state.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
 
 
 def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
@@ -236,7 +246,7 @@ def refill_reserved(state: MeshState) -> None:
     state.refilled_at = state.room_epoch
     for pool in state.pools.pools.values():
         spec = pool.spec.groups
-        if spec is None or pool.is_closing:
+        if spec is None or pool.is_closing or state.now_ms < state.reserve_rests.get(pool.spec.pool, 0):
             continue
         for shape in state.groups.missing_reserved(pool.spec.pool, spec):
             if not shape.amounts <= pool.free:
@@ -251,6 +261,16 @@ def refill_reserved(state: MeshState) -> None:
                     version=state.version, group=group.group, pool=group.pool, shape=shape, nodes=group.nodes, warm=spec.warm_agents
                 )
             )
+
+
+def is_kept(state: MeshState, group: GroupRecord) -> bool:
+    """Does its pool still want the group, now that nobody has it?"""
+    pool = state.pools.pools.get(group.pool)
+    if pool is None or pool.is_closing or pool.spec.groups is None:
+        return False
+    if group.layer is Layer.DYNAMIC:
+        return pool.spec.groups.reuse
+    return group not in state.groups.surplus_reserved(group.pool, pool.spec.groups)
 
 
 def expire_groups(state: MeshState) -> None:

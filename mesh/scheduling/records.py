@@ -30,7 +30,8 @@ class BucketKey:
     soft: bool = False
     job: JobId | None = None
     role: str = ""
-    own: TaskId | None = None  #: A task like no other: it has arguments on certain nodes, or is of a gang.
+    own: TaskId | None = None  #: A task like no other: it is of a gang.
+    places: tuple[tuple[NodeName, int], ...] = ()  #: Where how much of its arguments lies.
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -42,7 +43,6 @@ class Bucket:
     candidates: Candidates
     refused: tuple[Reason, str] | None = None  #: Why its first task does not fit; None: not tried, or it went.
     tried_at: int = -1  #: The room epoch of that refusal; nothing has become free since while they are equal.
-    urgent_at: float = float("inf")  #: Least priority of all for which preemption was looked at in this epoch and found nothing.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +64,8 @@ class TaskRecord:
     resume: bool = False
     stopping: Reason | None = None  #: The order to stop it is out, for this reason.
     destroy_group: bool = False  #: Its placement group is not kept after it.
+    needs: set[TaskId] = field(default_factory=set)  #: Of those that it comes after, who have not succeeded yet.
+    in_admitted_gang: bool = False  #: Its gang has been admitted whole once: from then on it starts again by itself.
     requeue: bool = False  #: When it has stopped it waits for its next turn.
 
 

@@ -23,7 +23,7 @@ from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasi
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
-from mesh.scheduling.judging import check_pool, what_is_wrong
+from mesh.scheduling.judging import check_label, check_pool, what_is_wrong
 from mesh.scheduling.lifecycle import (
     AT_WORK,
     QUEUED,
@@ -40,7 +40,7 @@ from mesh.scheduling.lifecycle import (
     stopped,
     wait_for_agent,
 )
-from mesh.scheduling.placing import expire_groups, order_removal, order_start, refill_reserved
+from mesh.scheduling.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
 from mesh.scheduling.plain import form_of
 from mesh.scheduling.preemption import Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
@@ -49,6 +49,8 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
 _MINUTE_MS = 60_000
+#: How long a pool is left alone after Ray has refused a reserved group.
+_RESERVE_RESTS_MS = 1_000
 _FORM = form_of(snapshot.MeshSnapshot)
 
 
@@ -142,6 +144,8 @@ class MeshScheduler:
     def _pool_deleted(self, event: happened.PoolDeleted) -> None:
         state = self.state
         for task in [task for task, record in state.records.items() if record.request.pool == event.pool]:
+            if task not in state.records:
+                continue  # It ended with one before it.
             cancel(
                 self.state,
                 state.records[task],
@@ -163,6 +167,7 @@ class MeshScheduler:
 
     def _label_configured(self, event: happened.LabelConfigured) -> None:
         state = self.state
+        check_label(state, event)
         state.labels[event.label] = LabelRules(
             priority=event.priority, aging_per_s=event.aging_per_s, weights=dict(event.weights), policy=event.policy
         )
@@ -276,6 +281,8 @@ class MeshScheduler:
         state.made.add(group.group)
         record = state.records.get(group.holder) if group.holder is not None else None
         if record is None:
+            if not is_kept(state, group):
+                order_removal(state, group, Reason.GROUP_DISCARDED)
             state.room_came()
             return
         state.tasks.move(record.request.task, TaskState.SWAP)
@@ -287,6 +294,7 @@ class MeshScheduler:
             return
         record = state.records.get(group.holder) if group.holder is not None else None
         if record is None:
+            state.reserve_rests[group.pool] = state.now_ms + _RESERVE_RESTS_MS
             state.lose_group(group)
             return
         record.refusals += 1
@@ -306,27 +314,28 @@ class MeshScheduler:
         refused: tuple[Reason | None, str] = (None, "")
         if pool is None or pool.is_closing:
             refused = Reason.POOL_UNKNOWN, f"there is no pool {event.pool}"
-        elif state.pools.held_by(event.slot):
-            refused = None, "it is held already"
+        elif held := state.pools.held_by(_slot(event.slot)):
+            same = held == event.resources and state.pools.pools_of(_slot(event.slot)) == (event.pool,)
+            refused = (None, "it is held already") if same else (Reason.ID_TAKEN, f"{event.slot} holds {held} already")
         elif not event.resources <= pool.capacity:
             refused = Reason.POOL_TOO_SMALL, f"pool {event.pool} has {pool.capacity} in all"
         elif not pool.fits(event.resources):
             refused = Reason.POOL_BUSY, f"pool {event.pool} has {pool.free} free"
         else:
-            state.pools.reserve(event.pool, event.slot, event.resources)
+            state.pools.reserve(event.pool, _slot(event.slot), event.resources)
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_committed(self, event: happened.SlotCommitted) -> None:
         state = self.state
-        held = next((name for name, pool in state.pools.pools.items() if event.slot in pool.reservations), None)
+        held = next((name for name, pool in state.pools.pools.items() if _slot(event.slot) in pool.reservations), None)
         if held is not None:
-            state.pools.commit(held, event.slot)
-        known = held is not None or bool(state.pools.held_by(event.slot))
+            state.pools.commit(held, _slot(event.slot))
+        known = held is not None or bool(state.pools.held_by(_slot(event.slot)))
         refused = (None, "") if known else (Reason.SLOT_UNKNOWN, f"nothing is set aside under {event.slot}")
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_released(self, event: happened.SlotReleased) -> None:
-        if self.state.pools.release(event.slot):
+        if self.state.pools.release(_slot(event.slot)):
             self.state.room_came()
 
     def _ticked(self, event: happened.Ticked) -> None:
@@ -365,3 +374,8 @@ class MeshScheduler:
         happened.SlotReleased: _slot_released,
         happened.Ticked: _ticked,
     }
+
+
+def _slot(name: str) -> str:
+    """Slots have names of their users' choice: kept apart from those of tasks."""
+    return f"slot:{name}"

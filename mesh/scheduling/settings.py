@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from mesh.errors import MeshError
 from mesh.scheduling.preemption import PreemptionRules
@@ -41,11 +43,32 @@ class SchedulerSettings:
             known = {kept.name for kept in fields(changed)}
             if part not in known:
                 raise SettingError(f"there is no setting {name!r}; there are {', '.join(sorted(known))}")
-            if not rest:
-                changed = replace(changed, **{part: type(getattr(changed, part))(value)})
-                continue
             inner = getattr(changed, part)
+            if not rest:
+                number: dict[str, Any] = {part: _number(name, inner, value)}
+                changed = replace(changed, **number)
+                continue
+            if not is_dataclass(inner) or isinstance(inner, type):
+                raise SettingError(f"{part} has no parts; write {part!r} alone")
             if rest not in {kept.name for kept in fields(inner)}:
                 raise SettingError(f"there is no setting {name!r}; {part} has {', '.join(kept.name for kept in fields(inner))}")
-            changed = replace(changed, **{part: replace(inner, **{rest: value})})
+            whole: dict[str, Any] = {part: _with_part(name, inner, rest, value)}
+            changed = replace(changed, **whole)
         return changed
+
+
+def _with_part(name: str, inner: Any, part: str, value: object) -> Any:
+    number = _number(name, getattr(inner, part), value)
+    try:
+        return replace(inner, **{part: number})
+    except ValueError as wrong:
+        raise SettingError(str(wrong)) from None
+
+
+def _number(name: str, now: object, value: object) -> Any:
+    """The value, where it and what it replaces are numbers; a whole one where whole ones belong."""
+    if isinstance(now, bool) or not isinstance(now, (int, float, type(None))):
+        raise SettingError(f"{name} is no number, and can be set at the start only")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise SettingError(f"{name} is {value!r}; give a finite number")
+    return int(value) if isinstance(now, int) else float(value)

@@ -84,6 +84,8 @@ class TaskSnapshot:
     stopping: Reason | None
     destroy_group: bool
     requeue: bool
+    needs: tuple[TaskId, ...]
+    in_admitted_gang: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,8 @@ def _task(state: MeshState, record: TaskRecord) -> TaskSnapshot:
         stopping=record.stopping,
         destroy_group=record.destroy_group,
         requeue=record.requeue,
+        needs=tuple(sorted(record.needs)),
+        in_admitted_gang=record.in_admitted_gang,
     )
 
 
@@ -291,17 +295,19 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
         stopping=kept.stopping,
         destroy_group=kept.destroy_group,
         requeue=kept.requeue,
+        needs=set(kept.needs),
+        in_admitted_gang=kept.in_admitted_gang,
     )
     state.records[task] = record
     state.tasks.add(task, kept.state, request.resources, request.job, request.agent)
-    if request.gang:
+    if request.gang and kept.state is not TaskState.WAITING:
         state.gangs.setdefault(request.gang, []).append(task)
     if request.agent is None and request.pool in state.pools.pools:
         record.bucket = state.bucket_for(request)
     if kept.state is TaskState.PLACEABLE:
         state.enqueue(record)
     elif kept.state is TaskState.WAITING:
-        for need in request.after:
+        for need in kept.needs:
             state.readers.setdefault(need, set()).add(task)
     elif kept.state is TaskState.WAITING_FOR_ACTOR_CREATION and request.agent is not None:
         state.callers.setdefault(request.agent, []).append(task)

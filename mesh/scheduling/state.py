@@ -38,6 +38,7 @@ ENDED_KEPT = 10_000
 _TOUCHED_MAX = 1 << 16
 #: Beyond so many shapes those that nobody waits with are forgotten.
 _BUCKETS_MAX = 1_000
+_BUCKETS_LOOKED_AT_EVERY = 64
 _CENSUS_EVERY = 1_024
 _RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
@@ -73,7 +74,7 @@ class MeshState:
         self.ended: dict[TaskId, TaskState] = {}  #: The last ones, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
         self.given_way: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
-        self.running: dict[float, int] = {}  #: How many tasks run of each priority.
+        self.running: dict[float, int] = {}  #: How many tasks that may give way run of each priority.
         self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
         self.arrivals = 0
         self.groups_made = 0
@@ -83,6 +84,11 @@ class MeshState:
         self.common: CommonShapes | None = None  #: What is asked for most, as last counted.
         self.refilled_at = -1  #: The room epoch at which the reserved layers were last looked at.
         self.refusals = 0  #: Counts changes of what fits nowhere or waits.
+        self.aftermath: deque[tuple[TaskRecord, TaskState, TaskId | None]] = (
+            deque()
+        )  #: Ends whose meaning for others is not worked out yet.
+        self.evaluations = 0  #: Of preemption, in this pass.
+        self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered there: Ray has refused one.
         self.made: set[GroupId] = set()  #: Groups that Ray has made: they use room, the others are promised it.
         self.node_versions: dict[NodeName, int] = {}  #: When something was last placed there.
         self.told: dict[TaskId, tuple[Reason, str]] = {}  #: What was last said about each task that waits.
@@ -116,7 +122,8 @@ class MeshState:
             soft=request.soft,
             job=request.job,
             role=request.role,
-            own=request.task if request.local_bytes or request.gang else None,
+            own=request.task if request.gang else None,
+            places=tuple(sorted(request.local_bytes.items())),
         )
 
     def bucket_of_reserve(self, spec: PoolSpec, shape: GroupShape) -> Bucket:
@@ -230,9 +237,8 @@ class MeshState:
         """What fits on no node, and what waits for room: a set per task or bundle, bounded."""
         most, demands = self.settings.demands_told_max, list[ResourceSet]()
         for task in self.tasks.in_state(TaskState.INFEASIBLE)[:most]:
-            record = self.records[task]
-            if record.bucket is not None:
-                demands.extend(record.bucket.key.shape.bundles)
+            request = self.records[task].request
+            demands.extend(request.bundles or (request.resources,))
         waiting = [bucket for bucket in self.queues.buckets() if isinstance(bucket, Bucket) and bucket.refused is not None]
         for bucket in sorted(waiting, key=lambda bucket: repr(bucket.key)):  # Not by age, which a snapshot does not keep.
             if len(demands) < most:
@@ -372,11 +378,13 @@ class MeshState:
         if len(self.table.touched) > _TOUCHED_MAX:
             self.table.touched.clear()
             self.table.shape_version += 1
-        if len(self.buckets) > _BUCKETS_MAX:
+        if len(self.buckets) > _BUCKETS_MAX and self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
             waiting = set(map(id, self.queues.buckets()))
             self.buckets = {key: bucket for key, bucket in self.buckets.items() if id(bucket) in waiting}
 
     def _count_running(self, request: TaskRequest, change: int) -> None:
+        if not request.preemptible:
+            return
         priority = self.base_priority(request)
         self.running[priority] = self.running.get(priority, 0) + change
         if not self.running[priority]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +29,7 @@ from mesh.runtime.supervision.journal_file import LINES_MAX
 from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pool_calls import PoolCalls
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import SupervisorLost
+from mesh.runtime.supervision.supervision_errors import SubmissionError, SupervisorLost
 from mesh.runtime.supervision.supervisor import Supervisor, SupervisorOptions
 from mesh.runtime.supervision.supervisor_link import require_cluster
 from mesh.scheduling.events import LabelConfigured
@@ -36,6 +37,8 @@ from mesh.scheduling.figures import Targets
 from mesh.scheduling.settings import SchedulerSettings
 
 NAMESPACE = "schedulemesh"
+#: A mesh's name is part of its actors' names and of its folder.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls):
@@ -95,6 +98,10 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
             RuntimeDoorError: This process is connected to no Ray cluster, or the mesh cannot use its folder or its port.
             PluginError: A plugin cannot be loaded.
         """
+        if not _NAME.fullmatch(name):
+            raise SubmissionError(
+                f"name is {name!r}; give letters, digits, dots, dashes and underscores, at most 64, a letter or digit first"
+            )
         require_cluster()
         options = SupervisorOptions(
             mesh=name,

@@ -19,14 +19,23 @@ from mesh.runtime.supervision.supervision_errors import SubmissionError
 
 #: What a user writes for resources: `{"cpu": 1, "memory": "1GiB"}`, or the value itself.
 Amounts = Mapping[str, object] | ResourceSet
+#: What Ray and others call what is written otherwise here.
+_OTHER_WORDS = {"CPU": "cpu", "GPU": "gpu", "num_cpus": "cpu", "num_gpus": "gpu"}
 
 
 def read_amounts(amounts: Amounts) -> ResourceSet:
     """Resources as a user writes them. Raises `SubmissionError` when they are none."""
+    if isinstance(amounts, ResourceSet):
+        return amounts
+    if not isinstance(amounts, Mapping):
+        raise SubmissionError(f'resources are {amounts!r}; write them by name, like {{"cpu": 1, "memory": "1GiB"}}')
+    for name in amounts:
+        if name in _OTHER_WORDS:
+            raise SubmissionError(f"there is no resource {name!r} here; write {_OTHER_WORDS[name]!r}")
     try:
-        return amounts if isinstance(amounts, ResourceSet) else ResourceSet.of(amounts)
+        return ResourceSet.of(amounts)
     except AmountError as error:
-        raise SubmissionError(f"resources: {error}") from None
+        raise SubmissionError(f"resources: {error}; give amounts of zero or more") from None
 
 
 def read_bundles(shape: Amounts | Sequence[Amounts]) -> tuple[ResourceSet, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mesh.errors import MeshError
 from mesh.ids import GroupId, LabelName, NodeName, PoolName, TaskId
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
@@ -675,3 +676,168 @@ def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
     assert (told.position, told.reason) == (2, Reason.POOL_BUSY)
     assert told.estimate_ms is not None
     assert told.estimate_ms > 0
+
+
+# -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------
+
+
+def test_a_task_that_comes_after_two_goes_on_when_one_had_ended_before_a_snapshot(mesh: Mesh):
+    mesh.run("one")
+    mesh.run("two")
+    mesh.submit("last", after=(TaskId("one"), TaskId("two")))
+    mesh.ended("one")
+    mesh.scheduler.to_snapshot()
+    assert starts(mesh.ended("two")) == [("last", "PLACED")]
+
+
+def test_a_gang_of_which_one_still_waits_is_not_whole_after_a_snapshot(mesh: Mesh):
+    mesh.run("first")
+    mesh.submit("g1", gang="g", gang_size=2)
+    mesh.submit("g2", gang="g", gang_size=2, after=(TaskId("first"),))
+    mesh.scheduler.to_snapshot()
+    assert starts(mesh.tell(events.Ticked)) == []
+    assert starts(mesh.ended("first")) == [("g1", "PLACED"), ("g2", "PLACED")]
+
+
+def test_a_member_of_a_gang_starts_again_by_itself_when_another_has_ended(mesh: Mesh):
+    mesh.submit("g1", gang="g", gang_size=2, max_restarts=3)
+    mesh.submit("g2", gang="g", gang_size=2)
+    mesh.started("g1")
+    mesh.started("g2")
+    mesh.ended("g2")
+    assert starts(mesh.tell(events.AgentLost, task=TaskId("g1"), attempt=1, detail="killed")) == [("g1", "PLACED")]
+
+
+def test_what_comes_after_a_failure_that_is_known_fails_at_once(mesh: Mesh):
+    mesh.run("one")
+    mesh.ended("one", "boom")
+    assert of(EndTask, mesh.submit("two", after=(TaskId("one"),)))[0].reason is Reason.UPSTREAM_FAILED
+
+
+def test_a_chain_that_is_longer_than_the_stack_ends_with_its_head(mesh: Mesh):
+    mesh.run("t0")
+    for index in range(1, 2_000):
+        mesh.scheduler.handle(
+            events.TaskSubmitted(
+                at_ms=mesh.now_ms, request=TaskRequest(task=TaskId(f"t{index}"), pool=POOL, after=(TaskId(f"t{index - 1}"),))
+            )
+        )
+    assert len(of(EndTask, mesh.ended("t0", "boom"))) == 2_000
+
+
+def test_a_pool_whose_tasks_end_with_each_other_can_be_deleted(mesh: Mesh):
+    mesh.run("runs", 4)
+    mesh.submit("one", 4)
+    mesh.submit("two", after=(TaskId("one"),))
+    assert {end.task for end in of(EndTask, mesh.tell(events.PoolDeleted, pool=POOL))} == {"one", "two"}
+
+
+# -- groups that nobody wants any more ---------------------------------------------------------------------------------
+
+
+def test_a_group_that_was_made_for_one_task_goes_when_the_task_is_cancelled_meanwhile():
+    mesh = Mesh()
+    mesh.node("n1", cpus(4))
+    mesh.pool(cpus(4))
+    mesh.submit("wide", bundles=(cpus(2), cpus(2)))
+    mesh.tell(events.TaskCancelled, task=TaskId("wide"))
+    late = mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n1")))
+    assert [order.group for order in of(RemoveGroup, late)] == ["g1"]
+
+
+def test_a_group_that_comes_when_its_pool_is_being_deleted_is_removed_and_the_pool_goes():
+    mesh = Mesh()
+    mesh.node("n1", cpus(4))
+    mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
+    mesh.tell(events.PoolDeleted, pool=POOL)
+    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.tell(events.GroupGone, group=GroupId("g1"))
+    assert POOL not in mesh.scheduler.state.pools.pools
+
+
+def test_a_reserved_group_that_ray_refuses_is_ordered_again_after_a_while_and_not_at_once():
+    mesh = Mesh()
+    mesh.node("n1", cpus(4))
+    mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
+    assert of(CreateGroup, mesh.tell(events.GroupFailed, group=GroupId("g1"), detail="no room")) == []
+    mesh.now_ms += 1_000
+    assert len(of(CreateGroup, mesh.tell(events.Ticked))) == 1
+
+
+def test_nobody_gives_way_to_several_bundles_that_no_nodes_could_hold_together(mesh: Mesh):
+    mesh.run("low", 4, priority=1)
+    decisions = mesh.submit("wide", bundles=(cpus(3), cpus(3)), strategy="STRICT_PACK", priority=9)
+    assert of(StopTask, decisions) == []
+
+
+def test_slots_and_tasks_have_names_of_their_own(mesh: Mesh):
+    mesh.run("x", 4)
+    mesh.tell(events.SlotReleased, slot="x")
+    assert mesh.scheduler.state.pools.pool(POOL).used == cpus(4)
+    mesh.ended("x")
+    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
+    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
+    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(3))[0].refused is Reason.ID_TAKEN
+    assert starts(mesh.submit("y")) == [("y", "PLACED")]
+
+
+# -- settings that cannot be -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        pytest.param({"rules.cross_label": {}}, "at the start only", id="a rule that is no number"),
+        pytest.param({"grace_ms": "long"}, "give a finite number", id="words for a number"),
+        pytest.param({"rules.cross_label_weight": 2.0}, "at most 1", id="out of its bounds"),
+        pytest.param({"grace_ms.x": 1}, "has no parts", id="a part of a number"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, settings: dict[str, Any], words: str):
+    before = mesh.scheduler.state.settings
+    with pytest.raises(SettingError, match=words):
+        mesh.scheduler.handle(events.SettingsChanged(at_ms=9, settings=settings))
+    assert mesh.scheduler.state.settings == before
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        pytest.param({"policy": "fastest"}, "fastest", id="a policy that is not there"),
+        pytest.param({"weights": {"fragmentaton": 2.0}}, "fragmentation", id="a weight that is not there"),
+        pytest.param({"weights": {"fragmentation": "much"}}, "finite number", id="a weight in words"),
+        pytest.param({"priority": "high"}, "finite number", id="a priority in words"),
+        pytest.param({"aging_per_s": -1.0}, "0 or more", id="waiting that lowers"),
+    ],
+)
+def test_a_label_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, rules: dict[str, Any], words: str):
+    with pytest.raises(MeshError, match=words):
+        mesh.scheduler.handle(events.LabelConfigured(at_ms=9, label=LabelName("tier:z"), **rules))
+    assert mesh.scheduler.state.labels == {}
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        pytest.param(GroupPoolSpec(reserved=(GroupShape((cpus(1),), "TIGHT"),)), "STRICT_PACK", id="a strategy that Ray does not know"),
+        pytest.param(GroupPoolSpec(reserved=(GroupShape((cpus(9),)),)), "whole capacity", id="a reserve beyond the pool"),
+        pytest.param(GroupPoolSpec(max_dynamic=-1), "0 or more", id="fewer than no groups"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused_with_the_pool(mesh: Mesh, groups: GroupPoolSpec, words: str):
+    with pytest.raises(SettingError, match=words):
+        mesh.scheduler.handle(
+            events.PoolConfigured(at_ms=9, spec=PoolSpec(pool=PoolName("new"), capacity=cpus(4), groups=groups)),
+        )
+    assert PoolName("new") not in mesh.scheduler.state.pools.pools
+
+
+def test_an_idle_group_of_another_pool_makes_way_for_a_task_without_groups():
+    mesh = Mesh()
+    mesh.node("n1", cpus(1))
+    mesh.pool(cpus(1), groups=GroupPoolSpec())
+    mesh.pool(cpus(1), pool=PoolName("plain"))
+    mesh.run("one")
+    mesh.ended("one")
+    assert [order.group for order in of(RemoveGroup, mesh.submit("two", pool=PoolName("plain")))] == ["g1"]
+    assert starts(mesh.tell(events.GroupGone, group=GroupId("g1"))) == [("two", "PLACED")]
