@@ -216,13 +216,16 @@ def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
 
 def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
     """Idle groups of any pool go, oldest first, from the first node where that makes room for the task."""
-    if any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
+    idle = state.groups.idle()
+    if not idle or any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
         return
-    wanted = bucket.candidates.wanted
-    for row in bucket.candidates.feasible_rows().tolist():
-        node = state.table.name(row)
+    wanted, feasible = bucket.candidates.wanted, set(bucket.candidates.feasible_rows().tolist())
+    rows = dict.fromkeys(state.table.row(node) for group in idle for node in group.nodes)
+    for row in rows:
+        if row not in feasible:
+            continue
         short = _beyond(wanted, state.table.amounts(state.table.free(slice(row, row + 1))[0]))
-        groups = state.groups.in_the_way(None, short, node)
+        groups = state.groups.in_the_way(None, short, state.table.name(row))
         if groups:
             for group in groups:
                 order_removal(state, group, Reason.GROUP_IN_THE_WAY)

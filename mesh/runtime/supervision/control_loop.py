@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -28,7 +29,7 @@ from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.works import TaskWorks
 from mesh.scheduling.decisions import Decision
-from mesh.scheduling.events import Event, PoolDeleted, SettingsChanged, Ticked
+from mesh.scheduling.events import Event, SettingsChanged, Ticked
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
@@ -95,7 +96,7 @@ class ControlLoop:
         """The one way in: what happened goes to the scheduler, and what it decides is written down and begun.
 
         When the scheduler raises, or the disk takes no more, nothing of the batch has happened: all is loaded again from what is
-        written down, and the error goes to whoever told.
+        written down, and the error goes to whoever told. Once it is written down it has happened, whatever raises afterwards.
         """
         began = time.perf_counter()
         try:
@@ -110,18 +111,18 @@ class ControlLoop:
         except Exception as error:
             self._reload(events, error)
             raise
-        for listener in self.listeners:
-            listener(events, decisions, took_ms)
         if self.driver is not None:
             for decision in decisions:
-                self.driver.carry_out(decision)
+                _attempt(self.driver.carry_out, decision)
+        for listener in self.listeners:
+            _attempt(listener, events, decisions, took_ms)
         for task in changed:
-            self._wake(task)
-        self._keep_short()
-        if fenced:
-            for one in fenced:
-                self.on_fenced(one)
-            self.tell(SettingsChanged(at_ms=self.clock.now_ms(), settings={}))  # Scores that the plugin gave are made again.
+            _attempt(self._wake, task)
+        _attempt(self._keep_short)
+        for one in fenced:
+            _attempt(self.on_fenced, one)
+        if fenced:  # Scores that the plugin gave are made again.
+            _attempt(self.tell, SettingsChanged(at_ms=self.clock.now_ms(), settings={}))
         return decisions
 
     def tell_jobs(self, *events: JobEvent) -> list[JobDecision]:
@@ -197,13 +198,6 @@ class ControlLoop:
                 self.works.forget(gone)
         self.wake(task)
 
-    def close_pools(self) -> None:
-        """Pools that are being deleted, and that nobody holds anything of any more, are gone."""
-        state = self.scheduler.state
-        for name in [name for name, pool in state.pools.pools.items() if pool.is_closing and pool.is_empty]:
-            if not state.groups.of_pool(name):
-                self.tell(PoolDeleted(at_ms=self.clock.now_ms(), pool=name))
-
     def wants_tick(self) -> bool:
         """Is there anything that grows older: a task that waits, room that is held, a group that idles?"""
         state = self.scheduler.state
@@ -227,6 +221,7 @@ class ClusterWatch:
         self._selector = selector
         self.nodes = NodeWatch(self._taken)
         self._looking = asyncio.Lock()
+        self._untold: list[Event] = []  #: News that could not be told yet.
         self._begun = 0  #: Looks.
         driver.look_at_nodes = self.look
 
@@ -240,13 +235,20 @@ class ClusterWatch:
 
     async def _look(self) -> None:
         before = self.nodes.nodes
-        events = self.nodes.compare(await asyncio.to_thread(look_at_nodes, self._selector), self._loop.clock.now_ms())
-        if events:
-            self._loop.tell(*events)
+        seen = await asyncio.to_thread(look_at_nodes, self._selector)
+        self._untold += self.nodes.compare(seen, self._loop.clock.now_ms())
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
+        self._tell_untold()
         self._standbys.fill(self.nodes.nodes)
         await self._look_at_groups()
+
+    def _tell_untold(self) -> None:
+        """The watch knows them from now on, so what the loop does not take stays for the next look, with the time of then."""
+        if self._untold:
+            at_ms = self._loop.clock.now_ms()
+            self._loop.tell(*(replace(event, at_ms=at_ms) for event in self._untold))
+            self._untold = []
 
     async def run(self) -> None:
         """Look for ever. A look that fails is told and tried again: Ray's own control process may be starting anew."""
@@ -254,7 +256,6 @@ class ClusterWatch:
             await asyncio.sleep(WATCH_S)
             try:
                 await self.look()
-                self._loop.close_pools()
                 if self._loop.wants_tick():
                     self._loop.tell(Ticked(at_ms=self._loop.clock.now_ms()))
             except Exception:
@@ -274,3 +275,11 @@ class ClusterWatch:
 
     def _taken(self, node: NodeName) -> ResourceSet:
         return self._driver.taken(node)
+
+
+def _attempt(call: Callable[..., object], *arguments: object) -> None:
+    """What follows a batch that has happened: an error in one part must not keep the other parts from theirs."""
+    try:
+        call(*arguments)
+    except Exception:
+        log.exception("a part of what follows a batch failed", part=getattr(call, "__qualname__", str(call)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 import structlog
 from ray.exceptions import RayError
 
+from mesh.errors import RuntimeDoorError
 from mesh.ids import GroupId, NodeName, TaskId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -41,6 +43,13 @@ from mesh.scheduling.events import (
 )
 
 log = structlog.get_logger(__name__)
+
+#: One attempt of a task.
+_Run = tuple[TaskId, int]
+#: Between two tries to tell what could not be told.
+_TELL_AGAIN_S = 1.0
+#: So often news that the scheduler does not understand are told. Those that only the disk did not take are told until it does.
+_TELLS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +99,8 @@ class Driver:
     """See the module.
 
     Args:
-        tell: Takes what came of a decision to the scheduler, at once and on this thread.
+        tell: Takes what came of a decision to the scheduler, at once and on this thread. When it raises, it is told again later,
+            in order: nobody would ask Ray a second time.
         now_ms: The mesh's clock.
     """
 
@@ -114,13 +124,16 @@ class Driver:
         self._store = store
         self._autoscaling = autoscaling
         self._settings = settings
-        self._tell = tell
+        self._take = tell
+        self._untold: deque[tuple[Event, ...]] = deque()  #: Batches, oldest first.
+        self._tells = 0  #: Of the oldest one.
+        self._again: asyncio.TimerHandle | None = None
         self._now_ms = now_ms
         #: Of a placement group, or of a task without one; gone when nobody has it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._running: set[asyncio.Task[None]] = set()
-        self._starting: dict[TaskId, asyncio.Task[None]] = {}
-        self._unwanted: set[TaskId] = set()  #: Starts that were called off while under way.
+        self._starting: dict[_Run, asyncio.Task[None]] = {}
+        self._unwanted: set[_Run] = set()  #: Starts that were called off while under way.
         self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Tells which nodes have died; set by who watches them.
         self.hosts: dict[TaskId, AgentProcess] = {}  #: Tasks and the processes that have them.
         self.residents: dict[GroupId, AgentProcess] = {}  #: Processes that wait in a placement group, without a task.
@@ -138,9 +151,11 @@ class Driver:
         carrier = self._carriers.get(type(decision))
         if carrier is None:
             return  # For people only: an explanation, an end.
+        if isinstance(decision, StartTask):
+            self._end_earlier(decision)
         started = self._spawn(carrier(decision), f"{type(decision).__name__}")
         if isinstance(decision, StartTask):
-            self._starting[decision.task] = started
+            self._starting[decision.task, decision.attempt] = started
 
     def taken(self, node: NodeName) -> ResourceSet:
         """What this mesh has taken of a node in Ray by now: groups that stand, and processes outside of them."""
@@ -190,12 +205,12 @@ class Driver:
         refused: list[Event] = []
         for process in [process for process in self._agents.processes.values() if process.group == group]:
             task = process.task
-            if task is None or task not in self._starting or self.hosts.get(task) is not process:
+            if task is None or (task, process.attempt) not in self._starting or self.hosts.get(task) is not process:
                 continue
             # Ray never starts it, and the start has the group's lock until its time is over.
             words = f"placement group {group} is gone"
             refused.append(TaskRefused(at_ms=at_ms, task=task, attempt=process.attempt, reason=Reason.WORKER_LOST, detail=words))
-            self._unwanted.add(task)
+            self._unwanted.add((task, process.attempt))
             self._forget_host(process)
             self._agents.end(process)
         self._spawn(self._clear_away(group, refused), f"clear {group} away")
@@ -209,15 +224,25 @@ class Driver:
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
+    def _end_earlier(self, order: StartTask) -> None:
+        """What is left of earlier attempts: the scheduler has given them up, say since it sees their node no more."""
+        for task, attempt in [run for run in self._starting if run[0] == order.task and run[1] < order.attempt]:
+            self._unwanted.add((task, attempt))
+            self._end_process(task, attempt)
+        process = self.hosts.get(order.task)
+        if process is not None and process.attempt < order.attempt:
+            self._end_process(order.task, process.attempt)
+
     async def _start(self, order: StartTask) -> None:
+        run = order.task, order.attempt
         try:
             async with self._lock(order.group or order.task):
-                if order.task not in self._unwanted:
+                if run not in self._unwanted:
                     await self._host(order)
         finally:
-            self._unwanted.discard(order.task)
-            if self._starting.get(order.task) is asyncio.current_task():
-                del self._starting[order.task]
+            self._unwanted.discard(run)
+            if self._starting.get(run) is asyncio.current_task():
+                del self._starting[run]
 
     async def _host(self, order: StartTask) -> None:
         if self._works.is_call(order.task):  # The agent is up; the handle of whoever calls it does the rest.
@@ -245,10 +270,10 @@ class Driver:
             self._forget_host(process)
             self._agents.end(process)
             await self._look()  # A task has few tries, and must not spend them all on a node that has died.
-            if order.task not in self._unwanted:
+            if (order.task, order.attempt) not in self._unwanted:
                 self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
             return
-        if order.task in self._unwanted:
+        if (order.task, order.attempt) in self._unwanted:
             return  # Whoever called it off has answered, and ends the process.
         if isinstance(answer, Hosted):
             self._works.keep_hosted(answer)
@@ -293,7 +318,7 @@ class Driver:
     def ended(self, ended: Ended, value: Any | None = None) -> None:
         """The entry method is over. Heard twice at times, from the agent and as the answer to `run`."""
         process = self.hosts.get(ended.task)
-        if process is None or process.attempt != ended.attempt or ended.stopped or ended.task in self._unwanted:
+        if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
         self._works.keep_ended(ended, value)
         self._forget_host(process)
@@ -312,12 +337,13 @@ class Driver:
     # -- stopping ------------------------------------------------------------------------------------------------------
 
     async def _stop(self, order: StopTask) -> None:
-        starting = self._starting.get(order.task)
+        starting = self._starting.get((order.task, order.attempt))
         if starting is not None:
             await self._call_off(order, starting)
             return
         process = self.hosts.get(order.task)
-        if process is None or process.attempt != order.attempt:
+        if process is None or process.attempt != order.attempt:  # Another attempt is none of this order's business.
+            self._end_process(order.task, order.attempt)
             self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
         async with self._lock(process.group or order.task):
@@ -346,13 +372,16 @@ class Driver:
         self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
-        self._unwanted.add(order.task)
-        process = self.hosts.get(order.task)
-        if process is not None:
-            self._forget_host(process)
-            self._agents.end(process)
+        self._unwanted.add((order.task, order.attempt))
+        self._end_process(order.task, order.attempt)
         await asyncio.wait([starting])
         self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+
+    def _end_process(self, task: TaskId, attempt: int) -> None:
+        """Kill what has this attempt of the task, and no other."""
+        for process in [each for each in self._agents.processes.values() if each.task == task and each.attempt == attempt]:
+            self._forget_host(process)
+            self._agents.end(process)
 
     async def _ask_to_stop(self, process: AgentProcess, order: StopOrder) -> Stopped | None:
         seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
@@ -371,8 +400,8 @@ class Driver:
             return  # Filled up at the next look at the nodes: a process that dies at once must not be started in a circle.
         if process.group is not None and self.residents.get(process.group) is process:
             del self.residents[process.group]
-        task, starting = process.task, self._starting.get(process.task) if process.task is not None else None
-        if task is None or self.hosts.get(task) is not process or starting is not None:
+        task = process.task
+        if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
             return  # A start that is under way sees it by itself.
         event = self._lost(process, words)
         self._forget_host(process)
@@ -426,6 +455,32 @@ class Driver:
 
     async def _request(self, order: RequestCapacity) -> None:
         await asyncio.to_thread(self._autoscaling.ask, order.demands)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _tell(self, *events: Event) -> None:
+        self._untold.append(events)
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """In order, and what could not be told again after a pause."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        while self._untold:
+            events = self._untold.popleft()
+            try:
+                self._take(*events)
+            except Exception as error:
+                self._tells += 1
+                kinds = [type(event).__name__ for event in events]
+                if self._tells < _TELLS_MAX or isinstance(error, (RuntimeDoorError, OSError)):
+                    log.warning("news could not be told, and are told again", events=kinds, error=_words(error))
+                    self._untold.appendleft(events)
+                    self._again = asyncio.get_running_loop().call_later(_TELL_AGAIN_S, self._tell_all)
+                    return
+                log.exception("news that the scheduler does not understand are dropped, for those behind them", events=kinds)
+            self._tells = 0
 
     # -- the event loop ------------------------------------------------------------------------------------------------
 

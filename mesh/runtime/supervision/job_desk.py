@@ -313,11 +313,12 @@ class JobDesk:
             if task not in self._loop.book.stops:  # The order was written down, and the supervisor died before it told the scheduler.
                 self._cancel(task)
             return None
-        state = self._state_of(task, row)
         if row.preemptions:
-            if state is TaskState.PREEMPTED:
+            held = self._loop.scheduler.state.records.get(task)
+            if held is not None and held.stopping is not None:
                 return None  # It is being stopped; it is told when its room is free.
             return self._lose(task, about, "it gave way to more urgent work")
+        state = self._state_of(task, row)
         if state in _UP:
             return MemberStarted(**about, address=self._works.address(task)) if record.state is MemberState.STARTING else None
         if state in _STARTS or not self._has_waited(row):

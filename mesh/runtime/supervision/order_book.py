@@ -185,8 +185,10 @@ class OrderBook:
         return task
 
     def _start(self, order: StartTask) -> TaskId:
+        row = self.tasks.get(order.task)
+        if row is None:
+            return order.task  # Forgotten; nobody asks for it, and the journal must load all the same.
         self.starts[order.task] = order
-        row = self.tasks[order.task]
         row.state, row.reason, row.detail = TaskState.SWAP, Reason.STARTING, str(order.reason.value)
         row.attempt, row.agent, row.node, row.group = order.attempt, order.agent, order.node, order.group
         self._hold(order.group, order.task)
@@ -207,8 +209,10 @@ class OrderBook:
         return event.task
 
     def _stop(self, order: StopTask) -> TaskId:
+        row = self.tasks.get(order.task)
+        if row is None or order.attempt != row.attempt:
+            return order.task  # Forgotten, or an attempt that was given up; nobody here waits for its end.
         self.stops[order.task] = order
-        row = self.tasks[order.task]
         row.reason, row.detail = order.reason, f"for {order.by}" if order.by else ""
         if order.reason is Reason.PREEMPTED:
             row.state, row.preemptions = TaskState.PREEMPTED, row.preemptions + 1
@@ -237,12 +241,14 @@ class OrderBook:
         return order.task
 
     def _over(self, order: EndTask) -> TaskId:
-        row = self.tasks[order.task]
-        row.state, row.reason, row.detail, row.ended_ms = _ENDS.get(order.reason, TaskState.FAILED), order.reason, order.detail, self.at_ms
         self.starts.pop(order.task, None)
         self.stops.pop(order.task, None)
         self.given.pop(order.task, None)
         self._let_go(order.task)
+        row = self.tasks.get(order.task)
+        if row is None:
+            return order.task
+        row.state, row.reason, row.detail, row.ended_ms = _ENDS.get(order.reason, TaskState.FAILED), order.reason, order.detail, self.at_ms
         self.ended.append(order.task)
         while len(self.ended) > ENDED_MAX:
             oldest = self.ended.popleft()
@@ -263,8 +269,10 @@ class OrderBook:
         return TaskId("")
 
     def _give(self, order: GiveGroup) -> TaskId:
+        row = self.tasks.get(order.task)
+        if row is None:
+            return order.task
         self.given[order.task] = order
-        row = self.tasks[order.task]
         row.state, row.reason, row.group, row.started_ms = TaskState.RUNNING, order.reason, order.group, self.at_ms
         self._hold(order.group, order.task)
         return order.task

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,13 +62,14 @@ from mesh.runtime.supervision.ray_names import group_name
 from mesh.runtime.supervision.recovery import Recovery
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.supervision_errors import JobExists, PoolUnknown, TaskExists, TaskUnknown
+from mesh.runtime.supervision.supervision_errors import JobExists, PoolUnknown, TaskExists, TaskNotRunning, TaskUnknown
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import JobWork, TaskWorks
 from mesh.saved_state import Snapshot
-from mesh.scheduling.decisions import AnswerSlot
+from mesh.scheduling.decisions import AnswerSlot, Decision, EndTask
 from mesh.scheduling.events import (
     CheckpointKept,
+    Event,
     LabelConfigured,
     PoolConfigured,
     PoolDeleted,
@@ -155,8 +156,8 @@ class MeshSupervisor:
             now_ms=self._clock.now_ms,
         )
         self._watch = ClusterWatch(self._loop, self._driver, self._groups, self._standbys, dict(options.node_labels))
+        self._reports: dict[TaskId, AgentStatus] = {}  #: Of tasks that are not over.
         self._listen()
-        self._reports: dict[TaskId, AgentStatus] = {}
 
     def _listen(self) -> None:
         def fenced(told: PluginFenced) -> None:
@@ -169,8 +170,13 @@ class MeshSupervisor:
             words = f"{told.stage.value}, {told.schedule_state.value}{why}"
             self._observer.note(self._clock.now_ms(), NewsKind.JOB, told.job, words)
 
+        def over(_events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
+            for decision in decisions:
+                if isinstance(decision, EndTask):
+                    self._reports.pop(decision.task, None)
+
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
-        self._loop.listeners += [self._observer.fold, self._jobs.hear]
+        self._loop.listeners += [self._observer.fold, self._jobs.hear, over]
 
     async def _begin(self) -> None:
         recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)
@@ -253,7 +259,7 @@ class MeshSupervisor:
         """Create the pool, or change it."""
         await self._ready
         known = self._state.pools.pools.get(spec.pool)
-        if known is None or known.spec != spec:
+        if known is None or known.is_closing or known.spec != spec:
             self._loop.tell(PoolConfigured(at_ms=self._clock.now_ms(), spec=spec))
         return await self.pool(spec.pool)
 
@@ -362,10 +368,17 @@ class MeshSupervisor:
         return self._status(task)
 
     async def finish(self, task: TaskId) -> TaskStatus:
-        """Its owner is done with a task that has no entry method: it has succeeded."""
+        """Its owner is done with a task that has no entry method: it has succeeded. One that is over: where it stands.
+
+        Raises:
+            TaskNotRunning: No agent has it; it waits, or starts.
+        """
         await self._ready
         row = self._row(task)
         if row.state not in TERMINAL:
+            process = self._driver.hosts.get(task)
+            if process is None or process.attempt != row.attempt or row.state not in (*_AT_WORK, TaskState.PREEMPTED):
+                raise TaskNotRunning(f"task {task} is {row.state.value}, no agent has it: wait until it runs, or cancel it")
             self._driver.ended(Ended(task=task, attempt=row.attempt))
         return self._status(task)
 
@@ -438,9 +451,20 @@ class MeshSupervisor:
     # -- placement groups ----------------------------------------------------------------------------------------------
 
     async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | Refused:
-        """A placement group for whoever asks, without an agent (`allocate_pg`). Not in time: refused, and nothing is held."""
-        await self.submit(request, None)
+        """A placement group for whoever asks, without an agent (`allocate_pg`). Not in time: refused, and nothing is held.
+
+        A holder that has given its group back, or got none, may ask again.
+        """
+        await self._ready
         task, book = request.task, self._loop.book
+        row = book.tasks.get(task)
+        if row is None or (row.state in TERMINAL and not row.request.has_agent):
+            # The scheduler remembers those that are over, and would take them a second time for a repetition.
+            attempt, request = row.attempt if row is not None else 0, self._loop.prioritised(request)
+            self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
+        else:
+            await self.submit(request, None)
+        book = self._loop.book
         await self._loop.until(task, lambda: task in book.given or self._is_in(task, ()), min(timeout_s, WAIT_S_MAX))
         given = book.given.get(task)
         if given is not None:
@@ -477,7 +501,7 @@ class MeshSupervisor:
         await self._ready
         process = self._driver.hosts.get(task) if task is not None else None
         if task is not None and process is not None:
-            self._reports[task] = await process.handle.report.remote()
+            self._report(task, await process.handle.report.remote())
         return {of: report for of, report in self._reports.items() if task in (None, of)}
 
     async def figures(self) -> Figures:
@@ -515,7 +539,7 @@ class MeshSupervisor:
             return
         task, at_ms = process.task, self._clock.now_ms()
         if kind == "report":
-            self._reports[task] = payload
+            self._report(task, payload)
             agent_id = self._loop.book.tasks[task].agent if task in self._loop.book.tasks else None
             if agent_id is not None:
                 self._observer.feedback.hear(agent_id, payload, at_ms)
@@ -537,6 +561,10 @@ class MeshSupervisor:
     @property
     def _state(self) -> Any:
         return self._loop.scheduler.state
+
+    def _report(self, task: TaskId, report: AgentStatus) -> None:
+        if not self._is_in(task, ()):
+            self._reports[task] = report
 
     def _status(self, task: TaskId) -> TaskStatus:
         return views.task_status(self._state, self._loop.book, task, self._row(task))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,10 @@ from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.plugins import PluginFenced
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
+from mesh.runtime.supervision import control_loop as under_test
 from mesh.runtime.supervision.archive import Archive
-from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
+from mesh.runtime.supervision.control_loop import ClusterWatch, ControlLoop, MeshClock
+from mesh.runtime.supervision.node_watch import NodeSeen
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.scheduling.decisions import StartTask
 from mesh.scheduling.events import Event, NodeJoined, PoolConfigured, TaskSubmitted
@@ -168,3 +171,46 @@ def test_whoever_waits_is_woken_by_name(tmp_path):
         return await waiting
 
     assert asyncio.run(scene())
+
+
+def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listener_raises(tmp_path):
+    async def scene():
+        loop, _ = loop_on(tmp_path)
+        carried, heard = [], []
+        loop.driver = SimpleNamespace(carry_out=carried.append)
+
+        def broken(*_):
+            raise OSError("the figures are lost")
+
+        loop.listeners += [broken, lambda *told: heard.append(told)]
+        two_nodes(loop)
+        waiting = asyncio.create_task(loop.until("t1", lambda: "t1" in loop.book.tasks, 30))
+        await asyncio.sleep(0)
+        assert submit(loop, "t1") in carried
+        assert len(heard) == 4
+        return await waiting
+
+    assert asyncio.run(scene())
+
+
+def test_a_node_that_the_loop_did_not_take_is_told_at_the_next_look(tmp_path, monkeypatch):
+    seen = NodeSeen(node="a", total=ONE, labels={}, available=ONE)
+    monkeypatch.setattr(under_test, "look_at_nodes", lambda _: [seen])
+
+    def full(*_):
+        raise RuntimeDoorError("no space left")
+
+    async def scene():
+        loop, archive = loop_on(tmp_path)
+        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None)
+        standbys = SimpleNamespace(leave=lambda _: None, fill=lambda _: None)
+        watch = ClusterWatch(loop, driver, None, standbys, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(archive, "append", full)
+            with pytest.raises(RuntimeDoorError):
+                await watch.look()
+        assert "a" not in loop.scheduler.state.table
+        await watch.look()
+        assert "a" in loop.scheduler.state.table
+
+    asyncio.run(scene())

@@ -152,6 +152,19 @@ def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_fo
     assert not any(member.failures for member in scene.job.members)
 
 
+def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_and_keeps_its_order(scene):
+    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    submit(scene, priority=1)
+    scene.all_up()
+    scene.clock.ms += 1_000
+    scene.tell(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
+    (victim,) = scene.loop.book.stops
+    scene.turn()
+    assert set(scene.states()) == {MemberState.RUNNING}
+    assert scene.loop.book.stops[victim].reason is Reason.PREEMPTED
+    assert scene.loop.scheduler.state.records[victim].requeue
+
+
 def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
     submit(scene, min_workers_num=1)
     scene.all_up()

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from mesh.jobs.controller import JobController
 from mesh.pools import PoolSpec
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.order_book import OrderBook
+from mesh.scheduling.decisions import EndTask, GiveGroup, StartTask, StopTask
 from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.shapes import GroupPoolSpec
@@ -58,3 +60,23 @@ def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
     again = Archive(tmp_path).load(MeshScheduler)
     assert again.book == book
     assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
+
+
+def test_orders_about_a_task_that_was_forgotten_leave_the_book_as_it_is():
+    gone = {"version": 1, "task": "gone"}
+    orders = [
+        StartTask(**gone, attempt=1, agent="gone.1", node="n", group=None, resources=ONE, reason=Reason.PLACED),
+        StopTask(**gone, attempt=1, keep_state=False, grace_ms=0, reason=Reason.CANCELLED_BY_USER),
+        GiveGroup(**gone, group="g", reason=Reason.GROUP_REUSED),
+        EndTask(**gone, reason=Reason.FINISHED),
+    ]
+    book = OrderBook()
+    book.fold([TaskStarted(at_ms=0, task="gone", attempt=1, agent="gone.1")], orders)
+    assert book == OrderBook()
+
+
+def test_a_stop_of_an_attempt_that_was_given_up_is_not_about_the_one_that_runs(tmp_path):
+    _, book = busy_mesh(Archive(tmp_path))
+    stop = StopTask(version=9, task="a", attempt=0, keep_state=False, grace_ms=0, reason=Reason.PREEMPTED)
+    book.fold([TaskStarted(at_ms=5, task="a", attempt=0, agent="a.0")], [stop])
+    assert (book.tasks["a"].state, list(book.stops)) == (TaskState.RUNNING, [])

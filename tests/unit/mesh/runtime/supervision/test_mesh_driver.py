@@ -1,0 +1,179 @@
+"""What the driver does with two attempts of one task, and with news that nobody takes; without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from ray.exceptions import RayActorError
+
+from mesh.errors import MeshError, RuntimeDoorError
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision import driver as under_test
+from mesh.runtime.supervision.agent_door import AgentProcess
+from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
+from mesh.runtime.supervision.driver import Driver, DriverSettings
+from mesh.scheduling.decisions import StartTask, StopTask
+from mesh.scheduling.events import GroupGone, TaskStarted, TaskStopped
+
+ONE = ResourceSet.of({"cpu": 1})
+
+
+class Door:
+    """Processes that answer when the test says so."""
+
+    def __init__(self):
+        self.processes, self.answers = {}, {}
+
+    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the door's own signature
+        name = f"p{len(self.answers) + 1}"
+        answer = self.answers[name] = asyncio.get_running_loop().create_future()
+        handle = SimpleNamespace(host=SimpleNamespace(remote=lambda _: answer))
+        process = self.processes[name] = AgentProcess(name=name, handle=handle, node=node, group=group, holds=resources)
+        return process
+
+    def end(self, process):
+        process.is_wanted = False
+        self.processes.pop(process.name, None)
+        if not self.answers[process.name].done():
+            self.answers[process.name].set_exception(RayActorError())
+
+
+class Works:
+    """Tasks without an entry method."""
+
+    def is_call(self, _):
+        return False
+
+    def host_order(self, order):
+        return HostOrder(task=order.task, attempt=order.attempt, code=b"")
+
+    def tenant(self, _):
+        return ""
+
+    def has_entry(self, _):
+        return False
+
+    def keep_hosted(self, _):
+        return None
+
+
+class Scene:
+    """A driver; what it tells, and what the one who listens raises first."""
+
+    def __init__(self, *errors):
+        self.told, self.errors, self.door = [], list(errors), Door()
+        store = SimpleNamespace(keep=lambda *_: None, drop=lambda *_: None)
+        self.driver = Driver(
+            agents=self.door,
+            groups=SimpleNamespace(handle=lambda _: object()),
+            standbys=SimpleNamespace(take=lambda _: None),
+            works=Works(),
+            store=store,
+            autoscaling=None,
+            settings=DriverSettings(),
+            tell=self.take,
+            now_ms=lambda: 1,
+        )
+
+    def take(self, *events):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.told += [(type(event), getattr(event, "attempt", None) or getattr(event, "group", None)) for event in events]
+
+    async def carry_out(self, *orders):
+        for order in orders:
+            self.driver.carry_out(order)
+        await turns()
+
+    async def up(self, process, attempt):
+        self.door.answers[process].set_result(Hosted(task="t", attempt=attempt, agent=f"t.{attempt}", pid=1, node="n", methods=()))
+        await turns()
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def start(attempt, group=None):
+    return StartTask(version=1, task="t", agent=f"t.{attempt}", attempt=attempt, node="n", resources=ONE, reason=Reason.PLACED, group=group)
+
+
+def stop(attempt):
+    return StopTask(version=1, task="t", attempt=attempt, reason=Reason.CANCELLED_BY_USER, keep_state=False, grace_ms=0)
+
+
+def test_a_start_ends_the_earlier_one_that_the_scheduler_has_given_up_and_does_not_wait_for_it():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.carry_out(start(2))
+        assert list(scene.door.processes) == ["p2"]
+        await scene.up("p2", 2)
+        assert scene.told == [(TaskStarted, 2)]
+        assert scene.driver.hosts["t"].name == "p2"
+
+    asyncio.run(scene())
+
+
+def test_an_agent_whose_node_is_seen_no_more_ends_when_its_task_starts_elsewhere():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.up("p1", 1)
+        await scene.carry_out(start(2))
+        assert list(scene.door.processes) == ["p2"]
+
+    asyncio.run(scene())
+
+
+def test_a_cancel_right_after_a_second_start_ends_both_attempts_and_leaves_no_process():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1, group="g1"))
+        await scene.carry_out(start(2, group="g2"), stop(2))
+        assert scene.told == [(TaskStopped, 2)]
+        assert not scene.door.processes
+        assert not scene.driver.hosts
+
+    asyncio.run(scene())
+
+
+def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(2), stop(1))
+        assert scene.told == [(TaskStopped, 1)]
+        await scene.up("p1", 2)
+        assert scene.told == [(TaskStopped, 1), (TaskStarted, 2)]
+        assert list(scene.door.processes) == ["p1"]
+
+    asyncio.run(scene())
+
+
+def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
+    monkeypatch.setattr(under_test, "_TELL_AGAIN_S", 0)
+
+    async def scene():
+        scene = Scene(*(RuntimeDoorError("no space left") for _ in range(7)))
+        for group in ("g1", "g2"):
+            scene.driver._tell(GroupGone(at_ms=1, group=group))
+        await turns(100)
+        assert scene.told == [(GroupGone, "g1"), (GroupGone, "g2")]
+
+    asyncio.run(scene())
+
+
+def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
+    monkeypatch.setattr(under_test, "_TELL_AGAIN_S", 0)
+
+    async def scene():
+        scene = Scene(*(MeshError("what is that?") for _ in range(under_test._TELLS_MAX)))
+        for group in ("g1", "g2"):
+            scene.driver._tell(GroupGone(at_ms=1, group=group))
+        await turns(100)
+        assert scene.told == [(GroupGone, "g2")]
+
+    asyncio.run(scene())

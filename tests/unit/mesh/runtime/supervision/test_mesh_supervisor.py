@@ -1,0 +1,135 @@
+"""What the supervisor answers, without Ray: groups asked for again, pools that close, tasks that nobody has, old reports."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.runtime.supervision.answers import GroupGiven, Refused
+from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
+from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.supervision_errors import TaskExists, TaskNotRunning
+from mesh.runtime.supervision.supervisor import MeshSupervisor
+from mesh.scheduling.events import GroupReady, NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.shapes import GroupPoolSpec
+from mesh.scheduling.tasks import TaskRequest, TaskState
+
+ONE = ResourceSet.of({"cpu": 1})
+POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
+
+
+class Bare(MeshSupervisor):
+    """The supervisor's own parts around a loop that has no driver: the test says what becomes of orders."""
+
+    def __init__(self, folder):
+        plugins = PluginHost()
+        self._options = SimpleNamespace(mesh="m")
+        self._clock, self._plugins = MeshClock(), plugins
+        self._loop = ControlLoop(Archive(folder, plugins=plugins), MeshScheduler, self._clock, plugins)
+        self._observer = SimpleNamespace(fold=lambda *_: None)
+        self._jobs = SimpleNamespace(hear=lambda *_: None)
+        self._driver = SimpleNamespace(hosts={})
+        self._ready = asyncio.get_running_loop().create_future()
+        self._ready.set_result(None)
+        self._reports: dict[str, AgentStatus] = {}
+        self._listen()
+        self.tell(NodeJoined, node="n", total=ONE, labels={})
+        self.tell(PoolConfigured, spec=POOL)
+
+    def tell(self, kind, **fields):
+        self._loop.tell(kind(at_ms=self._clock.now_ms(), **fields))
+
+    async def ask(self, holder, *, is_made=True, **more):
+        """`allocate_pg`, and Ray makes what is ordered."""
+        request = TaskRequest(task=holder, pool="p", resources=ONE, has_agent=False, preemptible=False, **more)
+        asking = asyncio.create_task(self.give_group(request, 5.0 if is_made else 0.0))
+        await asyncio.sleep(0)
+        for group, order in tuple(self._loop.book.creates.items()) if is_made else ():
+            self.tell(GroupReady, group=group, nodes=order.nodes)
+        return await asking
+
+    async def give_back(self, holder):
+        await self.cancel(holder, keep_state=False, destroy_group=False, requeue=False)
+
+
+def in_scene(check, folder):
+    async def scene():
+        await check(Bare(folder))
+
+    asyncio.run(scene())
+
+
+def test_s7_a_holder_that_gave_its_group_back_may_ask_again_for_other_things_too(tmp_path):
+    async def check(mesh):
+        reasons = []
+        for priority in (5.0, 5.0, 6.0):
+            given = await mesh.ask("mine", priority=priority)
+            assert isinstance(given, GroupGiven)
+            reasons.append(given.reason)
+            await mesh.give_back("mine")
+        assert reasons == [Reason.GROUP_CREATED, Reason.GROUP_REUSED, Reason.GROUP_REUSED]
+
+    in_scene(check, tmp_path)
+
+
+def test_s7_a_holder_that_was_refused_may_ask_again(tmp_path):
+    async def check(mesh):
+        assert isinstance(await mesh.ask("other"), GroupGiven)
+        assert isinstance(await mesh.ask("mine", is_made=False), Refused)
+        await mesh.give_back("other")
+        assert isinstance(await mesh.ask("mine"), GroupGiven)
+
+    in_scene(check, tmp_path)
+
+
+def test_s7_a_holder_that_has_its_group_gets_the_same_answer_and_nothing_else(tmp_path):
+    async def check(mesh):
+        assert (await mesh.ask("mine")).group == (await mesh.ask("mine")).group
+        with pytest.raises(TaskExists):
+            await mesh.ask("mine", priority=9.0)
+
+    in_scene(check, tmp_path)
+
+
+def test_a_pool_that_closes_is_open_again_when_it_is_configured_with_the_same_spec(tmp_path):
+    async def check(mesh):
+        await mesh.ask("mine")
+        mesh._loop.scheduler.state.pools.pools["p"].is_closing = True
+        await mesh.configure_pool(POOL)
+        assert not mesh._loop.scheduler.state.pools.pools["p"].is_closing
+
+    in_scene(check, tmp_path)
+
+
+def test_a_task_that_no_agent_has_cannot_be_finished(tmp_path):
+    async def check(mesh):
+        mesh.tell(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE.times(9)))
+        with pytest.raises(TaskNotRunning, match="wait until it runs"):
+            await mesh.finish("t")
+
+    in_scene(check, tmp_path)
+
+
+def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept(tmp_path):
+    async def check(mesh):
+        mesh.tell(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE, bundles=()))
+        for group, order in tuple(mesh._loop.book.creates.items()):
+            mesh.tell(GroupReady, group=group, nodes=order.nodes)
+        mesh.tell(TaskStarted, task="t", attempt=1, agent=mesh._loop.book.starts["t"].agent)
+        report = object()
+        mesh._report("t", report)
+        assert await mesh.metrics(None) == {"t": report}
+        mesh.tell(TaskEnded, task="t", attempt=1)
+        mesh._report("t", report)
+        assert mesh._loop.book.tasks["t"].state is TaskState.SUCCEEDED
+        assert await mesh.metrics(None) == {}
+
+    in_scene(check, tmp_path)
