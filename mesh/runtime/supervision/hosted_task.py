@@ -297,10 +297,10 @@ class HostedTask:
 
     def stop(self, order: StopOrder) -> Stopped:
         """End it, within the order's times. A second stop waits for the first and gets its answer."""
-        self._ask_to_stop(order.reason)
+        was_running = self._ask_to_stop(order.reason)
         with self._stop_lock:
             if self._stopped is None:
-                self._stopped = self._stop(order)
+                self._stopped = self._stop(order, was_running=was_running)
             return self._stopped
 
     def let_go(self, *, farewell_s: float = 0.0) -> str:
@@ -322,8 +322,8 @@ class HostedTask:
             spoiled = spoiled or "something still refers to the task's object"
         return spoiled or self._inhabitants.newcomers()
 
-    def _stop(self, order: StopOrder) -> Stopped:
-        was_running, ended_in_time = self._await_idle(order.grace_ms / 1000)
+    def _stop(self, order: StopOrder, *, was_running: bool) -> Stopped:
+        ended_in_time = self._await_idle(order.grace_ms / 1000)
         saved, hangs = None, False
         lost_ms = self.context.unkept_ms
         if order.keep_state and self._actor is not None:
@@ -339,18 +339,21 @@ class HostedTask:
             task=self.task, attempt=self.attempt, saved=saved, lost_ms=lost_ms, how=how, reusable=not why, why=why, ended=self._true_end
         )
 
-    def _ask_to_stop(self, reason: Reason) -> None:
+    def _ask_to_stop(self, reason: Reason) -> bool:
+        """Did anything run? Looked at before it is asked: what is cancelled may be over before anybody looks again."""
+        with self._lock:
+            was_running = self.running > 0
         self.context.ask_to_stop(reason)
         with self._lock:
             self._is_closed = True
         self._loop.cancel_all()
+        return was_running
 
-    def _await_idle(self, grace_s: float) -> tuple[bool, bool]:
-        """Did anything run, and has it ended in time?"""
+    def _await_idle(self, grace_s: float) -> bool:
+        """Has everything ended in time?"""
         deadline = time.monotonic() + grace_s
         with self._idle:
-            was_running = self.running > 0
-            return was_running, self._idle.wait_for(lambda: self.running == 0, timeout=max(0.0, deadline - time.monotonic()))
+            return self._idle.wait_for(lambda: self.running == 0, timeout=max(0.0, deadline - time.monotonic()))
 
     def _farewell(self, timeout_s: float) -> str:
         farewell = getattr(self._actor, _FAREWELL, None)
