@@ -41,8 +41,6 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
 #: How many tasks that are over are remembered.
 ENDED_MAX = 10_000
-#: Starts by whose pace a wait is estimated.
-_PACE_STARTS = 32
 _NEVER = frozenset({Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL, Reason.CAPACITY_TOO_SMALL, Reason.LABEL_MISMATCH})
 _ENDS = {
     Reason.FINISHED: TaskState.SUCCEEDED,
@@ -95,7 +93,6 @@ class BookSnapshot:
     creates: Mapping[GroupId, CreateGroup]
     removes: Mapping[GroupId, RemoveGroup]
     given: Mapping[TaskId, GiveGroup]
-    started_at: tuple[int, ...]
     ended: tuple[TaskId, ...]
     at_ms: int
 
@@ -111,7 +108,6 @@ class OrderBook:
     creates: dict[GroupId, CreateGroup] = field(default_factory=dict)  #: Open.
     removes: dict[GroupId, RemoveGroup] = field(default_factory=dict)  #: Open.
     given: dict[TaskId, GiveGroup] = field(default_factory=dict)  #: Placement groups that were given to somebody.
-    started_at: deque[int] = field(default_factory=lambda: deque(maxlen=_PACE_STARTS))
     ended: deque[TaskId] = field(default_factory=deque)
     forgotten: list[TaskId] = field(default_factory=list)  #: Not yet told to whoever keeps their bytes.
     at_ms: int = 0  #: Of the last event.
@@ -136,7 +132,6 @@ class OrderBook:
             creates=self.creates,
             removes=self.removes,
             given=self.given,
-            started_at=tuple(self.started_at),
             ended=tuple(self.ended),
             at_ms=self.at_ms,
         )
@@ -152,16 +147,9 @@ class OrderBook:
             creates=dict(kept.creates),
             removes=dict(kept.removes),
             given=dict(kept.given),
-            started_at=deque(kept.started_at, maxlen=_PACE_STARTS),
             ended=deque(kept.ended),
             at_ms=kept.at_ms,
         )
-
-    def pace_ms(self) -> int | None:
-        """Milliseconds between two of the last starts; None before there were two."""
-        if len(self.started_at) < 2:  # noqa: PLR2004 - a pace needs two
-            return None
-        return max(1, (self.started_at[-1] - self.started_at[0]) // (len(self.started_at) - 1))
 
     def forget(self, task: TaskId) -> None:
         """A task that is over is asked for no more."""
@@ -199,7 +187,6 @@ class OrderBook:
         if row is not None and row.attempt == event.attempt and row.state is TaskState.SWAP:
             self.starts.pop(event.task, None)
             row.state, row.reason, row.detail, row.started_ms = TaskState.RUNNING, None, "", self.at_ms
-            self.started_at.append(self.at_ms)
         return event.task
 
     def _blocked(self, event: TaskBlocked) -> TaskId:

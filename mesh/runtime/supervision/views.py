@@ -20,6 +20,7 @@ from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.order_book import OrderBook, TaskRow
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.scheduling.evicting import dry_run
+from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.preemption import PreemptionPlan
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
@@ -28,10 +29,11 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:
     """One task, with its place in the queue."""
     request = row.request
-    position = state.queues.position(task, state.now_ms) if task in state.queues else None
-    pace_ms = book.pace_ms()
+    queued = explain_task(state, task, state.now_ms) if task in state.queues else None
     where = row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
-    reason, detail = (Reason.WAITING_FOR_INPUTS, _needs(book, request)) if where is TaskState.WAITING else (row.reason, row.detail)
+    reason, detail = (queued.reason, queued.detail) if queued is not None else (row.reason, row.detail)
+    if where is TaskState.WAITING:
+        reason, detail = Reason.WAITING_FOR_INPUTS, _needs(book, request)
     return TaskStatus(
         task=task,
         pool=request.pool,
@@ -51,8 +53,8 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
         ended_ms=row.ended_ms,
         preemptions=row.preemptions,
         lost_ms=row.lost_ms,
-        position=position,
-        estimate_ms=position * pace_ms if position is not None and pace_ms is not None else None,
+        position=queued.position if queued is not None else None,
+        estimate_ms=queued.estimate_ms if queued is not None else None,
     )
 
 
