@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -44,7 +45,7 @@ class _Entry:
         return (self.attempt, self.at_ms) > (snapshot.attempt, snapshot.at_ms)
 
 
-class _BoundedSnapshots:
+class _BoundedSnapshots(ABC):
     """The bounds and the order of things; subclasses keep the bytes. Any thread may call."""
 
     def __init__(self, *, bytes_max: int, retention_ms: int) -> None:
@@ -129,17 +130,21 @@ class _BoundedSnapshots:
         if self._entries.pop(task, None) is not None:
             self._remove(task)
 
+    @abstractmethod
     def _write(self, snapshot: Snapshot) -> None:
-        raise NotImplementedError
+        """Keep it, in place of an earlier one."""
 
+    @abstractmethod
     def _read(self, task: TaskId) -> Snapshot | None:
-        raise NotImplementedError
+        """What is kept, if anything."""
 
+    @abstractmethod
     def _mark_ended(self, task: TaskId, at_ms: int) -> None:
-        raise NotImplementedError
+        """Its task is over since then."""
 
+    @abstractmethod
     def _remove(self, task: TaskId) -> None:
-        raise NotImplementedError
+        """Nothing of it is kept any more."""
 
 
 class MemorySnapshots(_BoundedSnapshots):
