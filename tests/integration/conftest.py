@@ -35,9 +35,11 @@ def ray_cluster() -> Iterator[OwnCluster]:
     cluster.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
-    """This process as a driver of the cluster."""
+    """This process as a driver of the cluster, for one module: others have clusters of their own, and a process drives one at a time."""
+    if ray.is_initialized():
+        ray.shutdown()
     ray.init(address=ray_cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
     yield ray_cluster
     ray.shutdown()
@@ -94,7 +96,7 @@ class Story:
         return {message.node: message for message in told[:-1]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
     storage = tmp_path_factory.mktemp("storage")
     actor = StageRunner.remote()
