@@ -8,7 +8,7 @@ from mesh.errors import LedgerError
 from mesh.ids import NodeName, TaskId
 from mesh.reasons import Reason
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 _BEFORE = {
     TaskState.WAITING: Reason.WAITING_FOR_INPUTS,
@@ -65,7 +65,7 @@ def _why(state: MeshState, task: TaskId, where: TaskState) -> tuple[Reason | Non
     record = state.records[task]
     if where in _BEFORE:
         return _BEFORE[where], state.told.get(task, (None, ""))[1]
-    if where in (TaskState.RUNNING, TaskState.BLOCKED):
+    if where in AT_WORK:
         return record.stopping, "it keeps its state and stops" if record.stopping is not None else ""
     if where is TaskState.PLACEABLE and record.bucket is not None and record.bucket.refused is not None:
         return record.bucket.refused

@@ -13,10 +13,9 @@ from mesh.scheduling.groups import GroupState
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 _HOLDS = frozenset({TaskState.READY, TaskState.SWAP, TaskState.RUNNING, TaskState.BLOCKED})
-_RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
 
 def violations(scheduler: MeshScheduler) -> list[str]:
@@ -54,7 +53,7 @@ def _tasks(state: MeshState) -> Iterator[str]:
 
 
 def _running(state: MeshState) -> Iterator[TaskRecord]:
-    yield from (record for task, record in state.records.items() if state.tasks.state_of(task) in _RUNS)
+    yield from (record for task, record in state.records.items() if state.tasks.state_of(task) in AT_WORK)
 
 
 def _rows(state: MeshState) -> Iterator[str]:
@@ -76,7 +75,7 @@ def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
             yield group.group in state.made, node, table.vector(bundle)
     for task, record in state.records.items():
         if record.node is not None and record.group is None and record.request.agent is None:
-            yield state.tasks.state_of(task) in _RUNS, record.node, table.vector(record.request.resources)
+            yield state.tasks.state_of(task) in AT_WORK, record.node, table.vector(record.request.resources)
     for eviction in state.evictions.values():
         yield from ((False, node, vector) for node, vector in eviction.rows)
     yield from ((True, node, vector) for node, vector in table.foreign.items())

@@ -11,10 +11,9 @@ from mesh.scheduling.groups import GroupState
 from mesh.scheduling.placing import is_kept, order_removal, order_start
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.state import ENDED_KEPT, MeshState
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FOR_ACTOR_CREATION, TaskState.INFEASIBLE})
-AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
 
 def open_needs(state: MeshState, record: TaskRecord) -> bool:

@@ -25,7 +25,6 @@ from mesh.scheduling.evicting import end_eviction, let_group_go, order_end_of_st
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.judging import check_label, check_pool, what_is_wrong
 from mesh.scheduling.lifecycle import (
-    AT_WORK,
     QUEUED,
     agent_came,
     cancel,
@@ -46,7 +45,7 @@ from mesh.scheduling.preemption import Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 _MINUTE_MS = 60_000
 #: How long a pool is left alone after Ray has refused a reserved group.

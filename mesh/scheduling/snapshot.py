@@ -22,9 +22,7 @@ from mesh.scheduling.records import Eviction, LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.state import STARTS_KEPT, MeshState
-from mesh.scheduling.tasks import TaskRequest, TaskState
-
-_RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
+from mesh.scheduling.tasks import AT_WORK, TaskRequest, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +309,7 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
             state.readers.setdefault(need, set()).add(task)
     elif kept.state is TaskState.WAITING_FOR_ACTOR_CREATION and request.agent is not None:
         state.callers.setdefault(request.agent, []).append(task)
-    state.restore_use(record, runs=kept.state in _RUNS)
+    state.restore_use(record, runs=kept.state in AT_WORK)
 
 
 def _restore_eviction(state: MeshState, kept: EvictionSnapshot) -> None:

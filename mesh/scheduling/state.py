@@ -28,7 +28,7 @@ from mesh.scheduling.records import Bucket, BucketKey, Eviction, LabelRules, Tas
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.task_queues import SchedulingQueues
-from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
+from mesh.scheduling.tasks import AT_WORK, TaskRequest, TaskState, Weights
 
 #: How many starts the estimate of a wait looks back on.
 STARTS_KEPT = 32
@@ -40,7 +40,6 @@ _TOUCHED_MAX = 1 << 16
 _BUCKETS_MAX = 1_000
 _BUCKETS_LOOKED_AT_EVERY = 64
 _CENSUS_EVERY = 1_024
-_RUNS = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 
 
 class MeshState:
@@ -327,7 +326,7 @@ class MeshState:
             return
         task, group = record.request.task, self.groups.records.get(record.group) if record.group is not None else None
         self._count_for_job(record, -1)
-        if self.tasks.state_of(task) in _RUNS:
+        if self.tasks.state_of(task) in AT_WORK:
             self._count_running(record.request, -1)
         if record.group is None:
             self._give_back_row(record)
@@ -351,7 +350,7 @@ class MeshState:
         if record.node is None or record.node not in self.table:
             return
         row, vector = self.table.row(record.node), self.table.vector(record.request.resources)
-        if self.tasks.state_of(record.request.task) in _RUNS:
+        if self.tasks.state_of(record.request.task) in AT_WORK:
             self.table.finish(row, vector)
         else:
             self.table.withdraw(row, vector)

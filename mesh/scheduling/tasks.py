@@ -73,6 +73,8 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
     }
 )
 
+#: Its agent is up: it runs, waiting for another task or not.
+AT_WORK = frozenset({_S.RUNNING, _S.BLOCKED})
 #: Nothing follows these.
 TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
 

@@ -13,9 +13,8 @@ from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
 from mesh.runtime.supervision.order_book import OrderBook
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tasks import TERMINAL, TaskState
+from mesh.scheduling.tasks import AT_WORK, TERMINAL
 
-_AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED})
 _STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
 
 
@@ -48,7 +47,7 @@ def _of_quota(state: MeshState, book: OrderBook) -> Iterator[str]:
 def _of_tasks(state: MeshState, book: OrderBook, driver: Driver, names: set[str]) -> Iterator[str]:
     for task, record in state.records.items():
         where, request = state.tasks.state_of(task), record.request
-        if where not in _AT_WORK or not request.has_agent or request.agent is not None:
+        if where not in AT_WORK or not request.has_agent or request.agent is not None:
             continue
         process = driver.hosts.get(task)
         if process is None:

@@ -83,13 +83,12 @@ from mesh.scheduling.events import (
 )
 from mesh.scheduling.figures import Figures
 from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
+from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 log = structlog.get_logger(__name__)
 
 #: A wait is answered after this time at the latest; the client asks again.
 WAIT_S_MAX = 30.0
-_AT_WORK = (TaskState.RUNNING, TaskState.BLOCKED)
 #: Calls that may wait at the same time.
 CALLS_MAX = 10_000
 
@@ -354,7 +353,7 @@ class MeshSupervisor:
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
         """Ray's handle of the agent that has the task, and the attempt; None: it is not up."""
         await self._ready
-        is_up = self._row(task).state in _AT_WORK
+        is_up = self._row(task).state in AT_WORK
         process = self._driver.hosts.get(task)
         return (process.handle, process.attempt) if process is not None and is_up else None
 
@@ -377,7 +376,7 @@ class MeshSupervisor:
         row = self._row(task)
         if row.state not in TERMINAL:
             process = self._driver.hosts.get(task)
-            if process is None or process.attempt != row.attempt or row.state not in (*_AT_WORK, TaskState.PREEMPTED):
+            if process is None or process.attempt != row.attempt or row.state not in (*AT_WORK, TaskState.PREEMPTED):
                 raise TaskNotRunning(f"task {task} is {row.state.value}, no agent has it: wait until it runs, or cancel it")
             self._driver.ended(Ended(task=task, attempt=row.attempt))
         return self._status(task)
@@ -526,7 +525,7 @@ class MeshSupervisor:
         wanted = [
             (task, row)
             for task, row in ((task, book.tasks.get(task)) for task in (tasks if tasks is not None else tuple(book.tasks)))
-            if row is not None and row.agent is not None and row.state in _AT_WORK and task in self._driver.hosts
+            if row is not None and row.agent is not None and row.state in AT_WORK and task in self._driver.hosts
             if pool in (None, row.request.pool) and label in (None, row.request.label)
         ]
         return [views.member(rank, task, row, self._driver.hosts[task]) for rank, (task, row) in enumerate(wanted)]
