@@ -297,9 +297,14 @@ def test_s20_an_agent_that_sleeps_through_its_own_stop_is_killed_and_its_late_wo
 
 
 def test_s22_a_mesh_that_is_stopped_leaves_no_actor_no_group_and_no_process(cluster, tmp_path):
+    def is_ours(process):
+        try:
+            return any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())
+        except psutil.NoSuchProcess:  # Gone since it was found, or a zombie whose parent has not looked yet.
+            return False
+
     def agents():
-        found = [process for session in cluster.pids for process in processes_of(session)]
-        return {process.pid for process in found if any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())}
+        return {process.pid for session in cluster.pids for process in processes_of(session) if is_ours(process)}
 
     others = agents()
     second = mesh.ScheduleMesh.start("short", state_dir=tmp_path, standbys_per_node=1)
