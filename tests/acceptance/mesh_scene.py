@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import ray
+from patience import eventually
 
 import mesh
 from mesh.runtime import cluster as clusters
@@ -19,7 +19,6 @@ from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 OBJECT_STORE_BYTES = 80 * 2**20
 #: A dead raylet is noticed within a second or two, not within fifteen.
 QUICK_HEALTH_CHECKS = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
@@ -120,17 +119,6 @@ class Broken:
 
     def __init__(self):
         raise ValueError("the model file is missing")
-
-
-def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """The first true answer; fails when none comes."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        answer = look()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
 
 
 def steps_of(folder: Path) -> list[int]:
@@ -239,4 +227,4 @@ def clean(running: mesh.ScheduleMesh) -> None:
 
 
 def _python_path() -> tuple[str, ...]:
-    return str(REPOSITORY), str(Path(__file__).parent)
+    return str(REPOSITORY), str(REPOSITORY / "tests"), str(Path(__file__).parent)

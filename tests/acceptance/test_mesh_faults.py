@@ -18,7 +18,6 @@ from mesh_scene import (
     asleep,
     clean,
     cluster_of,
-    eventually,
     joined,
     kept_step,
     kill_session,
@@ -28,6 +27,7 @@ from mesh_scene import (
     steps_of,
     ticks_of,
 )
+from patience import eventually
 
 import mesh
 from mesh.reasons import Reason

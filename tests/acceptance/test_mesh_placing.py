@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 import ray
-from mesh_scene import Probe, clean, cluster_of, eventually
+from mesh_scene import Probe, clean, cluster_of
+from patience import eventually
 
 import mesh
 from mesh.reasons import Reason

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from mesh_scene import Probe, Sleeper, Trainer, clean, cluster_of, eventually, kept_step, steps_of
+from mesh_scene import Probe, Sleeper, Trainer, clean, cluster_of, kept_step, steps_of
+from patience import eventually
 
 import mesh
 from mesh.reasons import Reason

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mesh_scene import Broken, Demanding, Probe, clean, cluster_of, eventually
+from mesh_scene import Broken, Demanding, Probe, clean, cluster_of
+from patience import eventually
 
 import mesh
 from mesh.reasons import Reason

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ray
 
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 
 
 class Counter:
@@ -62,24 +60,14 @@ class Broken:
         raise ValueError("the model file is missing")
 
 
-def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """The first true answer; fails when none comes."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        answer = look()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
-
-
 def two_nodes() -> Iterator[OwnCluster]:
     """A cluster of two nodes with two CPUs each, and this process as its driver; for a fixture."""
     if ray.is_initialized():
         ray.shutdown()
     nodes = (NodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), NodeSpec(cpu=2, labels={"zone": "west"}))
     cluster = OwnCluster.start(
-        ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20), python_path=(str(REPOSITORY), str(REPOSITORY / "tests" / "integration"))
+        ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20),
+        python_path=(str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "integration")),
     )
     ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
     yield cluster

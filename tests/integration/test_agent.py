@@ -19,6 +19,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import ray
+from patience import PATIENCE_S, eventually
 from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -47,7 +48,6 @@ for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this fi
 pytestmark = pytest.mark.ray
 
 NAMESPACE, SUPERVISOR = "agents", "schedulemesh:agents"
-PATIENCE_S = 60.0
 unpickled = pickle.loads
 
 
@@ -209,16 +209,6 @@ def agent(kept_agent) -> Iterator[Any]:
     if status.task is not None:
         stopped = get(kept_agent.stop.remote(StopOrder(task=status.task, attempt=status.attempt)))
         assert stopped.reusable, stopped.why
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come")
 
 
 def heard(supervisor: Any, kind: str, *, task: str) -> list[Heard]:

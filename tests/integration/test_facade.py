@@ -7,7 +7,8 @@ import sys
 import cloudpickle
 import pytest
 import ray
-from supervised import Counter, Looper, eventually, two_nodes
+from patience import eventually
+from supervised import Counter, Looper, two_nodes
 
 import mesh
 from mesh.reasons import Reason

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 from job_members import Leader, LeaderThatFails, PlainLeader, Worker, starts
-from supervised import Counter, eventually, two_nodes
+from patience import PATIENCE_S, eventually
+from supervised import Counter, two_nodes
 
 import mesh
 from mesh.jobs.states import ScheduleState, Stage
@@ -15,8 +16,6 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision.supervision_errors import JobExists, JobFailed, JobTerminated, JobUnknown, SubmissionError, TaskUnknown
 
 pytestmark = pytest.mark.ray
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import urllib.request
 import pytest
 import ray
 from own_plugins import FewestCpus
-from supervised import Counter, eventually, two_nodes
+from patience import PATIENCE_S, eventually
+from supervised import Counter, two_nodes
 
 import mesh
 from mesh.errors import RuntimeDoorError
@@ -21,7 +22,6 @@ from mesh.scheduling.figures import Targets
 
 pytestmark = pytest.mark.ray
 
-PATIENCE_S = 60.0
 PLUGINS = {"fewest_cpus": f"own_plugins:{FewestCpus.__name__}", "rules": "own_plugins:Rules"}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from supervised import Broken, Counter, Looper, eventually, two_nodes
+from patience import eventually
+from supervised import Broken, Counter, Looper, two_nodes
 
 import mesh
 from mesh.reasons import Reason

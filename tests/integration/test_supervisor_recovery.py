@@ -8,7 +8,8 @@ import threading
 
 import pytest
 import ray
-from supervised import Counter, Gated, Looper, eventually, two_nodes
+from patience import eventually
+from supervised import Counter, Gated, Looper, two_nodes
 
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.schedule_mesh import ScheduleMesh

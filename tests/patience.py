@@ -1,0 +1,20 @@
+"""Waiting for what comes about by itself: the one way in which tests on real clusters wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_S = 60.0
+
+
+def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """The first true answer; fails when none comes."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        answer = look()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
