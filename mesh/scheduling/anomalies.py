@@ -85,16 +85,6 @@ class AnomalyWatch:
                 yield name, tag, value, bound, f"{shown} is {value:g}, and kept to the right side of {bound:g} until now"
 
 
-def trend_per_min(points: Sequence[tuple[int, float]]) -> float | None:
-    """How fast a series `(at_ms, value)[n]` grows, as the median of the slopes between all pairs; None of fewer than two moments.
-
-    Source:
-        Theil and Sen's estimator: up to a quarter of the points may be wild without moving it.
-    """
-    slopes = [(b - a) * 60_000 / (t - s) for place, (s, a) in enumerate(points) for t, b in points[place + 1 :] if t != s]
-    return median(slopes) if slopes else None
-
-
 def _watched(figures: Figures) -> Iterator[tuple[str, str, float]]:
     for name, tag, value in figures.numbers():
         if name in FLOORS:

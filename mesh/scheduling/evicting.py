@@ -17,12 +17,11 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
-from mesh.scheduling.preemption import Candidate, PreemptionPlan, PreemptionRefused, Preemptor, Scored, evaluate, free_rows, plan
+from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionPlan, PreemptionRefused, Preemptor, Scored, evaluate, free_rows, plan
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 
-_MINUTE_MS = 60_000
 #: How many tasks may look for victims in one pass: each look is at everything that runs.
 EVALUATIONS_MAX = 8
 
@@ -272,4 +271,4 @@ def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:
 
 
 def _given_way(state: MeshState, now_ms: int) -> Counter[LabelName]:
-    return Counter(label for at_ms, label in state.given_way if at_ms > now_ms - _MINUTE_MS)
+    return Counter(label for at_ms, label in state.given_way if at_ms > now_ms - MINUTE_MS)

@@ -38,11 +38,6 @@ class NodeFit(str, Enum):
     INFEASIBLE = "INFEASIBLE"
     """Could not run it even when empty, or is not wanted by it."""
 
-    @property
-    def is_feasible(self) -> bool:
-        """Available or unavailable."""
-        return self is not NodeFit.INFEASIBLE
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeVerdict:

@@ -17,7 +17,7 @@ its `preemption.go`.) An exact cover is a knapsack with several dimensions, and 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -38,7 +38,8 @@ NO_COUNTS: Mapping[LabelName, int] = MappingProxyType({})
 DISRUPTION_COST = 1.0
 #: A victim whose placement group serves the demand as it stands saves the making of one; worth a point of priority.
 REUSE_GAIN = 1.0
-_MINUTE_MS = 60_000
+#: The minute of `per_minute_max`.
+MINUTE_MS = 60_000
 
 
 class PreemptionRulesError(MeshError, ValueError):
@@ -233,12 +234,6 @@ def _out_of_reach(
     if candidate.label != preemptor.label and candidate.label not in allowed and ANY_LABEL not in allowed:
         return Reason.ISOLATED, f"no rule lets {preemptor.label or 'no label'} take from {candidate.label or 'no label'}"
     return None
-
-
-def next_look_ms(scored: Iterable[Scored], rules: PreemptionRules) -> int | None:
-    """When the first candidate that is too young now will have run long enough; None when none is."""
-    times = [found.candidate.started_ms + rules.min_run_ms for found in scored if found.verdict is Reason.TOO_YOUNG]
-    return min(times, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -519,23 +514,3 @@ def _count_verdicts(scored: Sequence[Scored]) -> str:
         return "nothing runs that could give way"
     counts = Counter(found.verdict.value for found in scored)
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-
-
-class PreemptionCounts:
-    """How many tasks of each label have given way in the last minute."""
-
-    def __init__(self) -> None:
-        self._times: dict[LabelName, deque[int]] = {}
-
-    def add(self, label: LabelName, at_ms: int) -> None:
-        """One more of that label; times never go back."""
-        self._times.setdefault(label, deque()).append(at_ms)
-
-    def in_last_minute(self, now_ms: int) -> Mapping[LabelName, int]:
-        """By label; labels without any are absent."""
-        for label, times in tuple(self._times.items()):
-            while times and times[0] <= now_ms - _MINUTE_MS:
-                times.popleft()
-            if not times:
-                del self._times[label]
-        return {label: len(times) for label, times in self._times.items()}

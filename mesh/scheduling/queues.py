@@ -157,10 +157,6 @@ class LabelQueues:
             self._drop(bucket)
         return True
 
-    def bucket_of(self, task: TaskId) -> Hashable:
-        """The bucket of a queued task. Raises `LedgerError` when it is not queued."""
-        return self._entry(task)[1].name
-
     def buckets(self) -> tuple[Hashable, ...]:
         """Those in which something waits."""
         return tuple(self._buckets)

@@ -41,13 +41,12 @@ from mesh.scheduling.lifecycle import (
 )
 from mesh.scheduling.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
 from mesh.scheduling.plain import form_of
-from mesh.scheduling.preemption import Scorer, score
+from mesh.scheduling.preemption import MINUTE_MS, Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TaskState
 
-_MINUTE_MS = 60_000
 #: How long a pool is left alone after Ray has refused a reserved group.
 _RESERVE_RESTS_MS = 1_000
 _FORM = form_of(snapshot.MeshSnapshot)
@@ -339,7 +338,7 @@ class MeshScheduler:
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
-        while state.given_way and state.given_way[0][0] <= event.at_ms - _MINUTE_MS:
+        while state.given_way and state.given_way[0][0] <= event.at_ms - MINUTE_MS:
             state.given_way.popleft()
         expire_groups(state)
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.hold_ms]:

@@ -200,21 +200,9 @@ class SchedulingQueues:
         _take_out(self._of_agent, kept.agent, task)
         return kept.state
 
-    def give_agent(self, task: TaskId, agent: AgentId | None) -> None:
-        """The task runs on this agent from now on, or on none. Raises `LedgerError` when it is unknown."""
-        kept = self._kept(task)
-        _take_out(self._of_agent, kept.agent, task)
-        kept.agent = agent
-        if agent is not None:
-            self._of_agent.setdefault(agent, {})[task] = None
-
     def state_of(self, task: TaskId) -> TaskState:
         """Raises `LedgerError` when the task is unknown."""
         return self._kept(task).state
-
-    def story_of(self, task: TaskId) -> tuple[TaskState, ...]:
-        """Its latest states, at most `STORY_LENGTH_MAX`, the present one last. Raises `LedgerError` when it is unknown."""
-        return self._kept(task).story
 
     def in_state(self, state: TaskState) -> tuple[TaskId, ...]:
         """All tasks of a state, in the order in which they came to it."""
@@ -232,14 +220,6 @@ class SchedulingQueues:
     def of_agent(self, agent: AgentId) -> tuple[TaskId, ...]:
         """The tasks that run on the agent or wait for it, in the order in which they became its."""
         return tuple(self._of_agent.get(agent, ()))
-
-    def blocked(self) -> frozenset[TaskId]:
-        """What runs and waits for another task."""
-        return frozenset(self._queues[TaskState.BLOCKED])
-
-    def drivers(self) -> frozenset[TaskId]:
-        """The programs of users."""
-        return frozenset(self._queues[TaskState.DRIVER])
 
     def wanted(self, *states: TaskState) -> ResourceSet:
         """What all tasks of these states want together. Costs as much as there are names of resources."""

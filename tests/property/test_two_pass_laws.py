@@ -75,7 +75,7 @@ def test_the_words_and_the_masks_agree(written, wanted, selector, promised):
     available = available_rows(table, vector, feasible)
     for verdict in explain(table, wanted, selector):
         row = table.row(verdict.node)
-        assert verdict.fit.is_feasible == bool(feasible[row])
+        assert (verdict.fit is not NodeFit.INFEASIBLE) == bool(feasible[row])
         assert (verdict.fit is NodeFit.AVAILABLE) == bool(available[row])
         assert (verdict.words == "") == (verdict.fit is NodeFit.AVAILABLE)
 
@@ -94,7 +94,7 @@ def test_a_node_gets_all_infeasible_tasks_that_it_could_hold_and_at_most_one_rea
 def explain_one(table: NodeTable, task: TaskRequest) -> bool:
     """The node could never run it."""
     (verdict,) = explain(table, task.resources, task.selector)
-    return not verdict.fit.is_feasible
+    return verdict.fit is NodeFit.INFEASIBLE
 
 
 @untimed

@@ -17,7 +17,7 @@ from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.task_calls import TaskCalls
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.runtime.supervision.user_words import Amounts
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK
 
 
 class AgentCalls(TaskCalls):
@@ -29,7 +29,7 @@ class AgentCalls(TaskCalls):
         """A standing agent: a task without an entry method, under a name. Not up in time: refused, and nothing is left."""
         handle = self.submit_task(actor_class, pool=pool, task_id=name, **options)
         status = handle.wait_started(timeout_s)
-        if status.state in (TaskState.RUNNING, TaskState.BLOCKED):
+        if status.state in AT_WORK:
             return handle
         handle.cancel(keep_state=False)
         return Refused(reason=status.reason, detail=status.detail) if status.reason is not None else _still(status)

@@ -66,7 +66,7 @@ from mesh.scheduling.events import (
     TaskStopped,
     TaskSubmitted,
 )
-from mesh.scheduling.tasks import TERMINAL, TaskState
+from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskState
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,6 @@ log = structlog.get_logger(__name__)
 ENDED_MAX = 1_000
 #: After these somewhere is more room than before.
 _ROOM_CAME = (NodeJoined, NodeUseSeen, PoolConfigured, TaskEnded, TaskStopped, TaskRefused, AgentLost, GroupGone, SlotReleased)
-_UP = (TaskState.RUNNING, TaskState.BLOCKED)
 _STARTS = (TaskState.READY, TaskState.SWAP)
 #: A member that failed for these has lost its place; another one is looked for, and it is not counted.
 _PLACE_LOST = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL})
@@ -319,7 +318,7 @@ class JobDesk:
                 return None  # It is being stopped; it is told when its room is free.
             return self._lose(task, about, "it gave way to more urgent work")
         state = self._state_of(task, row)
-        if state in _UP:
+        if state in AT_WORK:
             return MemberStarted(**about, address=self._works.address(task)) if record.state is MemberState.STARTING else None
         if state in _STARTS or not self._has_waited(row):
             return None
@@ -365,7 +364,7 @@ class JobDesk:
             if record.state is MemberState.STARTING:
                 task = member_task(job.job, record.member, record.attempt)
                 row = self._loop.book.tasks.get(task)
-                if row is not None and self._state_of(task, row) not in (*_UP, *_STARTS, *TERMINAL):
+                if row is not None and self._state_of(task, row) not in (*AT_WORK, *_STARTS, *TERMINAL):
                     found.append((task, row))
         return found
 

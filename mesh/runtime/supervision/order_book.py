@@ -37,7 +37,7 @@ from mesh.scheduling.events import (
     TaskSubmitted,
 )
 from mesh.scheduling.shapes import GroupShape
-from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
+from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 #: How many tasks that are over are remembered.
 ENDED_MAX = 10_000
@@ -191,7 +191,7 @@ class OrderBook:
 
     def _blocked(self, event: TaskBlocked) -> TaskId:
         row = self.tasks.get(event.task)
-        if row is not None and row.state in (TaskState.RUNNING, TaskState.BLOCKED):
+        if row is not None and row.state in AT_WORK:
             row.state = TaskState.BLOCKED if event.blocked else TaskState.RUNNING
         return event.task
 

@@ -23,11 +23,11 @@ from mesh.runtime.supervision.node_watch import NodeWatch
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import AgentLost, GroupGone
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 log = structlog.get_logger(__name__)
 
-_AT_WORK = frozenset({TaskState.RUNNING, TaskState.BLOCKED, TaskState.PREEMPTED})
+_HAS_AGENT = AT_WORK | {TaskState.PREEMPTED}
 
 
 class Recovery:
@@ -120,7 +120,7 @@ class Recovery:
                 self._driver.group_vanished(group)  # It is elsewhere by now: it goes, and is told as gone then.
             else:
                 self._loop.tell(GroupGone(at_ms=at_ms, group=group))
-        lost = [(task, row) for task, row in book.tasks.items() if row.state in _AT_WORK and row.agent and task not in self._driver.hosts]
+        lost = [(task, row) for task, row in book.tasks.items() if row.state in _HAS_AGENT and row.agent and task not in self._driver.hosts]
         for task, row in lost:
             words = "the agent's process ended while no supervisor was there"
             self._loop.tell(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))

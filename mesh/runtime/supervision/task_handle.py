@@ -17,11 +17,10 @@ from mesh.runtime.supervision.answers import TaskStatus
 from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
-from mesh.scheduling.tasks import TaskState
+from mesh.scheduling.tasks import AT_WORK, TaskState
 
 #: How long a call waits for its task to be started, or started again.
 CALL_WAITS_S_MAX = 60.0
-_UP = (TaskState.RUNNING, TaskState.BLOCKED)
 _FOREVER_S = 1e9
 
 
@@ -48,7 +47,7 @@ class TaskHandle:
     def why(self) -> str:
         """Why it does not run now, in words; empty when it does."""
         status = self.status()
-        if status.state in _UP or status.reason is None:
+        if status.state in AT_WORK or status.reason is None:
             return ""
         place = f" It is number {status.position} in the queue." if status.position is not None else ""
         wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
@@ -56,7 +55,7 @@ class TaskHandle:
 
     def wait_started(self, timeout_s: float | None = None) -> TaskStatus:
         """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
-        return self._wait(_UP, timeout_s)
+        return self._wait(tuple(AT_WORK), timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> TaskStatus:
         """Wait until it is over, or the time is."""
@@ -144,7 +143,7 @@ class TaskHandle:
             self._agent = self._link.ask("handle", self.task)  # It is up as a rule, then nobody has to be asked twice.
         if self._agent is None:
             status = self.wait_started(CALL_WAITS_S_MAX)
-            self._agent = self._link.ask("handle", self.task) if status.state in _UP else None
+            self._agent = self._link.ask("handle", self.task) if status.state in AT_WORK else None
             if self._agent is None:
                 raise TaskNotRunning(f"task {self.task} has no agent: it is {status.state.value}, {self.why()}")
         return self._agent

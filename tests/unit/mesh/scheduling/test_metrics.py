@@ -8,7 +8,7 @@ import pytest
 
 from mesh.reasons import Reason
 from mesh.resources import NOTHING
-from mesh.scheduling.anomalies import AnomalyWatch, trend_per_min
+from mesh.scheduling.anomalies import AnomalyWatch
 from mesh.scheduling.decisions import EndTask, ExplainWaiting, StartTask, StopTask
 from mesh.scheduling.events import AgentLost, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted, Ticked
 from mesh.scheduling.figures import AgentReport, Figures, Standing, Targets, judge
@@ -302,10 +302,3 @@ def test_s16_a_silent_agent_is_an_anomaly_and_then_an_alarm():
     assert [one.is_alarm for one in watch.look(figures)] == [True]
     assert watch.look(Figures(at_ms=9, gaps_ms={"a": 0})) == ()
     assert [one.is_alarm for one in watch.look(figures)] == [False]
-
-
-def test_a_trend_is_not_moved_by_a_wild_point():
-    points = [(minute * 60_000, 10.0 + 2.0 * minute) for minute in range(10)]
-    assert trend_per_min(points) == pytest.approx(2.0)
-    assert trend_per_min([*points[:4], (240_000, 1e6), *points[5:]]) == pytest.approx(2.0)
-    assert trend_per_min(points[:1]) is None

@@ -12,7 +12,6 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.preemption import (
     PRESETS,
     Candidate,
-    PreemptionCounts,
     PreemptionPlan,
     PreemptionRefused,
     PreemptionRules,
@@ -20,7 +19,6 @@ from mesh.scheduling.preemption import (
     Preemptor,
     evaluate,
     free_rows,
-    next_look_ms,
     parse_cross_label,
     plan,
     remaining_ms,
@@ -181,13 +179,6 @@ def test_a_lower_weight_makes_other_labels_less_likely():
     assert verdict_on(runs(label="other"), rules=replace(rules, cross_label_weight=0.5)) is Reason.ELIGIBLE
     assert verdict_on(runs(label="other"), rules=replace(rules, cross_label_weight=0.25)) is Reason.BELOW_THRESHOLD
     assert verdict_on(runs(), rules=replace(rules, cross_label_weight=0.25)) is Reason.ELIGIBLE
-
-
-def test_it_is_told_when_the_first_young_one_is_old_enough():
-    rules = replace(RULES, min_run_ms=5_000)
-    scored = evaluate(wants(), [runs("a", started_ms=98_000), runs("b", started_ms=97_000), runs("c")], rules, NOW_MS)
-    assert next_look_ms(scored, rules) == 102_000
-    assert next_look_ms(scored[2:], rules) is None
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -376,15 +367,6 @@ def test_the_victims_of_one_plan_count_together():
     refused = choose(both, wanted=2, rules=rules, given_way={"": 1})
     assert isinstance(refused, PreemptionRefused)
     assert refused.detail == "at most 2 tasks of a label give way in a minute, and more are needed"
-
-
-def test_counts_forget_what_is_older_than_a_minute():
-    counts = PreemptionCounts()
-    for at_ms in (0, 10, 59_999):
-        counts.add("a", at_ms)
-    counts.add("b", 60_000)
-    assert counts.in_last_minute(60_000) == {"a": 2, "b": 1}
-    assert counts.in_last_minute(200_000) == {}
 
 
 # -- the table, and size -----------------------------------------------------------------------------------------------
