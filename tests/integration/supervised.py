@@ -12,6 +12,7 @@ import ray
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 
 REPOSITORY = Path(__file__).parents[2]
+PYTHON_PATH = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "integration")
 
 
 class Counter:
@@ -67,7 +68,7 @@ def two_nodes() -> Iterator[OwnCluster]:
     nodes = (NodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), NodeSpec(cpu=2, labels={"zone": "west"}))
     cluster = OwnCluster.start(
         ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20),
-        python_path=(str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "integration")),
+        python_path=tuple(map(str, PYTHON_PATH)),
     )
     ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
     yield cluster
