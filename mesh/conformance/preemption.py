@@ -10,15 +10,13 @@ from mesh.errors import AmountError
 from mesh.resources import ResourceSet
 from mesh.scheduling.preemption import (
     Candidate,
-    PreemptionPlan,
-    PreemptionRefused,
     PreemptionRules,
     PreemptionRulesError,
     Preemptor,
     evaluate,
     parse_cross_label,
-    plan,
 )
+from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
 
 _SCORE_DIGITS = 6
 _RULES = ("threshold", "kappa_per_s", "min_run_ms", "lost_work_per_s", "cross_label_weight", "cross_pool", "per_minute_max")

@@ -17,10 +17,11 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
-from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionPlan, PreemptionRefused, Preemptor, Scored, evaluate, free_rows, plan
+from mesh.scheduling.preemption import MINUTE_MS, Candidate, Preemptor, Scored, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
+from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
 
 #: How many tasks may look for victims in one pass: each look is at everything that runs.
 EVALUATIONS_MAX = 8

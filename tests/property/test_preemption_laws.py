@@ -12,13 +12,11 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.preemption import (
     Candidate,
-    PreemptionPlan,
-    PreemptionRefused,
     PreemptionRules,
     Preemptor,
     evaluate,
-    plan,
 )
+from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
 
 NOW_MS = 100_000
 ROWS = range(3)

@@ -21,9 +21,9 @@ from mesh.runtime.supervision.order_book import OrderBook, TaskRow
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task
-from mesh.scheduling.preemption import PreemptionPlan
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
+from mesh.scheduling.victims import PreemptionPlan
 
 
 def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:

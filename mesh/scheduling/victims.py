@@ -1,0 +1,305 @@
+"""The cheapest set of victims that makes room for a demand, of those that `mesh.scheduling.preemption` found may be asked.
+
+A set is searched for, not one victim: on each node the cheapest tasks are taken until the demand fits, then whoever turns
+out not to be needed is let go, the dearest first. (Kubernetes does it the other way round, takes all and reprieves; see
+its `preemption.go`.) An exact cover is a knapsack with several dimensions, and not worth its time here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mesh.ids import GroupId, LabelName, PoolName, TaskId
+from mesh.nodes import NodeTable
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.preemption import NO_COUNTS, Candidate, PreemptionRules, Preemptor, Scored
+
+#: What each victim costs beside its priority and its work, so that of equal sets the smaller one is taken.
+DISRUPTION_COST = 1.0
+#: A victim whose placement group serves the demand as it stands saves the making of one; worth a point of priority.
+REUSE_GAIN = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionPlan:
+    """Whom to stop, and where the preemptor goes then. Without victims: it fits there as things are."""
+
+    victims: tuple[Candidate, ...]
+    row: int
+    frees: ResourceSet = NOTHING  #: What the victims hold together.
+    reuses: GroupId | None = None  #: The victim's placement group that serves the demand as it stands.
+    cost: float = 0.0  #: In points of priority; to compare plans by.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRefused:
+    """No set of victims makes room."""
+
+    reason: Reason  #: NOBODY_GIVES_WAY or PREEMPTION_TOO_LITTLE.
+    detail: str
+
+
+def free_rows(table: NodeTable, rows: Iterable[int]) -> dict[int, dict[str, int]]:
+    """What is free on each of the rows, by resource: the form that `plan` takes."""
+    picked = np.fromiter(rows, dtype=np.intp)
+    return {
+        row: dict(zip(table.resources, free, strict=True)) for row, free in zip(picked.tolist(), table.free(picked).tolist(), strict=True)
+    }
+
+
+def plan(
+    wanted: ResourceSet,
+    *,
+    pool: PoolName,
+    pool_short: ResourceSet,
+    free_by_row: Mapping[int, Mapping[str, int]],
+    scored: Sequence[Scored],
+    preemptor: Preemptor,
+    rules: PreemptionRules,
+    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    reusable: Collection[GroupId] = (),
+) -> PreemptionPlan | PreemptionRefused:
+    """The cheapest victims, on one node as far as its room is short, that let the demand in. None of them can be spared.
+
+    Victims of the preemptor's own label go before others, whatever these would cost.
+
+    Args:
+        pool_short: What the pool lacks of quota for the demand; only victims of that pool make up for it, on any node.
+        free_by_row: What is free on each node where the demand is feasible; a resource that is absent counts as zero.
+        given_way: As for `evaluate`; the victims together stay within `rules.per_minute_max`.
+        reusable: Placement groups that serve the demand as they stand.
+    """
+    return _Search(
+        names=tuple(wanted),
+        wanted=tuple(wanted.values()),
+        quota_names=tuple(pool_short),
+        quota=tuple(pool_short.values()),
+        pool=pool,
+        preemptor=preemptor,
+        per_minute_max=rules.per_minute_max,
+        given_way=given_way,
+        reusable=frozenset(reusable),
+    ).best(free_by_row, scored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """An eligible candidate as the search sees it: plain integers."""
+
+    candidate: Candidate
+    crosses: bool  #: It waits under another label than the preemptor.
+    cost: float
+    room: tuple[int, ...]  #: Of the wanted resources, on its own row.
+    quota: tuple[int, ...]  #: Of what the pool lacks; zeros when it is of another pool.
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    key: tuple[bool, float, int, int]  #: Some victim crosses labels, cost, number of victims, row.
+    victims: tuple[_Offer, ...]
+    row: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    names: tuple[str, ...]
+    wanted: tuple[int, ...]
+    quota_names: tuple[str, ...]
+    quota: tuple[int, ...]
+    pool: PoolName
+    preemptor: Preemptor
+    per_minute_max: int | None
+    given_way: Mapping[LabelName, int]
+    reusable: frozenset[GroupId]
+    by_row: dict[int, list[_Offer]] = field(default_factory=dict)
+    of_pool: list[_Offer] = field(default_factory=list)  #: Who would free quota that is short, in the order of `_order`.
+    own_of_pool: list[_Offer] = field(default_factory=list)  #: Of these, those of the preemptor's label.
+    worthy_of_pool: list[_Offer] = field(default_factory=list)  #: The same by what each is worth for its cost.
+
+    def best(self, free_by_row: Mapping[int, Mapping[str, int]], scored: Sequence[Scored]) -> PreemptionPlan | PreemptionRefused:
+        """The plan, or why there is none."""
+        self._take_in([found for found in scored if found.verdict is Reason.ELIGIBLE])
+        short_by_row = {row: self._short(free) for row, free in free_by_row.items()}
+        roomy = min((row for row, short in short_by_row.items() if not any(short)), default=None)
+        chosen: _Choice | None = None
+        for row, short in short_by_row.items():
+            if chosen is not None and not self._could_beat(chosen, row, short):
+                continue
+            for choice in self._choices(row, short, is_first=row == roomy):
+                if choice is not None and (chosen is None or choice.key < chosen.key):
+                    chosen = choice
+        if chosen is not None:
+            return self._plan(chosen)
+        if not self.by_row:
+            return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=_count_verdicts(scored))
+        return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=self._what_lacks(short_by_row))
+
+    def _short(self, free: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple([max(0, amount - free.get(name, 0)) for name, amount in zip(self.names, self.wanted, strict=True)])
+
+    def _take_in(self, eligible: list[Scored]) -> None:
+        """Sort the eligible once, the cheapest of the own label first; each row's and the pool's keep that order."""
+        nothing, own, priority = (0,) * len(self.quota), self.preemptor.label, self.preemptor.priority
+        offers = []
+        for found in eligible:
+            candidate, held = found.candidate, found.candidate.resources
+            quota = tuple([held[name] for name in self.quota_names]) if candidate.pool == self.pool else nothing
+            cost = DISRUPTION_COST + max(0.0, priority - found.score)
+            offers.append(_Offer(candidate, candidate.label != own, cost, tuple([held[name] for name in self.names]), quota))
+        offers.sort(key=_order)
+        for offer in offers:
+            self.by_row.setdefault(offer.candidate.row, []).append(offer)
+            if any(offer.quota):
+                self.of_pool.append(offer)
+        self.own_of_pool = [offer for offer in self.of_pool if not offer.crosses]
+        self.worthy_of_pool = sorted(self.own_of_pool, key=lambda offer: offer.cost / _worth(offer.quota, self.quota))
+
+    def _could_beat(self, chosen: _Choice, row: int, short: tuple[int, ...]) -> bool:
+        """False when even as few victims as could do there, and the cheapest, cost more. Most rows are done with here."""
+        here = self.by_row.get(row, ())
+        if chosen.key[0] or not any(short) or not here:
+            return True
+        if here[0].crosses:
+            return False
+        most = [max(amounts) for amounts in zip(*[offer.room for offer in here], strict=True)]
+        few = max([-(-lacks // amount) if amount else len(here) + 1 for lacks, amount in zip(short, most, strict=True) if lacks])
+        return few <= len(here) and sum([offer.cost for offer in here[:few]]) - REUSE_GAIN < chosen.key[1]
+
+    def _choices(self, row: int, short: tuple[int, ...], *, is_first: bool) -> Iterable[_Choice | None]:
+        """Ways to let the demand in on that row. Of rows that have the room and lack quota only, all are alike: one will do."""
+        here = self.by_row.get(row, [])
+        yield from (self._cover(row, short, [offer], [offer]) for offer in here if offer.candidate.group in self.reusable)
+        if not is_first and not (any(short) and here):
+            return
+        own = [offer for offer in here if not offer.crosses]
+        from_own = self._cover(row, short, own, self.own_of_pool)
+        yield from_own
+        if from_own is None:
+            yield self._cover(row, short, here, self.of_pool)
+        elif len(from_own.victims) > 1:
+            own.sort(key=lambda offer: offer.cost / _worth(offer.room, short))
+            yield self._cover(row, short, own, self.worthy_of_pool)
+
+    def _cover(self, row: int, short: tuple[int, ...], here: Iterable[_Offer], of_pool: Iterable[_Offer]) -> _Choice | None:
+        """Take who helps, in order: on the row until there is room, anywhere in the pool until there is quota. Spare who is not needed."""
+        room, quota = list(short), list(self.quota)
+        taken: dict[TaskId, _Offer] = {}
+        counts: dict[LabelName, int] = {}
+        for is_for_room, offers in ((True, here), (False, of_pool)):
+            lacks = room if is_for_room else quota
+            for offer in offers if any(lacks) else ():
+                candidate = offer.candidate
+                if not _helps(offer.room if is_for_room else offer.quota, lacks) or candidate.task in taken:
+                    continue
+                if self._is_at_limit(candidate.label, counts):
+                    continue
+                taken[candidate.task] = offer
+                if candidate.row == row:
+                    _lessen(room, offer.room)
+                _lessen(quota, offer.quota)
+                if not any(lacks):
+                    break
+        if any(room) or any(quota):
+            return None
+        victims = list(taken.values())
+        return self._choice(row, self._spare(row, short, victims) if len(victims) > 1 else victims)
+
+    def _is_at_limit(self, label: LabelName, counts: dict[LabelName, int]) -> bool:
+        """Count one more of the label, unless that would be one too many."""
+        if self.per_minute_max is None:
+            return False
+        counts[label] = counts.get(label, self.given_way.get(label, 0)) + 1
+        return counts[label] > self.per_minute_max
+
+    def _spare(self, row: int, short: tuple[int, ...], taken: list[_Offer]) -> list[_Offer]:
+        kept = sorted(taken, key=_order)
+        for offer in sorted(taken, key=_order, reverse=True):
+            without = [other for other in kept if other is not offer]
+            if self._suffices(row, short, without):
+                kept = without
+        return kept
+
+    def _suffices(self, row: int, short: tuple[int, ...], victims: Iterable[_Offer]) -> bool:
+        room, quota = list(short), list(self.quota)
+        for offer in victims:
+            if offer.candidate.row == row:
+                _lessen(room, offer.room)
+            _lessen(quota, offer.quota)
+        return not any(room) and not any(quota)
+
+    def _choice(self, row: int, victims: list[_Offer]) -> _Choice:
+        gain = REUSE_GAIN if self._reused(row, victims) is not None else 0.0
+        cost = sum(offer.cost for offer in victims) - gain
+        return _Choice((any(offer.crosses for offer in victims), cost, len(victims), row), tuple(victims), row)
+
+    def _reused(self, row: int, victims: Iterable[_Offer]) -> GroupId | None:
+        here = (offer.candidate.group for offer in victims if offer.candidate.row == row)
+        return next((group for group in here if group is not None and group in self.reusable), None)
+
+    def _plan(self, choice: _Choice) -> PreemptionPlan:
+        victims = tuple(offer.candidate for offer in choice.victims)
+        return PreemptionPlan(
+            victims=victims,
+            row=choice.row,
+            frees=sum((victim.resources for victim in victims), start=NOTHING),
+            reuses=self._reused(choice.row, choice.victims),
+            cost=choice.key[1],
+        )
+
+    def _what_lacks(self, short_by_row: Mapping[int, tuple[int, ...]]) -> str:
+        """In words, how near the nearest node came."""
+        if not short_by_row:
+            return "no node could hold the demand even when empty"
+        quota = list(self.quota)
+        for offer in self.of_pool:
+            _lessen(quota, offer.quota)
+        if any(quota):
+            return f"pool {self.pool} would lack {_amounts(self.quota_names, quota)} even then"
+        left_by_row = []
+        for row, short in short_by_row.items():
+            room = list(short)
+            for offer in self.by_row.get(row, ()):
+                _lessen(room, offer.room)
+            left_by_row.append((sum(lacks / amount for lacks, amount in zip(room, self.wanted, strict=True) if amount), row, room))
+        share, _, room = min(left_by_row)
+        if not share:
+            return f"at most {self.per_minute_max} tasks of a label give way in a minute, and more are needed"
+        return f"the node that comes nearest would lack {_amounts(self.names, room)} even then"
+
+
+#: Stands for zero where it is divided by: an offer that helps nothing comes last.
+_NO_WORTH = 1e-9
+
+
+def _order(offer: _Offer) -> tuple[bool, float, TaskId]:
+    return offer.crosses, offer.cost, offer.candidate.task
+
+
+def _helps(amounts: tuple[int, ...], lacks: list[int]) -> bool:
+    return any(map(min, amounts, lacks))
+
+
+def _lessen(lacks: list[int], amounts: tuple[int, ...]) -> None:
+    for place, amount in enumerate(amounts):
+        lacks[place] = max(0, lacks[place] - amount)
+
+
+def _worth(amounts: tuple[int, ...], lacks: tuple[int, ...]) -> float:
+    """Which share of the shortage the amounts make up for, summed over the resources."""
+    return sum([min(amount, lack) / lack for amount, lack in zip(amounts, lacks, strict=True) if lack]) or _NO_WORTH
+
+
+def _amounts(names: tuple[str, ...], amounts: list[int]) -> ResourceSet:
+    return ResourceSet(dict(zip(names, amounts, strict=True)))
+
+
+def _count_verdicts(scored: Sequence[Scored]) -> str:
+    if not scored:
+        return "nothing runs that could give way"
+    counts = Counter(found.verdict.value for found in scored)
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
