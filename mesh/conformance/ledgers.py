@@ -10,7 +10,8 @@ from mesh.conformance.fields import Fields
 from mesh.ids import GroupId, NodeName, PoolName, TaskId
 from mesh.pools import PoolLedger, PoolSpec
 from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.groups import GroupLedger, GroupRecord, Layer
+from mesh.scheduling.group_ledger import GroupLedger
+from mesh.scheduling.groups import GroupRecord, Layer
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 
 _POOL = PoolName("p")

@@ -21,7 +21,8 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.decisions import Decision
-from mesh.scheduling.groups import GroupLedger, GroupRecord, Layer
+from mesh.scheduling.group_ledger import GroupLedger
+from mesh.scheduling.groups import GroupRecord, Layer
 from mesh.scheduling.preemption import Scorer
 from mesh.scheduling.queues import LabelQueues, LabelSettings
 from mesh.scheduling.records import Bucket, BucketKey, Eviction, LabelRules, TaskRecord

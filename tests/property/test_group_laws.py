@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.pools import PoolSpec
 from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.groups import GroupLedger, GroupState, Layer
+from mesh.scheduling.group_ledger import GroupLedger
+from mesh.scheduling.groups import GroupState, Layer
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 
 POOLS, NODES, TASKS = ["p", "q"], ["n1", "n2"], ["a", "b", "c"]

@@ -26,6 +26,10 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
+def verdict_on(candidate, preemptor=None, rules=RULES, **more):
+    return evaluate(preemptor or wants(), [candidate], rules, NOW_MS, **more)[0].verdict
+
+
 def choose(candidates, *, wanted=1, short=NOTHING, free=None, rules=RULES, preemptor=None, **more):
     """Dry run and plan; every row without anything free, unless told otherwise."""
     preemptor = preemptor or wants()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from running_tasks import NOW_MS, RULES, choose, runs, victims, wants
+from running_tasks import NOW_MS, RULES, choose, runs, verdict_on, victims, wants
 
 from mesh.reasons import Reason
 from mesh.scheduling.preemption import (
@@ -18,11 +18,6 @@ from mesh.scheduling.preemption import (
     remaining_ms,
     score,
 )
-
-
-def verdict_on(candidate, preemptor=None, rules=RULES, **more):
-    return evaluate(preemptor or wants(), [candidate], rules, NOW_MS, **more)[0].verdict
-
 
 # -- the score ---------------------------------------------------------------------------------------------------------
 

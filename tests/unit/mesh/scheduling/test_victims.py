@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from running_tasks import NOW_MS, RULES, choose, cpu, runs, victims, wants
+from running_tasks import NOW_MS, RULES, choose, cpu, runs, verdict_on, victims, wants
 
 from mesh.nodes import NodeTable
 from mesh.reasons import Reason

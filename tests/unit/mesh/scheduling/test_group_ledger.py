@@ -9,7 +9,8 @@ import pytest
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.pools import PoolSpec
 from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.groups import GroupLedger, GroupState, Layer
+from mesh.scheduling.group_ledger import GroupLedger
+from mesh.scheduling.groups import GroupState, Layer
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 
 RESERVED, DYNAMIC = Layer.RESERVED, Layer.DYNAMIC
@@ -118,7 +119,7 @@ def test_a_group_can_be_lost_at_any_time(ledger, state):
     if state is REMOVING:
         ledger.remove("g")
     assert ledger.drop("g").state is state
-    assert (ledger.records, ledger._of_task, ledger._of_pool, ledger._idle, ledger._dynamic) == ({}, {}, {}, {}, {})
+    assert (ledger.records, ledger._of_task, ledger._of_pool, ledger._idle._shapes, ledger._dynamic) == ({}, {}, {}, {}, {})
 
 
 # -- held for one ------------------------------------------------------------------------------------------------------
