@@ -27,7 +27,7 @@ from mesh.scheduling import events as scheduling_events
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
 from mesh.scheduling.journal import Batch, Kinds
-from mesh.scheduling.plain import dataclasses_of, form_of, tagged
+from mesh.scheduling.plain import PlainValueError, dataclasses_of, form_of, tagged
 from mesh.scheduling.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
@@ -87,21 +87,37 @@ class Archive:
         """All of it as it was.
 
         Raises:
-            JournalError: A line is damaged; the message names the file and the line.
+            JournalError: The snapshot or a line is damaged; the message names the file and the line.
         """
-        kept = self._file.snapshot_kept()
-        parts: dict[str, Any] = json.loads(kept) if kept is not None else {}
+        parts = self._snapshot_kept()
         self._plugins.begin_replay([(plugin, hook) for plugin, hook in parts.get("fenced", ())])
         try:
-            memory = Memory(
-                scheduler=self._plugins.scheduler_from(parts["scheduler"]) if parts else fresh(),
-                book=OrderBook.from_snapshot(_BOOK.decode(parts["book"])) if parts else OrderBook(),
-                jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
-            )
+            memory = self._from_parts(parts) if parts else Memory(scheduler=fresh(), book=OrderBook(), jobs=JobController())
             self._replay(memory)
         finally:
             self._plugins.end_replay()
         return memory
+
+    def _snapshot_kept(self) -> dict[str, Any]:
+        """The parts of the snapshot, in plain form; empty when there is none."""
+        kept = self._file.snapshot_kept()
+        try:
+            parts = json.loads(kept) if kept is not None else {}
+        except ValueError as damaged:
+            raise self._file.damaged(damaged) from damaged
+        if not isinstance(parts, dict):
+            raise self._file.damaged("no JSON object")
+        return parts
+
+    def _from_parts(self, parts: dict[str, Any]) -> Memory:
+        try:
+            return Memory(
+                scheduler=self._plugins.scheduler_from(parts["scheduler"]),
+                book=OrderBook.from_snapshot(_BOOK.decode(parts["book"])),
+                jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
+            )
+        except (PlainValueError, LookupError) as damaged:
+            raise self._file.damaged(damaged) from damaged
 
     def close(self) -> None:
         """Let another process have the folder."""

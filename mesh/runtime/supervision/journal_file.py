@@ -31,6 +31,7 @@ from mesh.scheduling.journal import SCHEDULING, Batch, JournalError, Kinds, enco
 #: After so many lines, or bytes, a snapshot is cheaper than the replay that it saves.
 LINES_MAX = 10_000
 BYTES_MAX = 16 * 2**20
+_REMEDY = "put back what stood there, or the folder aside to begin anew"
 _NUMBERED = re.compile(r"^(?P<what>snapshot|journal)-(?P<number>\d{8})\.jsonl?$")
 
 
@@ -52,6 +53,7 @@ class JournalFile:
         self._fsync = fsync
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._syncing = threading.Lock()
+        self._file = -1  #: The journal, open for appending.
         self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal; of these lines, how many are on the disk.
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,6 +74,10 @@ class JournalFile:
         path = self._path("snapshot")
         return path.read_bytes() if path.exists() else None
 
+    def damaged(self, words: object) -> JournalError:
+        """What to raise when the snapshot cannot be understood."""
+        return JournalError(f"{self._path('snapshot')} is damaged: {words}; {_REMEDY}")
+
     def lines(self) -> Iterator[bytes]:
         """What was appended since the snapshot; for `mesh.scheduling.journal.replay`."""
         with self._path("journal").open("rb") as kept:
@@ -86,7 +92,7 @@ class JournalFile:
         try:
             yield from read(self.lines(), kinds=self._kinds)
         except JournalError as error:
-            raise JournalError(f"{self._path('journal')}, {error}") from error
+            raise JournalError(f"{self._path('journal')}, {error}; {_REMEDY}") from error
 
     def append(self, version: int, events: Iterable[Any], decisions: Iterable[Any]) -> int:
         """One batch. Returns what to give to `sync` before its decisions are carried out.
@@ -151,6 +157,7 @@ class JournalFile:
         self.sync()
         os.close(self._file)
         os.close(self._lock)
+        self._file = self._lock = -1  # Whoever appends after this must not meet another file that got the number.
 
     def __enter__(self) -> Self:
         return self

@@ -30,8 +30,9 @@ from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pool_calls import PoolCalls
 from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import SubmissionError, SupervisorLost
-from mesh.runtime.supervision.supervisor import Supervisor, SupervisorOptions
+from mesh.runtime.supervision.supervisor import Supervisor
 from mesh.runtime.supervision.supervisor_link import require_cluster
+from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.events import LabelConfigured
 from mesh.scheduling.figures import Targets
 from mesh.scheduling.settings import SchedulerSettings
@@ -97,6 +98,8 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         Raises:
             RuntimeDoorError: This process is connected to no Ray cluster, or the mesh cannot use its folder or its port.
             PluginError: A plugin cannot be loaded.
+            JournalError: What the folder holds is damaged.
+            StartFailed: Anything else that the supervisor met. Nothing of a start that failed is left.
         """
         if not _NAME.fullmatch(name):
             raise SubmissionError(
@@ -127,6 +130,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         where = {"name": supervisor_name(name), "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
         actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
         mesh = cls(name, namespace=namespace)
+        mesh._link.know(actor)
         try:
             mesh.status()  # Answers when it is ready.
         except SupervisorLost:

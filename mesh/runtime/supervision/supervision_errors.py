@@ -94,5 +94,18 @@ class TaskNotRunning(SupervisionError):
     """A call on a task that no agent has: it waits, or is over; the message says which and why."""
 
 
+class StartFailed(SupervisionError):
+    """The mesh could not be started, and nothing of the start is left; the message holds what was raised."""
+
+    def __init__(self, mesh: str, why: str) -> None:
+        super().__init__(f"mesh {mesh} cannot be started: {why}; look at the options of ScheduleMesh.start, and at Ray's logs for the rest")
+        self.mesh = mesh
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[StartFailed], tuple[str, str]]:
+        """Across processes."""
+        return type(self), (self.mesh, self.why)
+
+
 class SupervisorLost(SupervisionError):
     """The supervisor does not answer, and no new one has come in time."""

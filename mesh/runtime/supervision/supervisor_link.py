@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from mesh.errors import MeshError, RuntimeDoorError
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import SupervisorLost
+from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
 
 #: How long a new supervisor may take to come after the death of the last one.
 RETURN_S_MAX = 90.0
@@ -35,6 +35,7 @@ class SupervisorLink:
         Raises:
             MeshError: What the method raised.
             SupervisorLost: There is none, or none came back in time.
+            StartFailed: It could not even be made.
         """
         deadline = time.monotonic() + RETURN_S_MAX
         while True:
@@ -46,9 +47,15 @@ class SupervisorLink:
                 raise
             except (ActorUnavailableError, RayActorError) as error:
                 self._actor = None
+                if error.actor_init_failed:
+                    raise StartFailed(self.mesh, str(error).strip().splitlines()[-1]) from error
                 if time.monotonic() > deadline:
                     raise SupervisorLost(f"the supervisor of mesh {self.mesh} died and none came back: {error}") from error
                 time.sleep(_PAUSE_S)
+
+    def know(self, actor: Any) -> None:
+        """This is its supervisor: it need not be looked up, and a first call hears why it could not be made."""
+        self._actor = actor
 
     def actor(self) -> Any:
         """Ray's handle.

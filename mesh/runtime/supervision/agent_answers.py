@@ -1,0 +1,73 @@
+"""What the supervisor answers about agents and nodes, and what it hears from agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.actors.members import Member
+from mesh.ids import PoolName, TaskId
+from mesh.runtime.supervision import views
+from mesh.runtime.supervision.agent_orders import AgentStatus, Ended
+from mesh.runtime.supervision.answers import AgentSeen, NodeStatus
+from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
+from mesh.saved_state import Snapshot
+from mesh.scheduling.events import CheckpointKept, TaskBlocked
+from mesh.scheduling.tasks import AT_WORK
+
+
+class AgentAnswers(SupervisedMesh):
+    """Methods of the supervisor's actor."""
+
+    async def agents(self) -> list[AgentSeen]:
+        """All agent processes, those that wait too."""
+        await self._ready
+        hosting = set(map(id, self._driver.hosts.values()))
+        return [
+            views.agent_seen(process, self._driver, self._loop.book, is_warm=id(process) not in hosting)
+            for process in self._agents.processes.values()
+        ]
+
+    async def nodes(self) -> list[NodeStatus]:
+        """All nodes of the mesh."""
+        await self._ready
+        return views.node_statuses(self._state, self._standbys)
+
+    async def metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
+        """What agents reported last; of one task the agent is asked now."""
+        await self._ready
+        process = self._driver.hosts.get(task) if task is not None else None
+        if task is not None and process is not None:
+            self._report(task, await process.handle.report.remote())
+        return {of: report for of, report in self._reports.items() if task in (None, of)}
+
+    async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[Member]:
+        """Agents that are up, with ranks in the order in which their tasks were named, else submitted."""
+        await self._ready
+        book = self._loop.book
+        wanted = [
+            (task, row)
+            for task, row in ((task, book.tasks.get(task)) for task in (tasks if tasks is not None else tuple(book.tasks)))
+            if row is not None and row.agent is not None and row.state in AT_WORK and task in self._driver.hosts
+            if pool in (None, row.request.pool) and label in (None, row.request.label)
+        ]
+        return [views.member(rank, task, row, self._driver.hosts[task]) for rank, (task, row) in enumerate(wanted)]
+
+    async def agent_said(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
+        """An agent tells something of its own accord; what is about an earlier attempt is late, and ignored."""
+        await self._ready
+        process = self._agents.processes.get(agent)
+        if process is None or process.task is None or process.attempt != attempt or self._is_stopped:
+            return
+        task, at_ms = process.task, self._clock.now_ms()
+        if kind == "report":
+            self._report(task, payload)
+            agent_id = self._loop.book.tasks[task].agent if task in self._loop.book.tasks else None
+            if agent_id is not None:
+                self._observer.feedback.hear(agent_id, payload, at_ms)
+        elif kind == "checkpoint" and isinstance(payload, Snapshot):
+            self._works.keep_saved(payload)
+            self._loop.tell(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
+        elif kind in ("blocked", "unblocked"):
+            self._loop.tell(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))
+        elif kind == "ended" and isinstance(payload, Ended) and (payload.result is not None or payload.error):
+            self._driver.ended(payload)

@@ -1,0 +1,46 @@
+"""What the supervisor answers about placement groups, and to those who want one without an agent."""
+
+from __future__ import annotations
+
+from mesh.reasons import Reason
+from mesh.runtime.supervision import views
+from mesh.runtime.supervision.answers import GroupGiven, GroupStatus, Refused
+from mesh.runtime.supervision.ray_names import group_name
+from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX
+from mesh.runtime.supervision.task_answers import TaskAnswers
+from mesh.scheduling.events import TaskSubmitted
+from mesh.scheduling.tasks import TERMINAL, TaskRequest
+
+
+class GroupAnswers(TaskAnswers):
+    """Methods of the supervisor's actor. A group that is given stands for a task: it is asked for, waited for and cancelled like one."""
+
+    async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | Refused:
+        """A placement group for whoever asks, without an agent (`allocate_pg`). Not in time: refused, and nothing is held.
+
+        A holder that has given its group back, or got none, may ask again.
+        """
+        await self._ready
+        task, book = request.task, self._loop.book
+        row = book.tasks.get(task)
+        if row is None or (row.state in TERMINAL and not row.request.has_agent):
+            # The scheduler remembers those that are over, and would take them a second time for a repetition.
+            attempt, request = row.attempt if row is not None else 0, self._loop.prioritised(request)
+            self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
+        else:
+            await self.submit(request, None)
+        book = self._loop.book
+        await self._loop.until(task, lambda: task in book.given or self._is_in(task, ()), min(timeout_s, WAIT_S_MAX))
+        given = book.given.get(task)
+        if given is not None:
+            name = group_name(self._options.mesh, given.group)
+            return GroupGiven(holder=task, group=given.group, name=name, reason=given.reason)
+        status = self._status(task)
+        await self.cancel(task, keep_state=False, destroy_group=False, requeue=False)
+        book.forget(task)
+        return Refused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
+
+    async def groups(self) -> list[GroupStatus]:
+        """All placement groups of the mesh."""
+        await self._ready
+        return views.group_statuses(self._state)

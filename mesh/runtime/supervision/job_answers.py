@@ -1,0 +1,57 @@
+"""What the supervisor answers about jobs; the desk does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.ids import JobId
+from mesh.jobs.spec import JobSpec
+from mesh.jobs.views import JobView
+from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
+from mesh.runtime.supervision.supervision_errors import JobExists
+from mesh.runtime.supervision.works import JobWork
+
+
+class JobAnswers(SupervisedMesh):
+    """Methods of the supervisor's actor."""
+
+    async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
+        """Take a job. Again with the same spec: where it stands.
+
+        Raises:
+            JobExists: Another job of this name is known.
+        """
+        await self._ready
+        refused = self._jobs.submit(spec, work)
+        if refused is not None:
+            raise JobExists(refused.detail)
+        return self._jobs.view(spec.job)
+
+    async def job(self, job: JobId) -> JobView:
+        """Where it stands. Raises `JobUnknown`."""
+        await self._ready
+        return self._jobs.view(job)
+
+    async def jobs(self) -> list[JobView]:
+        """All jobs that are remembered, oldest first."""
+        await self._ready
+        return self._jobs.views()
+
+    async def wait_job(self, job: JobId, timeout_s: float) -> JobView:
+        """Once it is over and cleaned up; or as it stands after the time (`WAIT_S_MAX` at the most)."""
+        await self._ready
+        await self._jobs.until_over(job, min(timeout_s, WAIT_S_MAX))
+        return self._jobs.view(job)
+
+    async def terminate_job(self, job: JobId) -> JobView:
+        """End it. Harmless to repeat."""
+        await self._ready
+        self._jobs.terminate(job)
+        return self._jobs.view(job)
+
+    async def job_result(self, job: JobId) -> tuple[Ended, Any | None] | None:
+        """How the leader's entry method ended, and the ref of a large value; None: it has not."""
+        await self._ready
+        self._jobs.view(job)
+        return self._works.job_ended(job)

@@ -1,0 +1,73 @@
+"""What the supervisor answers about pools and the slots in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.ids import PoolName
+from mesh.pools import PoolSpec
+from mesh.resources import ResourceSet
+from mesh.runtime.supervision import views
+from mesh.runtime.supervision.answers import PoolStatus, Refused, SlotReserved
+from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
+from mesh.runtime.supervision.supervision_errors import PoolUnknown
+from mesh.scheduling.decisions import AnswerSlot
+from mesh.scheduling.events import PoolConfigured, PoolDeleted, SlotAsked, SlotCommitted, SlotReleased
+
+
+class PoolAnswers(SupervisedMesh):
+    """Methods of the supervisor's actor."""
+
+    async def configure_pool(self, spec: PoolSpec) -> PoolStatus:
+        """Create the pool, or change it."""
+        await self._ready
+        known = self._state.pools.pools.get(spec.pool)
+        if known is None or known.is_closing or known.spec != spec:
+            self._loop.tell(PoolConfigured(at_ms=self._clock.now_ms(), spec=spec))
+        return await self.pool(spec.pool)
+
+    async def pool_spec(self, pool: PoolName) -> PoolSpec | None:
+        """As it was configured; None: there is no such pool."""
+        await self._ready
+        known = self._state.pools.pools.get(pool)
+        return known.spec if known is not None else None
+
+    async def delete_pool(self, pool: PoolName) -> None:
+        """Nothing new goes into the pool, and what is in it is cancelled. Harmless when there is none."""
+        await self._ready
+        if pool in self._state.pools.pools:
+            self._loop.tell(PoolDeleted(at_ms=self._clock.now_ms(), pool=pool))
+
+    async def pool(self, pool: PoolName) -> PoolStatus:
+        """One pool. Raises `PoolUnknown`."""
+        found = next((status for status in await self.pools() if status.pool == pool), None)
+        if found is None:
+            raise PoolUnknown(pool, tuple(self._state.pools.pools))
+        return found
+
+    async def pools(self) -> list[PoolStatus]:
+        """All pools."""
+        await self._ready
+        return views.pool_statuses(self._state, self._loop.book)
+
+    async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | Refused:
+        """Set quota aside under the name. Again with the same: the same answer."""
+        await self._ready
+        if resources == self._state.pools.held_by(slot).get(pool):
+            return SlotReserved(slot=slot, pool=pool, resources=resources)
+        refused = self._slot_answer(slot, self._loop.tell(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
+        return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
+
+    async def commit_slot(self, slot: str) -> Refused | None:
+        """What was set aside is in use."""
+        await self._ready
+        return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
+
+    async def release_slot(self, slot: str) -> None:
+        """Give it back. Harmless to repeat."""
+        await self._ready
+        self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot))
+
+    def _slot_answer(self, slot: str, decisions: list[Any]) -> Refused | None:
+        answer = next(decision for decision in decisions if isinstance(decision, AnswerSlot) and decision.slot == slot)
+        return None if answer.refused is None else Refused(reason=answer.refused, detail=answer.detail)

@@ -1,0 +1,60 @@
+"""The folder in which one mesh keeps what it must not lose; a start that fails leaves it as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from mesh.errors import RuntimeDoorError
+
+
+class StateFolder:
+    """Made if it is not there, for this user alone.
+
+    Raises:
+        RuntimeDoorError: It cannot be made or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._answering():
+            self._made = [folder for folder in (path, *path.parents) if not folder.exists()]  #: Innermost first.
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._before = frozenset(path.iterdir())
+        self._is_first = self._counter not in self._before
+
+    def count_start(self) -> int:
+        """How often a supervisor has started here, this time counted: part of the names that it gives."""
+        with self._answering():
+            count = int(self._counter.read_text()) + 1 if self._counter.exists() else 1
+            draft = self._counter.with_suffix(".draft")
+            draft.write_text(str(count))
+            draft.replace(self._counter)
+        return count
+
+    def forget_first(self) -> None:
+        """Of a mesh that has never started, drop what this start has written. Whoever calls has the journal's lock."""
+        if self._is_first:
+            for path in frozenset(self.path.iterdir()) - self._before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def unmake(self) -> None:
+        """Remove the folders that were made for it, those of them that are empty."""
+        with contextlib.suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
+
+    @property
+    def _counter(self) -> Path:
+        return self.path / "incarnation"
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as refused:
+            raise RuntimeDoorError(
+                f"the state folder {self.path} cannot be used: {refused}; give as `state_dir` one on the head node that this user may write"
+            ) from refused

@@ -1,0 +1,236 @@
+"""One supervised mesh: its parts, put together, started and ended.
+
+What is answered about it stands in the classes on this one: pools, tasks, groups, jobs, agents, and the mesh as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+import structlog
+
+from mesh.errors import MeshError, RuntimeDoorError
+from mesh.ids import AgentId, TaskId
+from mesh.jobs.decisions import ReportJob
+from mesh.plugins import PluginFenced
+from mesh.runtime.supervision import views
+from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.runtime.supervision.answers import NewsKind, TaskStatus
+from mesh.runtime.supervision.archive import Archive
+from mesh.runtime.supervision.autoscaling import Autoscaling
+from mesh.runtime.supervision.control_loop import ClusterWatch, ControlLoop, MeshClock
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.job_desk import JobDesk
+from mesh.runtime.supervision.observing import Observer
+from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.ray_names import process_name
+from mesh.runtime.supervision.recovery import Recovery
+from mesh.runtime.supervision.snapshot_store import FileSnapshots
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.state_folder import StateFolder
+from mesh.runtime.supervision.supervision_errors import StartFailed, TaskUnknown
+from mesh.runtime.supervision.supervisor_options import SupervisorOptions
+from mesh.runtime.supervision.work_store import WorkStore
+from mesh.runtime.supervision.works import TaskWorks
+from mesh.scheduling.decisions import Decision, EndTask
+from mesh.scheduling.events import Event
+from mesh.scheduling.tasks import TERMINAL, TaskState
+
+log = structlog.get_logger(__name__)
+
+#: A wait is answered after this time at the latest; the client asks again.
+WAIT_S_MAX = 30.0
+#: So long a supervisor that could not start tells why. Whoever started it ends it before, unless that process is gone.
+FAREWELL_S = 60.0
+
+
+class SupervisedMesh:
+    """The parts, and what all answers share. All methods belong to one event loop."""
+
+    def __init__(self, options: SupervisorOptions) -> None:
+        self._options = options
+        self._is_stopped = False
+        self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: It was up, and its process died.
+        # An actor whose constructor raises is only known to have died: what is wrong is told to whoever asks.
+        self._ready = asyncio.get_running_loop().create_task(self._start(), name="start")
+
+    async def _start(self) -> None:
+        """All or nothing: what a start that fails has made is gone when its error is told.
+
+        Raises:
+            MeshError: What is wrong, with the remedy.
+        """
+        async with AsyncExitStack() as made:
+            try:
+                self._assemble(made)
+                await self._begin()
+            except Exception as error:
+                log.exception("the mesh cannot be started")
+                if not self._is_again:
+                    asyncio.get_running_loop().call_later(FAREWELL_S, _end_this_actor)
+                if isinstance(error, MeshError):
+                    raise
+                raise StartFailed(self._options.mesh, f"{type(error).__name__}: {error}") from error
+            made.pop_all()
+
+    def _assemble(self, made: AsyncExitStack) -> None:
+        options = self._options
+        folder = StateFolder(Path(options.state_dir))
+        made.callback(folder.unmake)
+        plugins = PluginHost(options.plugins)
+        archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
+        made.callback(folder.forget_first)
+        made.callback(archive.close)
+        self._incarnation = folder.count_start()
+        self._clock = MeshClock()
+        self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)
+        self._clock.not_before(self._loop.scheduler.state.now_ms)
+        self._store = WorkStore(folder.path / "tasks")
+        self._works = self._loop.works = TaskWorks(self._store, FileSnapshots(folder.path / "kept"), self._known)
+        self._plugins = plugins
+        self._observer = _observer(options, self._loop, self._agents_at_work, is_again=self._is_again)
+        made.callback(self._observer.close)
+        self._jobs = JobDesk(self._loop, self._works, plugins.catalogue.policy, options.jobs, options.seed)
+        self._agents = AgentDoor(options.mesh, options.namespace, self._incarnation, self._process_ended)
+        made.callback(self._end_started)
+        self._groups = GroupDoor(options.mesh)
+        self._standbys = Standbys(self._agents, options.driver.standbys_per_node)
+        self._driver = Driver(
+            agents=self._agents,
+            groups=self._groups,
+            standbys=self._standbys,
+            works=self._works,
+            store=self._store,
+            autoscaling=Autoscaling(),
+            settings=options.driver,
+            tell=self._loop.tell,
+            now_ms=self._clock.now_ms,
+        )
+        self._watch = ClusterWatch(self._loop, self._driver, self._groups, self._standbys, dict(options.node_labels))
+        self._reports: dict[TaskId, AgentStatus] = {}  #: Of tasks that are not over.
+        self._listen()
+
+    def _listen(self) -> None:
+        def fenced(told: PluginFenced) -> None:
+            log.warning("a plugin was fenced off", plugin=told.plugin, hook=told.hook, why=told.why)
+            words = f"{told.hook}() {told.why}; it is not asked any more, the default answers in its place"
+            self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, told.plugin, words)
+
+        def reported(told: ReportJob) -> None:
+            why = f", {told.reason.value}: {told.detail}" if told.reason is not None else ""
+            words = f"{told.stage.value}, {told.schedule_state.value}{why}"
+            self._observer.note(self._clock.now_ms(), NewsKind.JOB, told.job, words)
+
+        def over(_events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
+            for decision in decisions:
+                if isinstance(decision, EndTask):
+                    self._reports.pop(decision.task, None)
+
+        self._loop.on_fenced, self._jobs.on_report = fenced, reported
+        self._loop.listeners += [self._observer.fold, self._jobs.hear, over]
+
+    async def _begin(self) -> None:
+        recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)
+        self._loop.driver = await recovery.recover()
+        await self._watch.look()
+        self._jobs.recover()
+        loop = asyncio.get_running_loop()
+        self._background = (
+            loop.create_task(self._watch.run(), name="watch"),
+            loop.create_task(self._observe(), name="observe"),
+            loop.create_task(self._jobs.run(), name="jobs"),
+        )
+
+    async def _observe(self) -> None:
+        """Every metrics period the figures are looked at, and settings moved when targets are missed for long."""
+        while True:
+            await asyncio.sleep(self._options.observing.period_ms / 1000)
+            try:
+                self._observer.look(self._state, self._clock.now_ms())
+                self._works.sweep(self._clock.now_ms())
+            except Exception:
+                log.exception("the figures could not be looked at")
+
+    async def stop(self, *, forget: bool) -> None:
+        """End everything in Ray that is this mesh's, but this actor. With `forget` its folder goes too."""
+        await self._ready
+        self._is_stopped = True
+        for task in self._background:
+            task.cancel()
+        await asyncio.to_thread(self._observer.close)
+        self._loop.driver = None  # What ends now is no news.
+        for process in tuple(self._agents.processes.values()):
+            self._agents.end(process)
+        for name in await asyncio.to_thread(self._agents.names):
+            self._agents.end_named(name)
+        for group in await self._groups.seen():
+            await self._groups.remove(group)
+        if forget:
+            await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
+
+    def _end_started(self) -> None:
+        """The processes that this supervisor has started. Those of an earlier one have work that is not to be lost."""
+        self._is_stopped = True
+        own = process_name(self._options.mesh, f"{self._incarnation}.")
+        for process in tuple(self._agents.processes.values()):
+            if process.name.startswith(own):
+                self._agents.end(process)
+
+    # -- what all answers share ------------------------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> Any:
+        return self._loop.scheduler.state
+
+    def _report(self, task: TaskId, report: AgentStatus) -> None:
+        if not self._is_in(task, ()):
+            self._reports[task] = report
+
+    def _status(self, task: TaskId) -> TaskStatus:
+        return views.task_status(self._state, self._loop.book, task, self._row(task))
+
+    def _row(self, task: TaskId) -> Any:
+        row = self._loop.book.tasks.get(task)
+        if row is None:
+            raise TaskUnknown(task)
+        return row
+
+    def _agents_at_work(self) -> set[AgentId]:
+        rows = (self._known(task) for task in self._driver.hosts)
+        return {row.agent for row in rows if row is not None and row.agent is not None}
+
+    def _known(self, task: TaskId) -> TaskRow | None:
+        return self._loop.book.tasks.get(task)
+
+    def _is_in(self, task: TaskId, states: tuple[TaskState, ...]) -> bool:
+        row = self._loop.book.tasks.get(task)
+        return row is None or row.state in TERMINAL or row.state in states
+
+    def _process_ended(self, process: AgentProcess, words: str) -> None:
+        if not self._is_stopped:
+            self._driver.process_ended(process, words)
+
+
+def _end_this_actor() -> None:
+    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[], Collection[AgentId]], *, is_again: bool) -> Observer:
+    """A start is refused its port; a mesh that was up must not end for it."""
+    try:
+        return Observer(options.mesh, options.observing, loop.tell, agents)
+    except RuntimeDoorError:
+        if not is_again:
+            raise
+        log.exception("metrics are not served, until the supervisor starts anew")
+        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)

@@ -1,0 +1,29 @@
+"""What a supervisor is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mesh.runtime.supervision.driver import DriverSettings
+from mesh.runtime.supervision.job_desk import JobSettings
+from mesh.runtime.supervision.journal_file import LINES_MAX
+from mesh.runtime.supervision.observing import ObserverSettings
+from mesh.scheduling.settings import SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorOptions:
+    """How a mesh is supervised."""
+
+    mesh: str
+    namespace: str
+    state_dir: str
+    settings: SchedulerSettings = field(default_factory=SchedulerSettings)
+    driver: DriverSettings = field(default_factory=DriverSettings)
+    node_labels: Mapping[str, str] = field(default_factory=dict)  #: Of the nodes that are this mesh's; empty: all.
+    observing: ObserverSettings = field(default_factory=ObserverSettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
+    plugins: Mapping[str, str] = field(default_factory=dict)  #: By name: `module:attribute`, or a WebAssembly file.
+    journal_lines_max: int = LINES_MAX  #: After so many lines a snapshot takes the journal's place.
+    seed: int = 0

@@ -1,0 +1,115 @@
+"""What the supervisor answers about tasks, from their submission to their result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mesh.ids import TaskId
+from mesh.runtime.supervision import views
+from mesh.runtime.supervision.agent_orders import Ended, HostOrder
+from mesh.runtime.supervision.answers import CandidateStatus, TaskStatus
+from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
+from mesh.saved_state import Snapshot
+from mesh.scheduling.events import TaskCancelled, TaskSubmitted
+from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
+
+
+class TaskAnswers(SupervisedMesh):
+    """Methods of the supervisor's actor."""
+
+    async def submit(self, request: TaskRequest, order: HostOrder | None) -> TaskStatus:
+        """Accept a task. Again with the same request: where it stands.
+
+        Raises:
+            TaskExists: Another task of this name is known.
+        """
+        await self._ready
+        row = self._loop.book.tasks.get(request.task)
+        # Where its arguments lie may have changed since; it is the same task all the same.
+        if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
+            raise TaskExists(request.task, row.state)
+        if row is None:
+            request = self._loop.prioritised(request)
+            if order is not None:
+                self._works.submit(order)
+            self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
+        return self._status(request.task)
+
+    async def task(self, task: TaskId) -> TaskStatus:
+        """Where it stands. Raises `TaskUnknown`."""
+        await self._ready
+        return self._status(task)
+
+    async def tasks(self) -> list[TaskStatus]:
+        """All tasks that are remembered, oldest first."""
+        await self._ready
+        return [self._status(task) for task in self._loop.book.tasks]
+
+    async def wait_task(self, task: TaskId, until: tuple[TaskState, ...], timeout_s: float) -> TaskStatus:
+        """Its status, once it is in one of the states or over; or as it stands after the time (`WAIT_S_MAX` at the most)."""
+        await self._ready
+        self._row(task)
+        await self._loop.until(task, lambda: self._is_in(task, until), min(timeout_s, WAIT_S_MAX))
+        return self._status(task)
+
+    async def result(self, task: TaskId) -> tuple[Ended, Any | None] | None:
+        """How its entry method ended, and the ref of a large value; None: it has not."""
+        await self._ready
+        return self._works.ended(task)
+
+    async def handle(self, task: TaskId) -> tuple[Any, int] | None:
+        """Ray's handle of the agent that has the task, and the attempt; None: it is not up."""
+        await self._ready
+        is_up = self._row(task).state in AT_WORK
+        process = self._driver.hosts.get(task)
+        return (process.handle, process.attempt) if process is not None and is_up else None
+
+    async def cancel(self, task: TaskId, *, keep_state: bool, destroy_group: bool, requeue: bool) -> TaskStatus:
+        """Somebody wants it gone, or back in the queue. Harmless to repeat."""
+        await self._ready
+        self._row(task)
+        event = TaskCancelled(at_ms=self._clock.now_ms(), task=task, keep_state=keep_state, destroy_group=destroy_group, requeue=requeue)
+        if self._loop.book.tasks[task].state not in TERMINAL:
+            self._loop.tell(event)
+        return self._status(task)
+
+    async def finish(self, task: TaskId) -> TaskStatus:
+        """Its owner is done with a task that has no entry method: it has succeeded. One that is over: where it stands.
+
+        Raises:
+            TaskNotRunning: No agent has it; it waits, or starts.
+        """
+        await self._ready
+        row = self._row(task)
+        if row.state not in TERMINAL:
+            process = self._driver.hosts.get(task)
+            if process is None or process.attempt != row.attempt or row.state not in (*AT_WORK, TaskState.PREEMPTED):
+                raise TaskNotRunning(f"task {task} is {row.state.value}, no agent has it: wait until it runs, or cancel it")
+            self._driver.ended(Ended(task=task, attempt=row.attempt))
+        return self._status(task)
+
+    async def resume(self, task: TaskId) -> TaskStatus:
+        """A cancelled task goes on from its kept state; one that is still stopping, when it has stopped. Harmless to repeat."""
+        await self._ready
+        record = self._state.records.get(task)
+        if record is not None and record.stopping is not None:
+            await self._loop.until(task, lambda: self._row(task).state in TERMINAL, WAIT_S_MAX)
+        row = self._row(task)
+        if row.state is TaskState.CANCELLED:
+            at_ms = self._clock.now_ms()
+            self._loop.tell(TaskSubmitted(at_ms=at_ms, request=row.request, resume=True, first_attempt=row.attempt))
+        return self._status(task)
+
+    async def saved(self, task: TaskId) -> Snapshot | None:
+        """The state that was kept of it last."""
+        await self._ready
+        return self._works.saved(task)
+
+    async def evaluate_preemption(self, request: TaskRequest) -> list[CandidateStatus]:
+        """Dry run: who might give way to such a task, with score and reason."""
+        await self._ready
+        if request.pool not in self._state.pools.pools:
+            raise PoolUnknown(request.pool, tuple(self._state.pools.pools))
+        return views.candidate_statuses(self._state, request, self._clock.now_ms())

@@ -1,0 +1,90 @@
+"""Starts of a mesh that fail: whoever starts it is told why, and nothing of the start is left."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import ray
+from patience import eventually
+
+import mesh
+from mesh.errors import RuntimeDoorError
+from mesh.runtime.supervision.supervision_errors import StartFailed
+from mesh.scheduling.journal import JournalError
+from mesh.scheduling.settings import SchedulerSettings
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_driver")]
+
+
+class Unreadable(SchedulerSettings):
+    """Settings whose module only this process has."""
+
+
+class Odd(SchedulerSettings):
+    """Settings that arrive as something else."""
+
+    def __reduce__(self):
+        return str, ("medium",)
+
+
+def left_in_ray(name):
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["name"].startswith(f"schedulemesh:{name}")]
+
+
+def nothing_is_left(name, folder):
+    eventually(lambda: not left_in_ray(name))
+    assert not folder.exists()
+
+
+def test_options_that_the_scheduler_cannot_work_with_are_told(tmp_path):
+    with pytest.raises(StartFailed, match="mesh odd cannot be started: AttributeError: 'str' object has no"):
+        mesh.ScheduleMesh.start("odd", state_dir=tmp_path / "deep" / "odd", settings=Odd())
+    nothing_is_left("odd", tmp_path / "deep")
+
+
+def test_options_that_cannot_be_read_where_the_supervisor_is_are_told(tmp_path):
+    with pytest.raises(StartFailed, match="ModuleNotFoundError: No module named 'test_failed_starts'"):
+        mesh.ScheduleMesh.start("unread", state_dir=tmp_path / "unread", settings=Unreadable())
+    nothing_is_left("unread", tmp_path / "unread")
+
+
+def test_a_state_folder_that_cannot_be_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RuntimeDoorError, match="give as `state_dir` one on the head node"):
+        mesh.ScheduleMesh.start("nowhere", state_dir=tmp_path / "file" / "mesh")
+    nothing_is_left("nowhere", tmp_path / "file" / "mesh")
+
+
+def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+            mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
+        nothing_is_left("port", tmp_path / "port")
+        mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", standbys_per_node=0).stop()
+        with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+            mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
+    eventually(lambda: not left_in_ray("port"))
+    with mesh.running_mesh("port", state_dir=tmp_path / "port", metrics_port=port, standbys_per_node=0) as running:
+        assert running.status().metrics_port == port
+
+
+@pytest.mark.parametrize("what", ["journal", "snapshot"])
+def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, what):
+    folder = tmp_path / "damaged"
+    options = {"state_dir": folder, "standbys_per_node": 0, "journal_lines_max": 10_000 if what == "journal" else 1}
+    started = mesh.ScheduleMesh.start("damaged", **options)
+    for capacity in range(1, 4):
+        started.ensure_pool("main", capacity={"cpu": capacity})
+    started.stop()
+    eventually(lambda: not left_in_ray("damaged"))
+    (file,) = (folder / "journal").glob(f"{what}-*")
+    whole = file.read_bytes()
+    file.write_bytes(b"{" + whole)
+    with pytest.raises(JournalError, match=rf"{what}-\d+\.json.*put back what stood there"):
+        mesh.ScheduleMesh.start("damaged", **options)
+    eventually(lambda: not left_in_ray("damaged"))
+    file.write_bytes(whole)
+    with mesh.running_mesh("damaged", **options) as running:
+        assert [pool.pool for pool in running.list_pools()] == ["main"]
