@@ -9,25 +9,25 @@ here, and whatever fails is told as an event that makes the scheduler give back 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from typing import Any
 
 import structlog
 from ray.exceptions import RayError
 
-from mesh.errors import RuntimeDoorError
-from mesh.ids import GroupId, NodeName, TaskId, TenantPath
+from mesh.ids import GroupId, NodeName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
 from mesh.runtime.supervision.agent_orders import Ended, Failed, Hosted, HostOrder, StopOrder, Stopped
 from mesh.runtime.supervision.autoscaling import Autoscaling
+from mesh.runtime.supervision.crew import Crew
+from mesh.runtime.supervision.driver_works import Works
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.turns import Turns
+from mesh.runtime.supervision.untold_news import UntoldNews
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import CreateGroup, Decision, RemoveGroup, RequestCapacity, StartTask, StopTask
 from mesh.scheduling.events import (
@@ -46,10 +46,6 @@ log = structlog.get_logger(__name__)
 
 #: One attempt of a task.
 _Run = tuple[TaskId, int]
-#: Between two tries to tell what could not be told.
-_TELL_AGAIN_S = 1.0
-#: So often news that the scheduler does not understand are told. Those that only the disk did not take are told until it does.
-_TELLS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,38 +57,6 @@ class DriverSettings:
     standbys_per_node: int = 1
     preserve_ms_max: int = 5_000  #: Of a user's preserver.
     margin_s: float = 5.0  #: What a stop may take beyond its own limits before the process is killed.
-
-
-class Works(Protocol):
-    """Where the driver finds what a task runs, and leaves what is kept of it."""
-
-    def host_order(self, order: StartTask) -> HostOrder | None:
-        """The task's code and arguments, and its kept state when it resumes; None when they are lost."""
-        ...
-
-    def tenant(self, task: TaskId) -> TenantPath:
-        """Whose task it is."""
-        ...
-
-    def is_call(self, task: TaskId) -> bool:
-        """Is it a call on an agent that is up, which the caller makes itself?"""
-        ...
-
-    def has_entry(self, task: TaskId) -> bool:
-        """Does it have an entry method, which ends it?"""
-        ...
-
-    def keep_hosted(self, hosted: Hosted) -> None:
-        """Keep where others reach it."""
-        ...
-
-    def keep_stopped(self, stopped: Stopped) -> None:
-        """Keep the state that came with the answer."""
-        ...
-
-    def keep_ended(self, ended: Ended, value: Any | None) -> None:
-        """Keep what the entry method returned or raised."""
-        ...
 
 
 class Driver:
@@ -121,22 +85,16 @@ class Driver:
         self._groups = groups
         self._standbys = standbys
         self._works = works
-        self._store = store
         self._autoscaling = autoscaling
         self._settings = settings
-        self._take = tell
-        self._untold: deque[tuple[Event, ...]] = deque()  #: Batches, oldest first.
-        self._tells = 0  #: Of the oldest one.
-        self._again: asyncio.TimerHandle | None = None
+        self._news = UntoldNews(tell)
         self._now_ms = now_ms
-        #: Of a placement group, or of a task without one; gone when nobody has it or waits for it.
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._running: set[asyncio.Task[None]] = set()
+        self._turns = Turns()  #: Of a placement group, or of a task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
         self._unwanted: set[_Run] = set()  #: Starts that were called off while under way.
         self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Tells which nodes have died; set by who watches them.
-        self.hosts: dict[TaskId, AgentProcess] = {}  #: Tasks and the processes that have them.
-        self.residents: dict[GroupId, AgentProcess] = {}  #: Processes that wait in a placement group, without a task.
+        self._crew = Crew(agents, groups, standbys, store)
+        self.hosts = self._crew.hosts  #: Tasks and the processes that have them.
         self.on_node: dict[GroupId, tuple[tuple[NodeName, ResourceSet], ...]] = {}  #: What the groups that stand take, bundle by bundle.
         self._carriers: dict[type[Decision], Callable[[Any], Coroutine[Any, Any, None]]] = {
             CreateGroup: self._create_group,
@@ -153,7 +111,7 @@ class Driver:
             return  # For people only: an explanation, an end.
         if isinstance(decision, StartTask):
             self._end_earlier(decision)
-        started = self._spawn(carrier(decision), f"{type(decision).__name__}")
+        started = self._turns.spawn(carrier(decision), f"{type(decision).__name__}")
         if isinstance(decision, StartTask):
             self._starting[decision.task, decision.attempt] = started
 
@@ -166,36 +124,27 @@ class Driver:
     # -- placement groups ----------------------------------------------------------------------------------------------
 
     async def _create_group(self, order: CreateGroup) -> None:
-        async with self._lock(order.group):
+        async with self._turns.lock(order.group):
             made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
             if isinstance(made, str):
-                self._tell(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
+                self._news.tell(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
                 return
             self.stands(order, made)
-            self._tell(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
-            if order.warm and order.group not in self.residents:
-                self.warm(order)
+            self._news.tell(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
+            if order.warm:
+                self._crew.warm(order)
 
     def stands(self, order: CreateGroup, nodes: tuple[NodeName, ...]) -> None:
         """The group is there."""
         self.on_node[order.group] = tuple(zip(nodes, order.shape.bundles, strict=True))
 
-    def warm(self, order: CreateGroup) -> None:
-        """Start a process in the group, which waits for its first task."""
-        inside = self._groups.handle(order.group)
-        if inside is not None:
-            process = self._agents.start(node=order.nodes[0], resources=order.shape.bundles[0], group=order.group, inside=inside)
-            self.residents[order.group] = process
-
     async def _remove_group(self, order: RemoveGroup) -> None:
-        async with self._lock(order.group):
+        async with self._turns.lock(order.group):
             await self._take_down(order.group)
-        self._tell(GroupGone(at_ms=self._now_ms(), group=order.group))
+        self._news.tell(GroupGone(at_ms=self._now_ms(), group=order.group))
 
     async def _take_down(self, group: GroupId) -> None:
-        for process in [process for process in self._agents.processes.values() if process.group == group]:
-            self._agents.end(process)
-        self.residents.pop(group, None)
+        self._crew.leave(group)
         await self._groups.remove(group)
         self.on_node.pop(group, None)
 
@@ -203,7 +152,7 @@ class Driver:
         """Somebody else removed it, or its node died: what ran in it is lost, and what starts in it never will."""
         at_ms = self._now_ms()
         refused: list[Event] = []
-        for process in [process for process in self._agents.processes.values() if process.group == group]:
+        for process in self._crew.in_group(group):
             task = process.task
             if task is None or (task, process.attempt) not in self._starting or self.hosts.get(task) is not process:
                 continue
@@ -211,16 +160,15 @@ class Driver:
             words = f"placement group {group} is gone"
             refused.append(TaskRefused(at_ms=at_ms, task=task, attempt=process.attempt, reason=Reason.WORKER_LOST, detail=words))
             self._unwanted.add((task, process.attempt))
-            self._forget_host(process)
-            self._agents.end(process)
-        self._spawn(self._clear_away(group, refused), f"clear {group} away")
+            self._crew.end(process)
+        self._turns.spawn(self._clear_away(group, refused), f"clear {group} away")
 
     async def _clear_away(self, group: GroupId, told: list[Event]) -> None:
-        async with self._lock(group):
-            victims = [process for process in self._agents.processes.values() if process.group == group and process.task is not None]
+        async with self._turns.lock(group):
+            victims = [process for process in self._crew.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self._tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
+        self._news.tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -228,15 +176,15 @@ class Driver:
         """What is left of earlier attempts: the scheduler has given them up, say since it sees their node no more."""
         for task, attempt in [run for run in self._starting if run[0] == order.task and run[1] < order.attempt]:
             self._unwanted.add((task, attempt))
-            self._end_process(task, attempt)
+            self._crew.end_attempt(task, attempt)
         process = self.hosts.get(order.task)
         if process is not None and process.attempt < order.attempt:
-            self._end_process(order.task, process.attempt)
+            self._crew.end_attempt(order.task, process.attempt)
 
     async def _start(self, order: StartTask) -> None:
         run = order.task, order.attempt
         try:
-            async with self._lock(order.group or order.task):
+            async with self._turns.lock(order.group or order.task):
                 if run not in self._unwanted:
                     await self._host(order)
         finally:
@@ -246,29 +194,27 @@ class Driver:
 
     async def _host(self, order: StartTask) -> None:
         if self._works.is_call(order.task):  # The agent is up; the handle of whoever calls it does the rest.
-            self._tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self._news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
         host_order = self._works.host_order(order)
         if host_order is None:
             self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost: submit it again", final=True)
             return
+        tenant = self._works.tenant(order.task)
         process = self.hosts.get(order.task)  # An earlier supervisor has chosen it already, and may have given it the order.
         if process is None or process.attempt != order.attempt or not process.is_wanted:
-            process = self._process_for(order)
+            process = self._crew.process_for(order, tenant)
         if process is None:
             self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
             return
-        process.task, process.attempt, process.tenant = order.task, order.attempt, self._works.tenant(order.task)
-        self.hosts[order.task] = process
-        self._store.keep(order.task, "process", json.dumps({"process": process.name, "attempt": order.attempt}).encode())
+        self._crew.give(process, order.task, order.attempt, tenant)
         await self._host_on(process, order, host_order)
 
     async def _host_on(self, process: AgentProcess, order: StartTask, host_order: HostOrder) -> None:
         try:
             answer = await asyncio.wait_for(process.handle.host.remote(host_order), self._settings.start_s_max)
         except (RayError, asyncio.TimeoutError) as error:
-            self._forget_host(process)
-            self._agents.end(process)
+            self._crew.end(process)
             await self._look()  # A task has few tries, and must not spend them all on a node that has died.
             if (order.task, order.attempt) not in self._unwanted:
                 self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
@@ -277,35 +223,16 @@ class Driver:
             return  # Whoever called it off has answered, and ends the process.
         if isinstance(answer, Hosted):
             self._works.keep_hosted(answer)
-            self._tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self._news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             self.run_entry(order.task, process)
             return
-        self._settle(process, reusable=answer.reusable)
+        self._crew.settle(process, may_stay=self._may_stay(process) and answer.reusable)
         self._refuse_as(order, answer)
-
-    def _process_for(self, order: StartTask) -> AgentProcess | None:
-        if order.group is None:
-            return self._agents.start(node=order.node, resources=order.resources)
-        resident = self.residents.pop(order.group, None)
-        if resident is not None and resident.is_wanted:
-            if resident.tenant in (None, self._works.tenant(order.task)):
-                return resident
-            self._agents.end(resident)
-        if not order.resources["gpu"]:
-            standby = self._standbys.take(order.node)
-            if standby is not None:
-                self._standbys.fill([order.node])
-                standby.group = order.group
-                return standby
-        inside = self._groups.handle(order.group)
-        if inside is None:
-            return None
-        return self._agents.start(node=order.node, resources=order.resources, group=order.group, inside=inside)
 
     def run_entry(self, task: TaskId, process: AgentProcess) -> None:
         """Call the entry method of a task that is up, if it has one. Does not wait."""
         if self._works.has_entry(task):
-            self._spawn(self._run(process), f"run {task}")
+            self._turns.spawn(self._run(process), f"run {task}")
 
     async def _run(self, process: AgentProcess) -> None:
         ended_ref, value_ref = process.handle.run.remote()
@@ -321,18 +248,18 @@ class Driver:
         if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
         self._works.keep_ended(ended, value)
-        self._forget_host(process)
+        self._crew.forget(process)
         # The process is settled before whoever comes next into its group is started: its turn at the lock comes first.
-        self._spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
-        self._tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
+        self._turns.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
+        self._news.tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
     async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
-        async with self._lock(process.group or task):
+        async with self._turns.lock(process.group or task):
             reusable = False
             if process.group is not None and process.is_wanted:
                 stopped = await self._ask_to_stop(process, StopOrder(task=task, attempt=attempt, keep_state=False, grace_ms=0))
                 reusable = stopped is not None and stopped.reusable
-            self._settle(process, reusable=reusable)
+            self._crew.settle(process, may_stay=self._may_stay(process) and reusable)
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
@@ -343,10 +270,10 @@ class Driver:
             return
         process = self.hosts.get(order.task)
         if process is None or process.attempt != order.attempt:  # Another attempt is none of this order's business.
-            self._end_process(order.task, order.attempt)
-            self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+            self._crew.end_attempt(order.task, order.attempt)
+            self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
-        async with self._lock(process.group or order.task):
+        async with self._turns.lock(process.group or order.task):
             await self._stop_on(process, order)
 
     async def _stop_on(self, process: AgentProcess, order: StopTask) -> None:
@@ -364,24 +291,18 @@ class Driver:
         )
         if self.hosts.get(order.task) is not process:
             return  # It ended, or died, meanwhile; that was told.
-        self._forget_host(process)
+        self._crew.forget(process)
         if stopped is not None:
             self._works.keep_stopped(stopped)
-        self._settle(process, reusable=stopped is not None and stopped.reusable)
+        self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
-        self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
+        self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
         self._unwanted.add((order.task, order.attempt))
-        self._end_process(order.task, order.attempt)
+        self._crew.end_attempt(order.task, order.attempt)
         await asyncio.wait([starting])
-        self._tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
-
-    def _end_process(self, task: TaskId, attempt: int) -> None:
-        """Kill what has this attempt of the task, and no other."""
-        for process in [each for each in self._agents.processes.values() if each.task == task and each.attempt == attempt]:
-            self._forget_host(process)
-            self._agents.end(process)
+        self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
     async def _ask_to_stop(self, process: AgentProcess, order: StopOrder) -> Stopped | None:
         seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
@@ -398,21 +319,20 @@ class Driver:
         """A process has died that was wanted."""
         if self._standbys.lost(process):
             return  # Filled up at the next look at the nodes: a process that dies at once must not be started in a circle.
-        if process.group is not None and self.residents.get(process.group) is process:
-            del self.residents[process.group]
+        self._crew.resident_ended(process)
         task = process.task
         if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
             return  # A start that is under way sees it by itself.
         event = self._lost(process, words)
-        self._forget_host(process)
-        self._spawn(self._tell_lost(event, process.group), f"loss of {task}")
+        self._crew.forget(process)
+        self._turns.spawn(self._tell_lost(event, process.group), f"loss of {task}")
 
     async def _tell_lost(self, lost: AgentLost, group: GroupId | None) -> None:
         """Ray ends what runs on a node that dies, and in a group that is removed: then that is told first, or with it, so that
         nobody is sent there again."""
         await self._look()
         if group is None or await self._groups.stands(group):
-            self._tell(lost)
+            self._news.tell(lost)
         else:
             await self._clear_away(group, [lost])
 
@@ -422,28 +342,16 @@ class Driver:
         except Exception:
             log.exception("the nodes could not be looked at")
 
+    def _may_stay(self, process: AgentProcess) -> bool:
+        return process.group is not None and process.group in self.on_node
+
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
         self.hosts.pop(process.task or TaskId(""), None)
         return AgentLost(at_ms=self._now_ms(), task=process.task or TaskId(""), attempt=process.attempt, detail=words)
 
-    def _settle(self, process: AgentProcess, *, reusable: bool) -> None:
-        """A process without a task: it waits in its group for the next one, or ends."""
-        self._forget_host(process)
-        process.task = None
-        may_stay = process.group is not None and process.group in self.on_node and process.group not in self.residents
-        if reusable and process.is_wanted and may_stay and process.group is not None:
-            self.residents[process.group] = process
-        else:
-            self._agents.end(process)
-
-    def _forget_host(self, process: AgentProcess) -> None:
-        if process.task is not None and self.hosts.get(process.task) is process:
-            del self.hosts[process.task]
-            self._store.drop(process.task, "process")
-
     def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:
         at_ms = self._now_ms()
-        self._tell(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
+        self._news.tell(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
 
     def _refuse_as(self, order: StartTask, failed: Failed) -> None:
         ended = Ended(
@@ -455,51 +363,6 @@ class Driver:
 
     async def _request(self, order: RequestCapacity) -> None:
         await asyncio.to_thread(self._autoscaling.ask, order.demands)
-
-    # -- telling -------------------------------------------------------------------------------------------------------
-
-    def _tell(self, *events: Event) -> None:
-        self._untold.append(events)
-        self._tell_all()
-
-    def _tell_all(self) -> None:
-        """In order, and what could not be told again after a pause."""
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-        while self._untold:
-            events = self._untold.popleft()
-            try:
-                self._take(*events)
-            except Exception as error:
-                self._tells += 1
-                kinds = [type(event).__name__ for event in events]
-                if self._tells < _TELLS_MAX or isinstance(error, (RuntimeDoorError, OSError)):
-                    log.warning("news could not be told, and are told again", events=kinds, error=_words(error))
-                    self._untold.appendleft(events)
-                    self._again = asyncio.get_running_loop().call_later(_TELL_AGAIN_S, self._tell_all)
-                    return
-                log.exception("news that the scheduler does not understand are dropped, for those behind them", events=kinds)
-            self._tells = 0
-
-    # -- the event loop ------------------------------------------------------------------------------------------------
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
-        return lock
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._running.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a decision could not be carried out", decision=task.get_name(), exc_info=task.exception())
 
 
 async def _see_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What the driver does with two attempts of one task, and with news that nobody takes; without Ray."""
+"""What the driver does with two attempts of one task; without Ray."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from types import SimpleNamespace
 
 from ray.exceptions import RayActorError
 
-from mesh.errors import MeshError, RuntimeDoorError
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision import driver as under_test
 from mesh.runtime.supervision.agent_door import AgentProcess
 from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
 from mesh.runtime.supervision.driver import Driver, DriverSettings
 from mesh.scheduling.decisions import StartTask, StopTask
-from mesh.scheduling.events import GroupGone, TaskStarted, TaskStopped
+from mesh.scheduling.events import TaskStarted, TaskStopped
 
 ONE = ResourceSet.of({"cpu": 1})
 
@@ -149,31 +147,5 @@ def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
         await scene.up("p1", 2)
         assert scene.told == [(TaskStopped, 1), (TaskStarted, 2)]
         assert list(scene.door.processes) == ["p1"]
-
-    asyncio.run(scene())
-
-
-def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
-    monkeypatch.setattr(under_test, "_TELL_AGAIN_S", 0)
-
-    async def scene():
-        scene = Scene(*(RuntimeDoorError("no space left") for _ in range(7)))
-        for group in ("g1", "g2"):
-            scene.driver._tell(GroupGone(at_ms=1, group=group))
-        await turns(100)
-        assert scene.told == [(GroupGone, "g1"), (GroupGone, "g2")]
-
-    asyncio.run(scene())
-
-
-def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
-    monkeypatch.setattr(under_test, "_TELL_AGAIN_S", 0)
-
-    async def scene():
-        scene = Scene(*(MeshError("what is that?") for _ in range(under_test._TELLS_MAX)))
-        for group in ("g1", "g2"):
-            scene.driver._tell(GroupGone(at_ms=1, group=group))
-        await turns(100)
-        assert scene.told == [(GroupGone, "g2")]
 
     asyncio.run(scene())

@@ -1,0 +1,105 @@
+"""The crew of a mesh: which agent process has which task, and which waits in its placement group for the next one."""
+
+from __future__ import annotations
+
+import json
+
+from mesh.ids import GroupId, TaskId, TenantPath
+from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.work_store import WorkStore
+from mesh.scheduling.decisions import CreateGroup, StartTask
+
+
+class Crew:
+    """Invariant: a process is in `hosts` under its task, or in `residents` under its group, or in neither, and never in both.
+
+    Args:
+        store: Keeps which process has a task, for the next supervisor.
+    """
+
+    def __init__(self, agents: AgentDoor, groups: GroupDoor, standbys: Standbys, store: WorkStore) -> None:
+        self._agents = agents
+        self._groups = groups
+        self._standbys = standbys
+        self._store = store
+        self.hosts: dict[TaskId, AgentProcess] = {}  #: Tasks and the processes that have them.
+        self.residents: dict[GroupId, AgentProcess] = {}  #: Processes that wait in a placement group, without a task.
+
+    def in_group(self, group: GroupId) -> list[AgentProcess]:
+        """All that stand in the placement group, or serve a task that holds it."""
+        return [process for process in self._agents.processes.values() if process.group == group]
+
+    # -- who comes -----------------------------------------------------------------------------------------------------
+
+    def process_for(self, order: StartTask, tenant: TenantPath) -> AgentProcess | None:
+        """The process that is to have the task: one that waits in the group, a standby, a new one. None: the group is gone."""
+        if order.group is None:
+            return self._agents.start(node=order.node, resources=order.resources)
+        resident = self.residents.pop(order.group, None)
+        if resident is not None and resident.is_wanted:
+            if resident.tenant in (None, tenant):
+                return resident
+            self._agents.end(resident)
+        if not order.resources["gpu"]:
+            standby = self._standbys.take(order.node)
+            if standby is not None:
+                self._standbys.fill([order.node])
+                standby.group = order.group
+                return standby
+        inside = self._groups.handle(order.group)
+        if inside is None:
+            return None
+        return self._agents.start(node=order.node, resources=order.resources, group=order.group, inside=inside)
+
+    def warm(self, order: CreateGroup) -> None:
+        """Start a process in the group, which waits for its first task; once."""
+        inside = self._groups.handle(order.group)
+        if inside is not None and order.group not in self.residents:
+            process = self._agents.start(node=order.nodes[0], resources=order.shape.bundles[0], group=order.group, inside=inside)
+            self.residents[order.group] = process
+
+    def give(self, process: AgentProcess, task: TaskId, attempt: int, tenant: TenantPath) -> None:
+        """The process has this attempt of the task from now on; the next supervisor finds it there."""
+        process.task, process.attempt, process.tenant = task, attempt, tenant
+        self.hosts[task] = process
+        self._store.keep(task, "process", json.dumps({"process": process.name, "attempt": attempt}).encode())
+
+    # -- who goes ------------------------------------------------------------------------------------------------------
+
+    def forget(self, process: AgentProcess) -> None:
+        """It has its task no more. Harmless when another process has that task by now."""
+        if process.task is not None and self.hosts.get(process.task) is process:
+            del self.hosts[process.task]
+            self._store.drop(process.task, "process")
+
+    def settle(self, process: AgentProcess, *, may_stay: bool) -> None:
+        """A process without a task: it waits in its group for the next one if it may and none waits there, or ends."""
+        self.forget(process)
+        process.task = None
+        if may_stay and process.is_wanted and process.group is not None and process.group not in self.residents:
+            self.residents[process.group] = process
+        else:
+            self._agents.end(process)
+
+    def end(self, process: AgentProcess) -> None:
+        """Kill it, whatever it has."""
+        self.forget(process)
+        self._agents.end(process)
+
+    def end_attempt(self, task: TaskId, attempt: int) -> None:
+        """Kill what has this attempt of the task, and no other."""
+        for process in [each for each in self._agents.processes.values() if each.task == task and each.attempt == attempt]:
+            self.end(process)
+
+    def leave(self, group: GroupId) -> None:
+        """Kill all that is in the group. What they have stays in `hosts` until its loss is told."""
+        for process in self.in_group(group):
+            self._agents.end(process)
+        self.residents.pop(group, None)
+
+    def resident_ended(self, process: AgentProcess) -> None:
+        """It has died; if it waited in a group, it does no more."""
+        if process.group is not None and self.residents.get(process.group) is process:
+            del self.residents[process.group]
