@@ -1,33 +1,24 @@
-"""One attempt of one task in an agent: the user's object, the calls on it, and its end.
-
-`call` is the way of every `.choose().method()`: a look into a dict, a lock that is hardly ever contended, two counts.
-All else happens at the start and at the end.
-"""
+"""One attempt of one task in an agent: how its object is made, its entry method run, and how it ends."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
-import inspect
-import os
 import threading
-import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mesh.ids import AgentId
-from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext, Tell, make_current
-from mesh.runtime.supervision.agent_errors import NoSuchMethod, NothingHosted, TaskGaveWay, TaskPreempted
-from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped, call_name
+from mesh.runtime.supervision.agent_errors import TaskGaveWay
+from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
+from mesh.runtime.supervision.hosted_calls import HostedCalls
 from mesh.runtime.supervision.leftovers import Inhabitants
-from mesh.runtime.supervision.loop_thread import LoopThread
 from mesh.runtime.supervision.pickled_code import check_picklable, pickled_within, read_arguments
+from mesh.runtime.supervision.set_variables import SetVariables
 from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Restored, keep_state, restore_state
 from mesh.runtime.supervision.told_errors import tell_error
 from mesh.saved_state import Snapshot, StateHandlers
@@ -38,7 +29,7 @@ RESULT_BYTES_MAX = 2**20
 _FAREWELL = "__ray_shutdown__"
 
 
-class HostedTask:
+class HostedTask(HostedCalls):
     """Made by the agent with the order at hand; `build` makes the object, `stop` ends it all.
 
     Args:
@@ -48,32 +39,20 @@ class HostedTask:
     """
 
     def __init__(self, order: HostOrder, agent: AgentId, tell: Tell) -> None:
-        self.task, self.attempt = order.task, order.attempt
-        self.context = TaskContext(
-            task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, tell=tell
-        )
-        self.running = 0  #: Calls that run now; the constructor is one.
-        self.calls = 0  #: Begun.
-        self.failures = 0  #: Raised.
+        context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, tell=tell)
+        super().__init__(order.task, order.attempt, context)
         self.ended: Ended | None = None  #: How the entry method ended.
         self._agent, self._tell = agent, tell
-        self._own_prefix = call_name(order.task, order.attempt, "")
         self._entry, self._entry_arguments = order.entry, order.entry_arguments or NO_ARGUMENTS
         self._arguments = _arguments_of(order)
         self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
         self._bytes_max = order.saved_bytes_max
-        self._actor: Any = None
         self._handlers = StateHandlers()
-        self._methods: dict[str, Callable[..., Any]] = {}
         self._result: Any = None  #: Of the entry method, when it is too large for `ended`.
-        self._loop = LoopThread(f"{order.task}:async")
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._is_closed = False  #: No call begins any more.
         self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
         self._stopped: Stopped | None = None
         self._inhabitants = Inhabitants.look()
-        self._environment = _set_environment(order.environment)
+        self._environment = SetVariables(order.environment)
 
     # -- the start -----------------------------------------------------------------------------------------------------
 
@@ -100,11 +79,6 @@ class HostedTask:
             told = found() if callable(found) else found
             return "" if told is None else str(told)
 
-    def method_names(self) -> tuple[str, ...]:
-        """Public methods of the object, sorted."""
-        kind = type(self._actor)
-        return tuple(sorted(name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))))
-
     def _made(self, cls: type) -> Any:
         args, kwargs = read_arguments(self._arguments, timeout_s=self._wait_s)
         return cls(*args, **kwargs)
@@ -129,64 +103,7 @@ class HostedTask:
             ended=self.ended,
         )
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a method of the object, an `async def` one too; by its name, or by a `call_name`.
-
-        Raises:
-            NothingHosted: The `call_name` is another task's or attempt's.
-            NoSuchMethod: There is none of that name.
-            TaskGaveWay: The task was asked to stop, before or during the call.
-            BaseException: What the method raises.
-        """
-        bound = self._methods.get(method)
-        if bound is None:
-            bound = self._look_up(method)
-        with self._lock:
-            if self._is_closed:
-                raise self._gave_way(method)
-            self.running += 1
-            self.calls += 1
-        try:
-            return bound(*args, **kwargs)
-        except BaseException as error:
-            understood = self._understood(error, method)
-            if understood is error:
-                raise
-        finally:
-            with self._lock:
-                self.running -= 1
-                if self._is_closed:
-                    self._idle.notify_all()
-        # Out here it has no context, and its traceback does not hold the user's object: that is to be let go.
-        del bound
-        raise understood
-
-    def stream(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-        """The values of a generator method, one by one. Between two of them the task can stop. Raises as `call` does."""
-        produced = self._member(method)(*args, **kwargs)
-        if not hasattr(produced, "__anext__") and not hasattr(produced, "__next__"):
-            if inspect.iscoroutine(produced):
-                produced.close()
-            raise TypeError(f"{method} gives a {type(produced).__qualname__}, not a generator; use `call`")
-        with self._counted(calls=1):
-            try:
-                while True:
-                    value = self._next(produced)
-                    if value is _OVER:
-                        return
-                    yield value
-                    self.context.stop_if_asked()
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                understood = self._understood(error, method)
-                if understood is error:
-                    raise
-                raise understood from None
-            finally:
-                self._close(produced)
+    # -- the entry method ----------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Ended, Any]:
         """Call the entry method, once; how it ended, and its value when that is too large for `Ended.result`. Does not raise."""
@@ -229,70 +146,6 @@ class HostedTask:
         self._result = value
         return None
 
-    def _look_up(self, method: str) -> Callable[..., Any]:
-        found = self._member(method)
-        if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
-            raise TypeError(f"{method} is a generator; use `stream`")
-        if inspect.iscoroutinefunction(found):
-            found = partial(self._run_async, found)
-        self._methods[method] = found
-        return found
-
-    def _member(self, method: str) -> Callable[..., Any]:
-        if method.startswith(self._own_prefix):
-            method = method[len(self._own_prefix) :]
-        elif "#" in method:
-            raise NothingHosted(f"{method} was called, and here is {self.task}, attempt {self.attempt}; ask the mesh where that runs now")
-        if self._is_closed:
-            raise self._gave_way(method)
-        is_hidden = method.startswith("__") and method != "__call__"
-        found = None if is_hidden else getattr(self._actor, method, None)
-        if not callable(found):
-            there = ", ".join(self.method_names()) or "none"
-            raise NoSuchMethod(f"{type(self._actor).__qualname__} of task {self.task} has no method {method!r}; it has: {there}")
-        return found  # type: ignore[no-any-return]  # the user's own
-
-    def _run_async(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._loop.run(function(*args, **kwargs))
-
-    def _next(self, produced: Any) -> Any:
-        if hasattr(produced, "__anext__"):
-            return self._loop.run(_next_or_over(produced))
-        return next(produced, _OVER)
-
-    def _close(self, produced: Any) -> None:
-        if isinstance(produced, AsyncGenerator):
-            self._loop.run(_closed(produced), despite_cancel=True)
-        elif hasattr(produced, "close"):
-            produced.close()
-
-    @contextlib.contextmanager
-    def _counted(self, calls: int = 0) -> Iterator[None]:
-        with self._lock:
-            if self._is_closed:
-                raise self._gave_way("nothing")
-            self.running += 1
-            self.calls += calls
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.running -= 1
-                self._idle.notify_all()
-
-    def _understood(self, error: BaseException, method: str) -> BaseException:
-        """What a caller is to see of it."""
-        if isinstance(error, TaskPreempted) or (self._is_closed and isinstance(error, asyncio.CancelledError)):
-            return self._gave_way(method)
-        self.failures += 1
-        if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
-            return error
-        # Ray takes any other for a fault of the worker itself.
-        return RuntimeError(f"{method} raised {tell_error(error).words}")
-
-    def _gave_way(self, method: str) -> TaskGaveWay:
-        return TaskGaveWay(f"{method} of task {self.task} was not finished: the task, attempt {self.attempt}, was asked to stop")
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, order: StopOrder) -> Stopped:
@@ -316,7 +169,7 @@ class HostedTask:
         if not self._loop.close():
             spoiled = spoiled or "an `async` part of the task does not end"
         make_current(None)
-        _restore_environment(self._environment)
+        self._environment.take_back()
         gc.collect()
         if watched() is not None:
             spoiled = spoiled or "something still refers to the task's object"
@@ -338,22 +191,6 @@ class HostedTask:
         return Stopped(
             task=self.task, attempt=self.attempt, saved=saved, lost_ms=lost_ms, how=how, reusable=not why, why=why, ended=self._true_end
         )
-
-    def _ask_to_stop(self, reason: Reason) -> bool:
-        """Did anything run? Looked at before it is asked: what is cancelled may be over before anybody looks again."""
-        with self._lock:
-            was_running = self.running > 0
-        self.context.ask_to_stop(reason)
-        with self._lock:
-            self._is_closed = True
-        self._loop.cancel_all()
-        return was_running
-
-    def _await_idle(self, grace_s: float) -> bool:
-        """Has everything ended in time?"""
-        deadline = time.monotonic() + grace_s
-        with self._idle:
-            return self._idle.wait_for(lambda: self.running == 0, timeout=max(0.0, deadline - time.monotonic()))
 
     def _farewell(self, timeout_s: float) -> str:
         farewell = getattr(self._actor, _FAREWELL, None)
@@ -381,20 +218,6 @@ class HostedTask:
         )
 
 
-_OVER = object()
-
-
-async def _next_or_over(produced: Any) -> Any:
-    try:
-        return await produced.__anext__()
-    except StopAsyncIteration:
-        return _OVER
-
-
-async def _closed(produced: AsyncGenerator[Any, Any]) -> None:
-    await produced.aclose()
-
-
 def _arguments_of(order: HostOrder) -> PickledArguments:
     if order.arguments is not None:
         return order.arguments
@@ -408,18 +231,3 @@ def _weakly(actor: Any) -> Callable[[], Any]:
         return weakref.ref(actor)
     except TypeError:  # `__slots__` without a place for it: nobody can tell.
         return lambda: None
-
-
-def _set_environment(wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """Set the variables; what they were before."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    return before
-
-
-def _restore_environment(before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

@@ -29,7 +29,6 @@ from mesh.jobs.events import (
     JobTerminated,
     MemberFailed,
     MemberLost,
-    MembersAllocated,
     MemberStarted,
     MemberStopped,
     MemberSucceeded,
@@ -37,16 +36,14 @@ from mesh.jobs.events import (
 )
 from mesh.jobs.members import Member, environment, member_of_task, member_request, member_task
 from mesh.jobs.records import ACTIVE, JobRecord, MemberRecord
-from mesh.jobs.room import PoolRoom
-from mesh.jobs.scheduler import allocate
-from mesh.jobs.snapshots import Allocation
 from mesh.jobs.spec import JobSpec
-from mesh.jobs.states import MemberState, ScheduleState
+from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
 from mesh.reasons import Reason
 from mesh.runtime.supervision.answers import Refused
 from mesh.runtime.supervision.control_loop import ControlLoop
+from mesh.runtime.supervision.job_rounds import JobRounds
 from mesh.runtime.supervision.order_book import TaskRow
 from mesh.runtime.supervision.supervision_errors import JobUnknown
 from mesh.runtime.supervision.works import JobWork, TaskWorks, job_folder
@@ -94,13 +91,11 @@ class JobDesk:
     def __init__(self, loop: ControlLoop, works: TaskWorks, policy_of: Callable[[str], Policy], settings: JobSettings, seed: int) -> None:
         self._loop = loop
         self._works = works
-        self._policy_of = policy_of
         self._settings = settings
-        self._chance = Chance(seed)
+        self._rounds = JobRounds(loop, policy_of, Chance(seed), may_grow=settings.may_grow)
         self._changed: dict[TaskId, None] = {}  #: Members' tasks to be looked at, oldest first.
         self._gone: list[NodeName] = []
         self._wants_round = True
-        self._round_ms = 0  #: When the last one was.
         self._is_due = asyncio.Event()
         self.on_report: Callable[[ReportJob], None] = lambda _: None
 
@@ -157,7 +152,7 @@ class JobDesk:
             if isinstance(fact, NodeLeft):
                 self._gone.append(fact.node)
             self._wants_round = self._wants_round or isinstance(fact, _ROOM_CAME)
-        if self._changed or self._gone or (self._wants_round and self._wants_places()):
+        if self._changed or self._gone or (self._wants_round and self._rounds.wants_places()):
             self._is_due.set()
 
     def recover(self) -> None:
@@ -195,52 +190,20 @@ class JobDesk:
         wakes_ms = self._loop.jobs.wakes_ms()
         if wakes_ms is not None and wakes_ms <= self._now_ms():
             self._tell(JobsTicked(at_ms=self._now_ms()))
-        if self._wants_round and self._wants_places():
-            self._round()
+        if self._wants_round and self._rounds.wants_places():
+            self._wants_round = False
+            for event in self._rounds.run():
+                self._tell(event)
         self._forget_old()
 
     def _pause_s(self) -> float | None:
         """How long nothing has to be done, unless something happens; None: for ever."""
         now_ms = self._now_ms()
         until_ms = [wakes_ms] if (wakes_ms := self._loop.jobs.wakes_ms()) is not None else []
-        if self._wants_places():
-            until_ms.append(self._round_ms + int(self._settings.period_s * 1000))
+        if self._rounds.wants_places():
+            until_ms.append(self._rounds.last_ms + int(self._settings.period_s * 1000))
         until_ms += [row.submitted_ms + self._settings.room_wait_ms for _, row in self._that_wait()]
         return max(0.0, (min(until_ms) - now_ms) / 1000) + 0.001 if until_ms else None
-
-    # -- rounds --------------------------------------------------------------------------------------------------------
-
-    def _wants_places(self) -> bool:
-        return any(snapshot.unplaced for snapshot in self._loop.jobs.snapshot())
-
-    def _round(self) -> None:
-        self._wants_round, self._round_ms = False, self._now_ms()
-        state = self._loop.scheduler.state
-        pools = {
-            name: PoolRoom(capacity=pool.capacity, free=pool.free, selector=dict(pool.spec.selector))
-            for name, pool in state.pools.pools.items()
-            if not pool.is_closing
-        }
-        found = allocate(
-            self._loop.jobs.snapshot(),
-            state.table,
-            draw=self._chance.draw,
-            policy_of=self._policy_of,
-            pools=pools,
-            may_grow=self._settings.may_grow,
-        )
-        for allocation in found:
-            if self._is_news(allocation):
-                self._tell(MembersAllocated(at_ms=self._now_ms(), allocation=allocation))
-
-    def _is_news(self, found: Allocation) -> bool:
-        """A round that finds nothing, once a second, would only fill the journal."""
-        job = self._record(found.job)
-        return (
-            bool(found.places)
-            or found.schedule_state is ScheduleState.SCHEDULED_FAILED
-            or (found.reason is not None and (found.reason, found.detail) != (job.reason, job.detail))
-        )
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 

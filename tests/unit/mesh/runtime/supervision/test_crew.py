@@ -48,7 +48,9 @@ def kept():
 
 @pytest.fixture
 def crew(kept):
-    return Crew(Agents(), SimpleNamespace(handle=lambda group: group != "gone"), SimpleNamespace(take=lambda _: None), kept)
+    return Crew(
+        Agents(), SimpleNamespace(handle=lambda group: None if group == "gone" else object()), SimpleNamespace(take=lambda _: None), kept
+    )
 
 
 def start(task, attempt=1, group="g"):

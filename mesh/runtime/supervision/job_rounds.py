@@ -1,0 +1,64 @@
+"""Rounds: all members of jobs that wait for a place are placed together, and what was found becomes events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mesh.chance import Chance
+from mesh.jobs.events import MembersAllocated
+from mesh.jobs.room import PoolRoom
+from mesh.jobs.scheduler import allocate
+from mesh.jobs.snapshots import Allocation
+from mesh.jobs.states import ScheduleState
+from mesh.policies.policy import Policy
+from mesh.runtime.supervision.control_loop import ControlLoop
+
+
+class JobRounds:
+    """Reads the loop and tells it nothing.
+
+    Args:
+        policy_of: Gives a policy by its name.
+        may_grow: See `JobSettings`.
+    """
+
+    def __init__(self, loop: ControlLoop, policy_of: Callable[[str], Policy], chance: Chance, *, may_grow: bool) -> None:
+        self._loop = loop
+        self._policy_of = policy_of
+        self._chance = chance
+        self._may_grow = may_grow
+        self.last_ms = 0  #: When the last one was.
+
+    def wants_places(self) -> bool:
+        """Does any member wait for a place?"""
+        return any(snapshot.unplaced for snapshot in self._loop.jobs.snapshot())
+
+    def run(self) -> Iterator[MembersAllocated]:
+        """One round; what is new, job by job. Whoever takes an event may tell it before it asks for the next."""
+        self.last_ms = self._loop.clock.now_ms()
+        state = self._loop.scheduler.state
+        pools = {
+            name: PoolRoom(capacity=pool.capacity, free=pool.free, selector=dict(pool.spec.selector))
+            for name, pool in state.pools.pools.items()
+            if not pool.is_closing
+        }
+        found = allocate(
+            self._loop.jobs.snapshot(),
+            state.table,
+            draw=self._chance.draw,
+            policy_of=self._policy_of,
+            pools=pools,
+            may_grow=self._may_grow,
+        )
+        for allocation in found:
+            if self._is_news(allocation):
+                yield MembersAllocated(at_ms=self._loop.clock.now_ms(), allocation=allocation)
+
+    def _is_news(self, found: Allocation) -> bool:
+        """A round that finds nothing, once a second, would only fill the journal."""
+        job = self._loop.jobs.jobs[found.job]
+        return (
+            bool(found.places)
+            or found.schedule_state is ScheduleState.SCHEDULED_FAILED
+            or (found.reason is not None and (found.reason, found.detail) != (job.reason, job.detail))
+        )
