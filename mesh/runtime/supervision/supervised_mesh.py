@@ -26,7 +26,8 @@ from mesh.runtime.supervision.agent_orders import AgentStatus
 from mesh.runtime.supervision.answers import NewsKind, TaskStatus
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.autoscaling import Autoscaling
-from mesh.runtime.supervision.control_loop import ClusterWatch, ControlLoop, MeshClock
+from mesh.runtime.supervision.cluster_watch import ClusterWatch
+from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.job_desk import JobDesk
