@@ -13,10 +13,8 @@ from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.plugins import PluginFenced
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision import control_loop as under_test
 from mesh.runtime.supervision.archive import Archive
-from mesh.runtime.supervision.control_loop import ClusterWatch, ControlLoop, MeshClock
-from mesh.runtime.supervision.node_watch import NodeSeen
+from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.scheduling.decisions import StartTask
 from mesh.scheduling.events import Event, NodeJoined, PoolConfigured, TaskSubmitted
@@ -191,26 +189,3 @@ def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listene
         return await waiting
 
     assert asyncio.run(scene())
-
-
-def test_a_node_that_the_loop_did_not_take_is_told_at_the_next_look(tmp_path, monkeypatch):
-    seen = NodeSeen(node="a", total=ONE, labels={}, available=ONE)
-    monkeypatch.setattr(under_test, "look_at_nodes", lambda _: [seen])
-
-    def full(*_):
-        raise RuntimeDoorError("no space left")
-
-    async def scene():
-        loop, archive = loop_on(tmp_path)
-        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None)
-        standbys = SimpleNamespace(leave=lambda _: None, fill=lambda _: None)
-        watch = ClusterWatch(loop, driver, None, standbys, {})
-        with monkeypatch.context() as patch:
-            patch.setattr(archive, "append", full)
-            with pytest.raises(RuntimeDoorError):
-                await watch.look()
-        assert "a" not in loop.scheduler.state.table
-        await watch.look()
-        assert "a" in loop.scheduler.state.table
-
-    asyncio.run(scene())
