@@ -10,7 +10,11 @@ from patience import eventually
 
 import mesh
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.supervision import supervised_mesh
+from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import StartFailed
+from mesh.runtime.supervision.supervisor import MeshSupervisor
+from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.journal import JournalError
 from mesh.scheduling.settings import SchedulerSettings
 
@@ -88,3 +92,17 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
     file.write_bytes(whole)
     with mesh.running_mesh("damaged", **options) as running:
         assert [pool.pool for pool in running.list_pools()] == ["main"]
+
+
+def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):
+    class Hasty(MeshSupervisor):
+        def __init__(self, options):
+            supervised_mesh.FAREWELL_S = 0.5
+            super().__init__(options)
+
+    (tmp_path / "file").touch()
+    actor_class = ray.remote(num_cpus=0, max_restarts=-1)(Hasty)
+    options = SupervisorOptions(mesh="left", namespace="tests", state_dir=str(tmp_path / "file" / "mesh"))
+    actor_class.options(name=supervisor_name("left"), namespace="tests", lifetime="detached").remote(options)
+    eventually(lambda: left_in_ray("left"))
+    eventually(lambda: not left_in_ray("left"))
