@@ -22,7 +22,7 @@ _CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_
 
 def admit(state: MeshState) -> None:
     """One pass over the queue, best first."""
-    state.evaluations = 0
+    state.evaluations, state.may_give_way = 0, None
     waiting: Any = state.queues.buckets()
     heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:
@@ -87,6 +87,7 @@ def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
     end_eviction(state, preemptor)
     record = state.records.get(preemptor)
     if record is not None and preemptor in state.queues:
+        state.may_give_way = None  # Much may have happened since the last pass.
         try_now(state, record)
 
 

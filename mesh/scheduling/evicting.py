@@ -17,23 +17,40 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
-from mesh.scheduling.preemption import MINUTE_MS, Candidate, Preemptor, Scored, evaluate
+from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
 
-#: How many tasks may look for victims in one pass: each look is at everything that runs.
+#: How many tasks may look for victims in one pass: each judges everything that runs.
 EVALUATIONS_MAX = 8
 
 
 def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
     """Every running task: may it be asked to give way to this one? Changes nothing, so it is the dry run too."""
+    candidates = [_as_seen_by(state, request, candidate) for candidate in _what_runs(state)]
+    return evaluate(_preemptor(state, request), candidates, _rules(state), now_ms, given_way=_given_way(state, now_ms), scorer=state.scorer)
+
+
+def _eligible(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
+    """Those who may be asked, for whoever wants no more than victims. What runs is looked at once in a pass, whoever asks."""
+    if state.may_give_way is None:
+        state.may_give_way = tuple(_what_runs(state))
+    there = (candidate for candidate in state.may_give_way if _still_runs(state, candidate.task))
+    candidates = [_as_seen_by(state, request, candidate) for candidate in there]
+    given_way = _given_way(state, state.now_ms)
+    return eligible(_preemptor(state, request), candidates, _rules(state), state.now_ms, given_way=given_way, scorer=state.scorer)
+
+
+def _still_runs(state: MeshState, task: TaskId) -> bool:
+    record = state.records.get(task)
+    return record is not None and record.stopping is None and record.node is not None
+
+
+def _rules(state: MeshState) -> PreemptionRules:
     protected = frozenset(name for name, pool in state.pools.pools.items() if pool.spec.is_protected)
-    rules = replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
-    return evaluate(
-        _preemptor(state, request), _candidates(state, request), rules, now_ms, given_way=_given_way(state, now_ms), scorer=state.scorer
-    )
+    return replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
 
 
 def dry_run(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:
@@ -81,31 +98,27 @@ def _plan(
     return replace(found, victims=(must_stop.candidate,), cost=cost)
 
 
-def _candidates(state: MeshState, request: TaskRequest) -> list[Candidate]:
+def _what_runs(state: MeshState) -> list[Candidate]:
     """Everything that runs and is not being stopped."""
-    bucket = state.bucket_for(request)
     running = (state.records[task] for task in (*state.tasks.in_state(TaskState.RUNNING), *state.tasks.in_state(TaskState.BLOCKED)))
     return [
-        _candidate(state, record, bucket)
+        _candidate(state, record)
         for record in running
         if record.stopping is None and record.node in state.table and record.request.agent is None
     ]
 
 
-def _candidate(state: MeshState, record: TaskRecord, bucket: Bucket) -> Candidate:
+def _candidate(state: MeshState, record: TaskRecord) -> Candidate:
     request = record.request
     assert record.node is not None  # noqa: S101  it runs
     group = state.groups.records.get(record.group) if record.group is not None else None
-    frees = group.shape.bundles[0] if group is not None else request.resources
-    if group is not None and group.layer is Layer.RESERVED and not _serves(bucket, group):
-        frees = NOTHING  # The group stays where it is, with its quota: what it holds is of use to nobody else.
     return Candidate(
         task=request.task,
         label=request.label,
         pool=request.pool,
         tenant=request.tenant,
         priority=state.base_priority(request),
-        resources=frees,
+        resources=group.shape.bundles[0] if group is not None else request.resources,
         row=state.table.row(record.node),
         started_ms=record.started_ms,
         kept_ms=record.kept_ms,
@@ -113,6 +126,14 @@ def _candidate(state: MeshState, record: TaskRecord, bucket: Bucket) -> Candidat
         group=record.group,
         preemptible=request.preemptible,
     )
+
+
+def _as_seen_by(state: MeshState, request: TaskRequest, candidate: Candidate) -> Candidate:
+    """A reserved group that does not serve the task stays where it is, with its quota: what it holds is of use to nobody else."""
+    group = state.groups.records.get(candidate.group) if candidate.group is not None else None
+    if group is None or group.layer is not Layer.RESERVED or _serves(state.bucket_for(request), group):
+        return candidate
+    return replace(candidate, resources=NOTHING)
 
 
 def _serves(bucket: Bucket, group: GroupRecord) -> bool:
@@ -136,8 +157,7 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason) -> bool:
     if state.evaluations >= EVALUATIONS_MAX or len(request.bundles) > 1:
         return False  # The rest has its turn in the next pass. For several bundles no set of victims is searched.
     state.evaluations += 1
-    scored = judge(state, request, state.now_ms)
-    found = plan_for(state, request, scored, state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
+    found = plan_for(state, request, _eligible(state, request), state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:
         return False
     eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())

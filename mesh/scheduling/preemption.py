@@ -182,6 +182,21 @@ def evaluate(
     return tuple([_judge(preemptor, candidate, rules, now_ms, allowed, given_way, scorer) for candidate in candidates])
 
 
+def eligible(
+    preemptor: Preemptor,
+    candidates: Iterable[Candidate],
+    rules: PreemptionRules,
+    now_ms: int,
+    *,
+    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    scorer: Scorer = score,
+) -> tuple[Scored, ...]:
+    """Those of `evaluate` who may be asked, found sooner: nobody is scored who is out of reach. Arguments as there."""
+    allowed = rules.cross_label.get(preemptor.label, ()) + rules.cross_label.get(ANY_LABEL, ())
+    within = [candidate for candidate in candidates if _out_of_reach(preemptor, candidate, rules, allowed) is None]
+    return tuple([found for found in evaluate(preemptor, within, rules, now_ms, given_way=given_way, scorer=scorer) if found.is_eligible])
+
+
 def _judge(
     preemptor: Preemptor,
     candidate: Candidate,

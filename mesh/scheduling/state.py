@@ -23,7 +23,7 @@ from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.group_ledger import GroupLedger
 from mesh.scheduling.groups import GroupRecord, Layer
-from mesh.scheduling.preemption import Scorer
+from mesh.scheduling.preemption import Candidate, Scorer
 from mesh.scheduling.queues import LabelQueues, LabelSettings
 from mesh.scheduling.records import Bucket, BucketKey, Eviction, LabelRules, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
@@ -88,6 +88,7 @@ class MeshState:
             deque()
         )  #: Ends whose meaning for others is not worked out yet.
         self.evaluations = 0  #: Of preemption, in this pass.
+        self.may_give_way: tuple[Candidate, ...] | None = None  #: What runs, as this pass found it; None: nobody has looked yet.
         self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered there: Ray has refused one.
         self.made: set[GroupId] = set()  #: Groups that Ray has made: they use room, the others are promised it.
         self.node_versions: dict[NodeName, int] = {}  #: When something was last placed there.

@@ -14,6 +14,7 @@ from mesh.scheduling.preemption import (
     Candidate,
     PreemptionRules,
     Preemptor,
+    eligible,
     evaluate,
 )
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
@@ -74,7 +75,7 @@ def covers(question: dict, row: int, victims: list[Candidate]) -> bool:
     return question["wanted"] <= here and question["pool_short"] <= of_pool
 
 
-def eligible(question: dict) -> list[Candidate]:
+def who_may_be_asked(question: dict) -> list[Candidate]:
     return [found.candidate for found in question["scored"] if found.is_eligible]
 
 
@@ -87,7 +88,7 @@ def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
     victims = list(found.victims)
     assert covers(question, found.row, victims)
     assert not any(covers(question, found.row, [one for one in victims if one is not spared]) for spared in victims)
-    assert set(victims) <= set(eligible(question))
+    assert set(victims) <= set(who_may_be_asked(question))
     assert len(set(victims)) == len(victims)
     most = question["rules"].per_minute_max
     assert most is None or all(sum(one.label == label for one in victims) <= most for label in ("own", "other"))
@@ -98,7 +99,7 @@ def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
 def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     found = plan(**question)
-    everybody = eligible(question)
+    everybody = who_may_be_asked(question)
     enough = any(covers(question, row, everybody) for row in ROWS)
     assert isinstance(found, PreemptionPlan) == enough
     if isinstance(found, PreemptionRefused):
@@ -109,7 +110,7 @@ def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(questio
 @settings(max_examples=300, deadline=None)
 def test_no_other_label_gives_way_where_the_own_would_do(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
-    own = [one for one in eligible(question) if one.label == "own"]
+    own = [one for one in who_may_be_asked(question) if one.label == "own"]
     found = plan(**question)
     if any(covers(question, row, own) for row in ROWS):
         assert isinstance(found, PreemptionPlan)
@@ -145,3 +146,12 @@ def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, da
         if isinstance(found, PreemptionPlan):
             evicted.add_edges_from((preemptor.task, victim.task) for victim in found.victims)
     assert nx.is_directed_acyclic_graph(evicted)
+
+
+@given(crowds(), st.sampled_from([0.0, 2.0, 6.0]), st.sampled_from([None, 1]), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_whoever_is_found_eligible_without_the_rest_is_who_the_dry_run_says(crowd, threshold, per_minute_max, cross_pool):
+    rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
+    given_way = {"own": 1}
+    told = evaluate(PREEMPTOR, crowd, rules, NOW_MS, given_way=given_way)
+    assert eligible(PREEMPTOR, crowd, rules, NOW_MS, given_way=given_way) == tuple(found for found in told if found.is_eligible)
