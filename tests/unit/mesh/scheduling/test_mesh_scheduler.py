@@ -468,6 +468,16 @@ def test_room_is_not_held_for_a_preemptor_that_was_cancelled(mesh: Mesh):
     assert starts(decisions) == [("low0", "PLACED")]
 
 
+def test_tasks_that_look_for_victims_in_one_pass_never_ask_the_same_ones(mesh: Mesh):
+    for name in "abcd":
+        mesh.run(name, priority=1)
+    requests = [TaskRequest(task=TaskId(name), pool=POOL, resources=cpus(count), priority=7) for name, count in (("x", 1), ("y", 3))]
+    decisions = mesh.scheduler.handle(*(events.TaskSubmitted(at_ms=mesh.now_ms, request=request) for request in requests))
+    asked = [(order.task, order.by) for order in of(StopTask, decisions)]
+    assert sorted(task for task, _ in asked) == ["a", "b", "c", "d"]
+    assert sorted(by for _, by in asked) == ["x", "y", "y", "y"]
+
+
 def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
     mesh = Mesh(SchedulerSettings(rules=PreemptionRules(min_run_ms=500, kappa_per_s=0.0, lost_work_per_s=0.0)))
     mesh.node("n1", cpus(1))
