@@ -55,9 +55,15 @@ def test_options_that_cannot_be_read_where_the_supervisor_is_are_told(tmp_path):
 
 def test_a_state_folder_that_cannot_be_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match="give as `state_dir` one on the head node"):
+    with pytest.raises(RuntimeDoorError, match=r"state_dir .* cannot be used: .*; name a folder on the head node"):
         mesh.ScheduleMesh.start("nowhere", state_dir=tmp_path / "file" / "mesh")
     nothing_is_left("nowhere", tmp_path / "file" / "mesh")
+
+
+def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
+    with pytest.raises(RuntimeDoorError, match=r"traces_file .* cannot be written: .*; name a file"):
+        mesh.ScheduleMesh.start("untraced", state_dir=tmp_path / "untraced", traces_file=tmp_path / "nowhere" / "traces")
+    nothing_is_left("untraced", tmp_path / "untraced")
 
 
 def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):

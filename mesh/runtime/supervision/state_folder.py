@@ -56,5 +56,5 @@ class StateFolder:
             yield
         except (OSError, ValueError) as refused:
             raise RuntimeDoorError(
-                f"the state folder {self.path} cannot be used: {refused}; give as `state_dir` one on the head node that this user may write"
+                f"state_dir {self.path} cannot be used: {refused}; name a folder on the head node that this user may write"
             ) from refused

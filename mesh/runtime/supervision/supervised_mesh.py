@@ -227,7 +227,9 @@ def _end_this_actor() -> None:
 
 
 def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[], Collection[AgentId]], *, is_again: bool) -> Observer:
-    """A start is refused its port; a mesh that was up must not end for it."""
+    """A start is refused its port, or its file; a mesh that was up must not end for them."""
+    if not is_again and options.observing.traces_file is not None:
+        _check_writable("traces_file", Path(options.observing.traces_file))
     try:
         return Observer(options.mesh, options.observing, loop.tell, agents)
     except RuntimeDoorError:
@@ -235,3 +237,15 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[]
             raise
         log.exception("metrics are not served, until the supervisor starts anew")
         return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)
+
+
+def _check_writable(option: str, file: Path) -> None:
+    """Raises `RuntimeDoorError`. A file that is not there yet is not there afterwards."""
+    try:
+        was_there = file.exists()
+        with file.open("a"):
+            pass
+        if not was_there:
+            file.unlink()
+    except OSError as refused:
+        raise RuntimeDoorError(f"{option} {file} cannot be written: {refused}; name a file in a folder that the head node has") from refused

@@ -51,7 +51,7 @@ def test_a_folder_with_something_of_others_in_it_is_not_removed(tmp_path):
 
 def test_a_place_that_cannot_be_a_folder_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match="give as `state_dir`"):
+    with pytest.raises(RuntimeDoorError, match="name a folder on the head node"):
         StateFolder(tmp_path / "file" / "mesh")
 
 
