@@ -39,7 +39,7 @@ from mesh.runtime.supervision.recovery import Recovery
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.state_folder import StateFolder
-from mesh.runtime.supervision.supervision_errors import StartFailed, TaskUnknown
+from mesh.runtime.supervision.supervision_errors import StartFailed, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import TaskWorks
@@ -63,7 +63,7 @@ class SupervisedMesh:
         self._is_stopped = False
         self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: It was up, and its process died.
         # An actor whose constructor raises is only known to have died: what is wrong is told to whoever asks.
-        self._ready = asyncio.get_running_loop().create_task(self._start(), name="start")
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_task(self._start(), name="start")
 
     async def _start(self) -> None:
         """All or nothing: what a start that fails has made is gone when its error is told.
@@ -164,8 +164,10 @@ class SupervisedMesh:
 
     async def stop(self, *, forget: bool) -> None:
         """End everything in Ray that is this mesh's, but this actor. With `forget` its folder goes too."""
-        await self._ready
+        if not self._is_stopped:
+            await self._ready
         self._is_stopped = True
+        self._ready = self._gone()  # Ray ends this actor a moment later: what comes in between must not take it for a mesh that runs.
         for task in self._background:
             task.cancel()
         await asyncio.to_thread(self._observer.close)
@@ -178,6 +180,12 @@ class SupervisedMesh:
             await self._groups.remove(group)
         if forget:
             await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
+
+    def _gone(self) -> asyncio.Future[None]:
+        gone = asyncio.get_running_loop().create_future()
+        gone.set_exception(no_such_mesh(self._options.mesh))
+        gone.exception()  # Seen: nobody may ask, and that is no news for asyncio's log.
+        return gone
 
     def _end_started(self) -> None:
         """The processes that this supervisor has started. Those of an earlier one have work that is not to be lost."""

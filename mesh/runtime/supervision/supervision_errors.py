@@ -109,3 +109,8 @@ class StartFailed(SupervisionError):
 
 class SupervisorLost(SupervisionError):
     """The supervisor does not answer, and no new one has come in time."""
+
+
+def no_such_mesh(mesh: str) -> SupervisorLost:
+    """What to raise when no mesh of this name runs."""
+    return SupervisorLost(f"no mesh {mesh} runs in this cluster; start it with ScheduleMesh.start({mesh!r})")

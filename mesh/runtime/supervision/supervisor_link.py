@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from mesh.errors import MeshError, RuntimeDoorError
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
+from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost, no_such_mesh
 
 #: How long a new supervisor may take to come after the death of the last one.
 RETURN_S_MAX = 90.0
@@ -69,7 +69,7 @@ class SupervisorLink:
             try:
                 self._actor = ray.get_actor(supervisor_name(self.mesh), namespace=self.namespace)
             except ValueError:
-                raise SupervisorLost(f"no mesh {self.mesh} runs in this cluster; start it with ScheduleMesh.start({self.mesh!r})") from None
+                raise no_such_mesh(self.mesh) from None
         return self._actor
 
 
