@@ -35,7 +35,7 @@ class NodeResources:
 
 
 class NodeTable:
-    """Invariants: 0 ≤ used, 0 ≤ load; a dead row is all zeros.
+    """Invariants: 0 ≤ used, 0 ≤ load; left = total - used - load; a dead row is all zeros.
 
     Besides, used + load ≤ total, unless a total was lowered while in use or tasks queue for the node (`queue_for`).
     """
@@ -55,6 +55,8 @@ class NodeTable:
         self.total: Units = np.zeros((0, 0), dtype=np.int64)
         self.used: Units = np.zeros((0, 0), dtype=np.int64)
         self.load: Units = np.zeros((0, 0), dtype=np.int64)
+        #: total - used - load, kept with each change: it is read for every task, and three tables cost three times as much.
+        self.left: Units = np.zeros((0, 0), dtype=np.int64)
         self.busy: Units = np.zeros(0, dtype=np.int64)  #: Tasks that run there or are promised.
 
     def __len__(self) -> int:
@@ -109,8 +111,7 @@ class NodeTable:
         elif self.labels[row] != labels:
             self.shape_version += 1
         self.labels[row] = dict(labels)
-        self.total[row] = vector
-        self.totals_version += 1
+        self._set_total(row, vector)
         self.touched.append(row)
 
     def update_resource(self, node: NodeName, name: str, units: int) -> None:
@@ -123,9 +124,9 @@ class NodeTable:
         row = self.row(node)
         vector = self.vector(ResourceSet({name: units}))
         if name in self._columns:
-            column = self._columns[name]
-            self.total[row, column] = vector[column]
-            self.totals_version += 1
+            total, column = self.total[row].copy(), self._columns[name]
+            total[column] = vector[column]
+            self._set_total(row, total)
         self.touched.append(row)
 
     def delete_resource(self, node: NodeName, name: str) -> None:
@@ -145,7 +146,7 @@ class NodeTable:
         self.foreign.pop(node, None)
         heappush(self._holes, row)
         self.names[row], self.labels[row] = None, {}
-        for table in (self.total, self.used, self.load):
+        for table in (self.total, self.used, self.load, self.left):
             table[row] = 0
         self.busy[row] = 0
         self.shape_version += 1
@@ -153,7 +154,7 @@ class NodeTable:
 
     def promise(self, row: int, wanted: Units) -> None:
         """Charge the load at once, so that the next decision sees it. Raises `LedgerError` beyond what is free."""
-        left = self.total[row] - self.used[row] - self.load[row] - wanted
+        left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} has not {self.amounts(wanted)} free")
         self.queue_for(row, wanted)
@@ -161,6 +162,7 @@ class NodeTable:
     def queue_for(self, row: int, wanted: Units) -> None:
         """Charge the load of a task that waits for the node, beyond what is free there: the second of Ray's two passes."""
         self.load[row] += wanted
+        self.left[row] -= wanted
         self.busy[row] += 1
         self.touched.append(row)
 
@@ -173,12 +175,14 @@ class NodeTable:
     def withdraw(self, row: int, wanted: Units) -> None:
         """A promise is not kept."""
         self._take(self.load, row, wanted)
+        self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
 
     def finish(self, row: int, wanted: Units) -> None:
         """What was in use is free."""
         self._take(self.used, row, wanted)
+        self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
 
@@ -186,14 +190,22 @@ class NodeTable:
         """How much of the node others use, who are not of this mesh; replaces what was seen before."""
         row = self.row(node)
         before = self.foreign.get(node)
-        self.used[row] += wanted if before is None else wanted - np.pad(before, (0, len(wanted) - len(before)))
+        more = wanted if before is None else wanted - np.pad(before, (0, len(wanted) - len(before)))
+        self.used[row] += more
+        self.left[row] -= more
         self.foreign[node] = wanted
         self.touched.append(row)
 
     def free(self, rows: NDArray[np.intp] | slice) -> Units:
         """What a new task may count on there [k, r]; never below zero."""
-        free: Units = np.maximum(self.total[rows] - self.used[rows] - self.load[rows], 0)
+        left = self.left[rows] if isinstance(rows, slice) else self.left.take(rows, 0)  # Seven times as fast as `[rows]`.
+        free: Units = np.maximum(left, 0)
         return free
+
+    def _set_total(self, row: int, total: Units) -> None:
+        self.left[row] += total - self.total[row]
+        self.total[row] = total
+        self.totals_version += 1
 
     def _take(self, table: Units, row: int, wanted: Units) -> None:
         left = table[row] - wanted
@@ -207,7 +219,7 @@ class NodeTable:
         row, size = len(self.names), len(self.total)
         if row == size:
             grown = max(_ROWS_AT_FIRST, 2 * size) - size
-            self.total, self.used, self.load = (np.pad(table, ((0, grown), (0, 0))) for table in (self.total, self.used, self.load))
+            self._pad(((0, grown), (0, 0)))
             self.busy = np.pad(self.busy, (0, grown))
         self.names.append(None)
         self.labels.append({})
@@ -217,8 +229,12 @@ class NodeTable:
         self._vectors.clear()
         self._columns[name] = len(self.resources)
         self.resources = (*self.resources, name)
-        self.total, self.used, self.load = (np.pad(table, ((0, 0), (0, 1))) for table in (self.total, self.used, self.load))
+        self._pad(((0, 0), (0, 1)))
         self.shape_version += 1
+
+    def _pad(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        """Rows and columns of zeros at the ends of all tables."""
+        self.total, self.used, self.load, self.left = (np.pad(table, by) for table in (self.total, self.used, self.load, self.left))
 
 
 def _has_negative(row: Units) -> bool:

@@ -59,6 +59,9 @@ class Candidates:
         self._job_counts = job_counts or {}
         self._scores: FloatArray = np.zeros(0)
         self._labelled: BoolArray = np.zeros(0, dtype=bool)
+        self._all_labelled = False
+        self._is_stale = False  #: Every score is to be made again, on the same rows.
+        self._needs: list[tuple[int, int]] = []  #: Column and amount of what is wanted.
         self._seen = 0  #: How much of the table's log of touched rows has been looked at.
         self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -83,7 +86,7 @@ class Candidates:
     def know(self, common: CommonShapes | None) -> None:
         """What is asked for most has changed: score everything again."""
         self._asked = replace(self._asked, common=common)
-        self._shape_version = -1
+        self._is_stale = True
 
     def scores(self) -> FloatArray:
         """One per row, brought up to date."""
@@ -102,14 +105,16 @@ class Candidates:
 
     def _refresh(self) -> None:
         table = self._table
-        if self._shape_version != table.shape_version or (self._policy.settle is not None and self._totals != table.totals_version):
+        if self._shape_version != table.shape_version:
             self._start_again()
-            return
-        log = table.touched
-        if self._seen == len(log):
-            return
-        rows = log[self._seen :] if len(log) - self._seen == 1 else list(set(log[self._seen :]))
-        self._seen = len(log)
+        elif self._is_stale or (self._policy.settle is not None and self._totals != table.totals_version):
+            self._score_all()
+        elif self._seen != len(table.touched):
+            self._look_again(table.touched[self._seen :])
+            self._seen = len(table.touched)
+
+    def _look_again(self, touched: list[int]) -> None:
+        rows = touched if len(touched) == 1 else list(set(touched))
         if len(rows) > _SWEEP_SHARE * len(self._scores):
             self._score(slice(0, len(self._scores)))
             return
@@ -120,19 +125,28 @@ class Candidates:
             self._score(np.array(rows, dtype=np.intp))
 
     def _fits_on(self, row: int) -> bool:
-        """The test of a single row, without arrays of arrays."""
-        table = self._table
-        return bool(self._labelled[row] and (table.total[row] - table.used[row] - table.load[row] >= self.vector).all())
+        """The test of a single row, without arrays."""
+        left: list[int] = self._table.left[row].tolist()
+        for column, amount in self._needs:
+            if left[column] < amount:
+                return False
+        return bool(self._labelled[row])
 
     def _start_again(self) -> None:
         table = self._table
         self.vector = table.vector(self.wanted)  # First, as it may add a column.
-        self._settle(replace(self._asked, wanted=self.vector))
-        count = len(table.names)
+        self._needs = [(column, amount) for column, amount in enumerate(self.vector.tolist()) if amount]
         self._labelled = label_rows(table, self._selector)
-        self._scores = np.full(count, -np.inf)
-        self._seen, self._shape_version, self._totals = len(table.touched), table.shape_version, table.totals_version
-        self._score(slice(0, count))
+        self._all_labelled = bool(self._labelled.all())
+        self._scores = np.full(len(table.names), -np.inf)
+        self._shape_version = table.shape_version
+        self._score_all()
+
+    def _score_all(self) -> None:
+        table = self._table
+        self._settle(replace(self._asked, wanted=self.vector))
+        self._seen, self._totals, self._is_stale = len(table.touched), table.totals_version, False
+        self._score(slice(0, len(self._scores)))
 
     def _settle(self, asked: Demand) -> None:
         """Ask the policy what the demand means among the nodes that there are."""
@@ -149,8 +163,10 @@ class Candidates:
 
     def _score(self, rows: NDArray[np.intp] | slice) -> None:
         free = self._table.free(rows)
-        fits = (free >= self.vector).all(axis=1) & self._labelled[rows]
-        if not fits.any():
+        fits = np.logical_and.reduce(free >= self.vector, axis=1)
+        if not self._all_labelled:
+            fits &= self._labelled[rows]
+        if not np.count_nonzero(fits):
             self._scores[rows] = -np.inf
             return
         scores = self._policy.score(self._demand, self._view(rows, free))
@@ -161,10 +177,10 @@ class Candidates:
         job = self._job_counts.get(self._job, {}) if self._job is not None else {}
         return NodeView(
             resources=table.resources,
-            total=table.total[rows],
+            total=table.total[rows] if isinstance(rows, slice) else table.total.take(rows, 0),
             free=free,
             busy=table.busy[rows],
-            load=table.load[rows],
+            load=table.load[rows] if isinstance(rows, slice) else table.load.take(rows, 0),
             local_bytes=self._per_node(self._local_bytes, rows, count) if self._local_bytes else _zeros(count),
             of_job=self._per_node(job, rows, count) if job else _zeros(count),
             is_named=self._per_node({self._named: 1}, rows, count).astype(bool) if self._named is not None else _nowhere(count),
