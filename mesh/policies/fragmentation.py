@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: Rows up to which all columns are taken at once: there the calls cost more than the memory.
-_FEW = 256
+_ROUNDING = 1e-9  #: Times the inverse, 3 / 3 may come out a little below 1.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +27,7 @@ class CommonShapes:
     """The shapes that are asked for most, k of them; make one with `of`."""
 
     per_copy: NDArray[np.float64]  #: [k, r], 1 over the amount; 0 where the shape wants none.
-    absent: NDArray[np.float64]  #: [k, r], infinite where the shape wants none, else 0.
+    slack: NDArray[np.float64]  #: [k, r], infinite where the shape wants none, else so little that only rounding is mended.
     amounts: NDArray[np.float64]  #: [k, r], units.
     weights: NDArray[np.float64]  #: [k], how often each is asked for; sum 1.
     worth: NDArray[np.float64]  #: [k], how much of what is asked for in all a copy stands for: weight times size; sum 1.
@@ -50,24 +49,19 @@ class CommonShapes:
         usual = np.maximum(often @ amounts, 1e-9)  # Of each resource, what is asked for on average; the unit of sizes.
         worth = often * (amounts / usual).max(axis=1)
         per_copy = np.where(wants, 1.0 / np.where(wants, amounts, 1.0), 0.0)
-        return cls(per_copy, np.where(wants, 0.0, np.inf), amounts, often, worth / worth.sum())
+        return cls(per_copy, np.where(wants, _ROUNDING, np.inf), amounts, often, worth / worth.sum())
 
     def copies_in(self, free: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         """How many whole copies of each shape each row of `free` [n, r] holds [n, k].
 
         The table may have got columns since the shapes were made: these come last, and no shape wants of them.
         """
-        if len(free) <= _FEW:
-            columns = free.T[: self.amounts.shape[1]].astype(np.float64)  # Once, and not for each shape.
-            # Column upon column in memory, or the least of them is four times as slow.
-            each = np.multiply(columns[:, :, np.newaxis], self.per_copy.T[:, np.newaxis], order="C")
-            each += self.absent.T[:, np.newaxis]
-            room: NDArray[np.float64] = np.minimum.reduce(each)
-        else:
-            room = np.full((len(free), len(self.amounts)), np.inf)
-            for place in range(self.amounts.shape[1]):
-                np.minimum(room, free[:, place, np.newaxis] * self.per_copy[:, place] + self.absent[:, place], out=room)
-        return np.floor(room + 1e-9, out=room)  # Times the inverse, 3 / 3 may come out a little below 1.
+        # Rows last in memory: they are the many, and the inner loops run over them.
+        columns = free.T[: self.amounts.shape[1]].astype(np.float64, order="C")
+        each = np.multiply(columns[:, np.newaxis], self.per_copy.T[:, :, np.newaxis], order="C")
+        each += self.slack.T[:, :, np.newaxis]
+        room: NDArray[np.float64] = np.minimum.reduce(each)
+        return np.floor(room, out=room).T
 
 
 def fragmentation(free: ArrayLike, shapes: ArrayLike, weights: ArrayLike | None = None) -> float:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Demand, FloatArray, NodeView, Policy
+from mesh.policies.policy import Demand, FloatArray, IntArray, NodeView, Policy
 from mesh.policies.shares import column, fewness
 from mesh.resources import UNITS_PER_WHOLE
 
@@ -43,10 +43,10 @@ _ROUNDING = 1e-9  #: Eight times an exact eighth may come out a little below its
 def score(demand: Demand, view: NodeView) -> FloatArray:
     """From -(beta + delta) to alpha + gamma [n]."""
     weights = demand.weights
-    per_unit = 1.0 / np.maximum(view.total, 1)
-    scores = weights.availability * _availability(demand, view, per_unit)
+    per_unit, after = 1.0 / np.maximum(view.total, 1), view.free - demand.wanted
+    scores = weights.availability * _availability(demand, after, per_unit)
     if weights.fragmentation:
-        scores -= weights.fragmentation * _added_fragmentation(demand, view, per_unit)
+        scores -= weights.fragmentation * _added_fragmentation(demand, view, after, per_unit)
     if weights.locality and np.count_nonzero(view.local_bytes):
         scores += weights.locality * locality(view)
     if weights.contention:
@@ -64,12 +64,12 @@ def score_from_0_to_1(demand: Demand, view: NodeView) -> FloatArray:
 
 def availability(demand: Demand, view: NodeView) -> FloatArray:
     """What of the wanted resources stays free, as a mean share [n]; 1 for a demand of nothing."""
-    return _availability(demand, view, 1.0 / np.maximum(view.total, 1))
+    return _availability(demand, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
 
 
 def added_fragmentation(demand: Demand, view: NodeView) -> FloatArray:
     """How much more is stranded once the demand is placed [n]."""
-    return _added_fragmentation(demand, view, 1.0 / np.maximum(view.total, 1))
+    return _added_fragmentation(demand, view, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
 
 
 def locality(view: NodeView) -> FloatArray:
@@ -87,11 +87,11 @@ def contention(view: NodeView) -> FloatArray:
     return crowded
 
 
-def _availability(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+def _availability(demand: Demand, after: IntArray, per_unit: FloatArray) -> FloatArray:
     shares = _shares_of_wanted(demand.wanted.tobytes())
     if shares is None:
-        return np.ones(len(view.total))
-    free: FloatArray = ((view.free - demand.wanted) * per_unit) @ shares
+        return np.ones(len(after))
+    free: FloatArray = (after * per_unit) @ shares
     return free
 
 
@@ -103,19 +103,21 @@ def _shares_of_wanted(wanted_bytes: bytes) -> FloatArray | None:
     return wanted / count if count else None
 
 
-def _added_fragmentation(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+def _added_fragmentation(demand: Demand, view: NodeView, after: IntArray, per_unit: FloatArray) -> FloatArray:
     if demand.common is None:
         return _lost_slices(demand, view, per_unit)
-    return _lost_copies(demand, view, demand.common)
+    return _lost_copies(demand, view, after, demand.common)
 
 
-def _lost_copies(demand: Demand, view: NodeView, common: CommonShapes) -> FloatArray:
+def _lost_copies(demand: Demand, view: NodeView, after: IntArray, common: CommonShapes) -> FloatArray:
     worth = _worth_by_bound(demand.wanted.tobytes(), common)
     if worth is None:
-        return np.zeros(len(view.free))
-    count = len(view.free)
-    copies = common.copies_in(np.concatenate((view.free, np.maximum(view.free - demand.wanted, 0))))
-    share: FloatArray = (copies[:count] - copies[count:]) @ worth
+        return np.zeros(len(after))
+    count = len(after)
+    copies = common.copies_in(np.concatenate((view.free, np.maximum(after, 0))))  # In one call: most are for a few rows.
+    # Row by row in memory, or the sum of a row would depend on how many there are.
+    lost = np.subtract(copies[:count], copies[count:], order="C")
+    share: FloatArray = lost @ worth
     return share
 
 
