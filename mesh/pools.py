@@ -41,7 +41,7 @@ class Pool:
     much, nothing is free of what is short, and what is given back goes to the excess first.
     """
 
-    __slots__ = ("_free", "_reserved", "_used", "is_closing", "reservations", "spec", "uses")
+    __slots__ = ("_free", "_reserved", "_room", "_used", "is_closing", "reservations", "spec", "uses")
 
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec
@@ -50,6 +50,7 @@ class Pool:
         self.uses: dict[str, ResourceSet] = {}  #: Holder to what it has in use.
         self._reserved: dict[str, int] = {}
         self._used: dict[str, int] = {}
+        self._room = dict(spec.capacity.items())  #: Capacity less reserved and used; below zero where more is held.
         self._free: ResourceSet | None = None  #: Until the next change.
 
     @property
@@ -98,9 +99,9 @@ class Pool:
         """There is room for this much more. Without a value in between: it is asked for each task that is looked at."""
         if self.is_closing:
             return False
-        capacity, reserved, used = self.spec.capacity, self._reserved, self._used
+        room = self._room
         for name, amount in amounts.items():  # noqa: SIM110  a generator under `all` takes twice as long
-            if amount > capacity[name] - reserved.get(name, 0) - used.get(name, 0):
+            if amount > room.get(name, 0):
                 return False
         return True
 
@@ -122,30 +123,46 @@ class Pool:
                 _change(counted, amounts, 1)
             if counted != total:
                 found.append(f"pool {self.spec.pool} says that {total} is {word}, its entries say {counted}")
+        room = self._counted_room()
+        if room != self._room:
+            found.append(f"pool {self.spec.pool} says that {self._room} is left, by its entries it is {room}")
         return found
 
     def _left(self, name: str) -> int:
-        return self.spec.capacity[name] - self._reserved.get(name, 0) - self._used.get(name, 0)
+        return self._room.get(name, 0)
+
+    def _counted_room(self) -> dict[str, int]:
+        room = dict(self.spec.capacity.items())
+        for total in (self._reserved, self._used):
+            _change(room, total, -1)
+        return room
 
     def _configure(self, spec: PoolSpec) -> None:
         self.spec, self.is_closing, self._free = spec, False, None
+        self._room = self._counted_room()
 
     def _reserve(self, holder: str, amounts: ResourceSet) -> None:
         self.reservations[holder] = amounts
         _change(self._reserved, amounts, 1)
+        _change(self._room, amounts, -1)
         self._free = None
 
     def _commit(self, holder: str, amounts: ResourceSet) -> None:
-        _change(self._reserved, self.reservations.pop(holder), -1)
+        reserved = self.reservations.pop(holder)
+        _change(self._reserved, reserved, -1)
         self.uses[holder] = amounts
         _change(self._used, amounts, 1)
-        self._free = None
+        if amounts != reserved:
+            _change(self._room, reserved, 1)
+            _change(self._room, amounts, -1)
+            self._free = None
 
     def _release(self, holder: str) -> None:
         for entries, total in ((self.reservations, self._reserved), (self.uses, self._used)):
             amounts = entries.pop(holder, None)
             if amounts is not None:
                 _change(total, amounts, -1)
+                _change(self._room, amounts, 1)
         self._free = None
 
     def _move(self, old_holder: str, new_holder: str) -> None:
@@ -260,7 +277,7 @@ class PoolLedger:
         return found
 
 
-def _change(total: dict[str, int], amounts: ResourceSet, sign: int) -> None:
+def _change(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
     """Add or take away; names whose sum is zero are dropped, so that a ledger does not grow with the names it has ever seen."""
     for name, amount in amounts.items():
         left = total.get(name, 0) + sign * amount
