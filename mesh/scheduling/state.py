@@ -7,6 +7,7 @@ writes all that it touches or raises before it has written anything, so that no 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import replace
 
 from mesh.chance import Chance
@@ -40,7 +41,9 @@ _TOUCHED_MAX = 1 << 16
 #: Beyond so many shapes those that nobody waits with are forgotten.
 _BUCKETS_MAX = 1_000
 _BUCKETS_LOOKED_AT_EVERY = 64
+_ALIKE_MAX = 4_096
 _CENSUS_EVERY = 1_024
+_NO_RULES = LabelRules()
 
 
 class MeshState:
@@ -64,6 +67,7 @@ class MeshState:
         self.tasks = SchedulingQueues()
         self.records: dict[TaskId, TaskRecord] = {}
         self.buckets: dict[BucketKey, Bucket] = {}
+        self._alike: dict[Hashable, Bucket] = {}  #: The same by what requests say, as a key takes longer to make; may forget.
         self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
         self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while it stops.
@@ -101,7 +105,15 @@ class MeshState:
 
     def bucket_for(self, request: TaskRequest) -> Bucket:
         """The bucket of all tasks like this one."""
-        key = self._key(request)
+        likeness = _likeness(request)
+        bucket = self._alike.get(likeness)
+        if bucket is None:
+            if len(self._alike) >= _ALIKE_MAX:
+                self._alike.clear()
+            bucket = self._alike[likeness] = self._bucket_of(self._key(request), request)
+        return bucket
+
+    def _bucket_of(self, key: BucketKey, request: TaskRequest) -> Bucket:
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(key=key, amounts=key.shape.amounts, candidates=self.candidates_of(key, request))
@@ -109,7 +121,7 @@ class MeshState:
 
     def _key(self, request: TaskRequest) -> BucketKey:
         spec = self.pools.pools[request.pool].spec
-        rules = self.labels.get(request.label, LabelRules())
+        rules = self.labels.get(request.label, _NO_RULES)
         return BucketKey(
             label=request.label,
             pool=request.pool,
@@ -136,6 +148,7 @@ class MeshState:
     def rebuild_buckets(self) -> None:
         """Settings have changed: everything queued gets the bucket that it belongs to now."""
         self.buckets.clear()
+        self._alike.clear()
         self.running.clear()
         for task in (*self.tasks.in_state(TaskState.RUNNING), *self.tasks.in_state(TaskState.BLOCKED)):
             self._count_running(self.records[task].request, 1)
@@ -185,7 +198,7 @@ class MeshState:
 
     def label_settings(self, label: LabelName) -> LabelSettings:
         """How the label's queue is ordered."""
-        rules = self.labels.get(label, LabelRules())
+        rules = self.labels.get(label, _NO_RULES)
         aging = rules.aging_per_s if rules.aging_per_s is not None else self.settings.aging_per_s
         return LabelSettings(priority=rules.priority, aging_per_s=aging)
 
@@ -382,6 +395,7 @@ class MeshState:
         if len(self.buckets) > _BUCKETS_MAX and self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
             waiting = set(map(id, self.queues.buckets()))
             self.buckets = {key: bucket for key, bucket in self.buckets.items() if id(bucket) in waiting}
+            self._alike.clear()
 
     def _count_running(self, request: TaskRequest, change: int) -> None:
         if not request.preemptible:
@@ -403,6 +417,17 @@ class MeshState:
             del counts[node]
         if not counts:
             del self.job_counts[job]
+
+
+def _likeness(request: TaskRequest) -> Hashable:
+    """All that `MeshState._key` reads of a request: two that are alike in it have one bucket, as long as the settings stay."""
+    return (
+        *(request.label, request.pool, request.priority, request.resources, request.bundles, request.strategy, request.has_agent),
+        *(request.policy, request.weights, request.workload_type, request.node, request.soft, request.job, request.role),
+        request.task if request.gang else None,
+        tuple(sorted(request.selector.items())) if request.selector else None,
+        tuple(sorted(request.local_bytes.items())) if request.local_bytes else None,
+    )
 
 
 def reserve_holder(group: GroupId) -> str:
