@@ -9,4 +9,4 @@ from mesh.policies.policy import Policy
 from mesh.policies.shares import mean_share_after
 
 #: The score is the mean share of the wanted resources with the demand placed, from 0 to 1.
-BINPACK = Policy("binpack", mean_share_after)
+BINPACK = Policy("binpack", mean_share_after, sees_common=False)

@@ -56,7 +56,7 @@ def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
 
 def _drawn(scores: FloatArray, best: float, count: int, draw: Draw) -> int:
     """One of the best `count` rows, ordered by score and row."""
-    rows = np.flatnonzero(scores == best)
+    rows = (scores == best).nonzero()[0]
     if len(rows) < count:  # Nodes to be left alone are no candidates while there are others.
         rows = np.flatnonzero(scores > (0.0 if best > 0.0 else -np.inf))
         rows = rows[np.argsort(-scores[rows], kind="stable")]
@@ -80,4 +80,4 @@ def _critical(resources: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(place for name in _CRITICAL if (place := column(resources, name)) is not None)
 
 
-HYBRID = Policy("hybrid", score, pick)
+HYBRID = Policy("hybrid", score, pick, sees_common=False)

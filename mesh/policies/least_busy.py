@@ -11,4 +11,4 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
     return first_then(1.0 - mean_share_after(demand, view), fewness(view.busy))
 
 
-LEAST_BUSY = Policy("least_busy", score)
+LEAST_BUSY = Policy("least_busy", score, sees_common=False)

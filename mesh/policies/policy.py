@@ -89,3 +89,4 @@ class Policy:
     score: Score  #: From 0 to 1 where the pick is `highest`, so that such policies can be combined.
     pick: Pick = highest
     settle: Settle | None = None
+    sees_common: bool = True  #: False: its score does not depend on `Demand.common`, and need not be made again when that changes.

@@ -17,4 +17,4 @@ def score(demand: Demand, view: NodeView) -> FloatArray:  # noqa: ARG001  the si
     return fewness(view.busy)
 
 
-SPREAD = Policy("spread", score)
+SPREAD = Policy("spread", score, sees_common=False)

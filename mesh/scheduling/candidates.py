@@ -86,7 +86,7 @@ class Candidates:
     def know(self, common: CommonShapes | None) -> None:
         """What is asked for most has changed: score everything again."""
         self._asked = replace(self._asked, common=common)
-        self._is_stale = True
+        self._is_stale = self._is_stale or self._policy.sees_common
 
     def scores(self) -> FloatArray:
         """One per row, brought up to date."""
@@ -114,15 +114,24 @@ class Candidates:
             self._seen = len(table.touched)
 
     def _look_again(self, touched: list[int]) -> None:
-        rows = touched if len(touched) == 1 else list(set(touched))
+        rows = list(set(touched))
         if len(rows) > _SWEEP_SHARE * len(self._scores):
             self._score(slice(0, len(self._scores)))
-            return
-        if len(rows) <= _SINGLY_MAX:
-            self._scores[rows] = -np.inf
-            rows = [row for row in rows if self._fits_on(row)]
-        if rows:
+        elif len(rows) > _SINGLY_MAX:
             self._score(np.array(rows, dtype=np.intp))
+        else:
+            self._score_singly(rows)
+
+    def _score_singly(self, rows: list[int]) -> None:
+        fitting = []
+        for row in rows:
+            if self._fits_on(row):
+                fitting.append(row)
+            else:
+                self._scores[row] = -np.inf
+        if fitting:
+            these = np.array(fitting, dtype=np.intp)
+            self._scores[these] = self._policy.score(self._demand, self._view(these, self._table.free(these)))
 
     def _fits_on(self, row: int) -> bool:
         """The test of a single row, without arrays."""
