@@ -41,16 +41,15 @@ class Pool:
     much, nothing is free of what is short, and what is given back goes to the excess first.
     """
 
-    __slots__ = ("_free", "_reserved", "_room", "_used", "is_closing", "reservations", "spec", "uses")
+    __slots__ = ("_free", "_room", "_used", "is_closing", "reservations", "spec", "uses")
 
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec
         self.is_closing = False  #: It takes nothing new, and can be deleted once nobody holds anything.
         self.reservations: dict[str, ResourceSet] = {}  #: Holder to what is set aside for it, not in use yet.
         self.uses: dict[str, ResourceSet] = {}  #: Holder to what it has in use.
-        self._reserved: dict[str, int] = {}
         self._used: dict[str, int] = {}
-        self._room = dict(spec.capacity.items())  #: Capacity less reserved and used; below zero where more is held.
+        self._room = dict(spec.capacity.items())  #: Capacity less what is held, all that each task has to change; may be below zero.
         self._free: ResourceSet | None = None  #: Until the next change.
 
     @property
@@ -66,7 +65,7 @@ class Pool:
     @property
     def reserved(self) -> ResourceSet:
         """What is set aside."""
-        return ResourceSet(self._reserved)
+        return ResourceSet(self._reserved())
 
     @property
     def used(self) -> ResourceSet:
@@ -88,7 +87,7 @@ class Pool:
     @property
     def excess(self) -> ResourceSet:
         """What is held beyond the capacity, since that was lowered."""
-        return ResourceSet({name: -left for name in {*self._reserved, *self._used} if (left := self._left(name)) < 0})
+        return ResourceSet({name: -left for name, left in self._room.items() if left < 0})
 
     @property
     def is_empty(self) -> bool:
@@ -117,39 +116,36 @@ class Pool:
     def check(self) -> list[str]:
         """Every broken invariant, in words."""
         found = [f"{holder} has two entries in pool {self.spec.pool}" for holder in self.reservations.keys() & self.uses.keys()]
-        for word, entries, total in (("reserved", self.reservations, self._reserved), ("used", self.uses, self._used)):
+        for word, entries, total in (("reserved", self.reservations, self._reserved()), ("used", self.uses, self._used)):
             counted: dict[str, int] = {}
             for amounts in entries.values():
                 _change(counted, amounts, 1)
             if counted != total:
                 found.append(f"pool {self.spec.pool} says that {total} is {word}, its entries say {counted}")
-        room = self._counted_room()
-        if room != self._room:
-            found.append(f"pool {self.spec.pool} says that {self._room} is left, by its entries it is {room}")
         return found
 
     def _left(self, name: str) -> int:
         return self._room.get(name, 0)
 
-    def _counted_room(self) -> dict[str, int]:
-        room = dict(self.spec.capacity.items())
-        for total in (self._reserved, self._used):
-            _change(room, total, -1)
-        return room
+    def _reserved(self) -> dict[str, int]:
+        """What is neither left nor in use. No sum of its own: it would have to be changed with each task."""
+        reserved = dict(self.spec.capacity.items())
+        for others in (self._room, self._used):
+            _change(reserved, others, -1)
+        return reserved
 
     def _configure(self, spec: PoolSpec) -> None:
+        _change(self._room, self.spec.capacity, -1)
+        _change(self._room, spec.capacity, 1)
         self.spec, self.is_closing, self._free = spec, False, None
-        self._room = self._counted_room()
 
     def _reserve(self, holder: str, amounts: ResourceSet) -> None:
         self.reservations[holder] = amounts
-        _change(self._reserved, amounts, 1)
         _change(self._room, amounts, -1)
         self._free = None
 
     def _commit(self, holder: str, amounts: ResourceSet) -> None:
         reserved = self.reservations.pop(holder)
-        _change(self._reserved, reserved, -1)
         self.uses[holder] = amounts
         _change(self._used, amounts, 1)
         if amounts != reserved:
@@ -158,11 +154,10 @@ class Pool:
             self._free = None
 
     def _release(self, holder: str) -> None:
-        for entries, total in ((self.reservations, self._reserved), (self.uses, self._used)):
-            amounts = entries.pop(holder, None)
-            if amounts is not None:
-                _change(total, amounts, -1)
-                _change(self._room, amounts, 1)
+        reserved, used = self.reservations.pop(holder, NOTHING), self.uses.pop(holder, NOTHING)
+        _change(self._used, used, -1)
+        for amounts in (reserved, used):
+            _change(self._room, amounts, 1)
         self._free = None
 
     def _move(self, old_holder: str, new_holder: str) -> None:

@@ -39,9 +39,10 @@ class Census:
         """Somebody asks for this. Nothing is not counted."""
         if not wanted:
             return
-        if wanted not in self._counts and len(self._counts) == _KEPT:
+        before = self._counts.get(wanted)
+        if before is None and len(self._counts) == _KEPT:
             del self._counts[min(self._counts, key=self._counts.__getitem__)]
-        self._counts[wanted] = self._counts.get(wanted, 0.0) + self._worth
+        self._counts[wanted] = (before or 0.0) + self._worth
         self._worth *= self._growth
         if self._worth > 1e100:  # noqa: PLR2004  far below what a float holds
             self._counts = {shape: count / self._worth for shape, count in self._counts.items()}

@@ -27,10 +27,11 @@ class CommonShapes:
     """The shapes that are asked for most, k of them; make one with `of`."""
 
     per_copy: NDArray[np.float64]  #: [k, r], 1 over the amount; 0 where the shape wants none.
-    slack: NDArray[np.float64]  #: [k, r], infinite where the shape wants none, else so little that only rounding is mended.
     amounts: NDArray[np.float64]  #: [k, r], units.
     weights: NDArray[np.float64]  #: [k], how often each is asked for; sum 1.
     worth: NDArray[np.float64]  #: [k], how much of what is asked for in all a copy stands for: weight times size; sum 1.
+    _per_copy_of_column: NDArray[np.float64]  #: [r, k, 1], the same as `per_copy`, laid out for `copies_in`.
+    _slack_of_column: NDArray[np.float64]  #: [r, k, 1], infinite where the shape wants none, else only what mends rounding.
 
     @classmethod
     def of(cls, shapes: ArrayLike, weights: ArrayLike | None = None) -> CommonShapes:
@@ -48,8 +49,9 @@ class CommonShapes:
         wants, often = amounts > 0, shares / shares.sum()
         usual = np.maximum(often @ amounts, 1e-9)  # Of each resource, what is asked for on average; the unit of sizes.
         worth = often * (amounts / usual).max(axis=1)
-        per_copy = np.where(wants, 1.0 / np.where(wants, amounts, 1.0), 0.0)
-        return cls(per_copy, np.where(wants, _ROUNDING, np.inf), amounts, often, worth / worth.sum())
+        per_copy, slack = np.where(wants, 1.0 / np.where(wants, amounts, 1.0), 0.0), np.where(wants, _ROUNDING, np.inf)
+        by_column = (np.ascontiguousarray(each.T)[:, :, np.newaxis] for each in (per_copy, slack))
+        return cls(per_copy, amounts, often, worth / worth.sum(), *by_column)
 
     def copies_in(self, free: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         """How many whole copies of each shape each row of `free` [n, r] holds [n, k].
@@ -58,8 +60,8 @@ class CommonShapes:
         """
         # Rows last in memory: they are the many, and the inner loops run over them.
         columns = free.T[: self.amounts.shape[1]].astype(np.float64, order="C")
-        each = np.multiply(columns[:, np.newaxis], self.per_copy.T[:, :, np.newaxis], order="C")
-        each += self.slack.T[:, :, np.newaxis]
+        each = columns[:, np.newaxis] * self._per_copy_of_column
+        each += self._slack_of_column
         room: NDArray[np.float64] = np.minimum.reduce(each)
         return np.floor(room, out=room).T
 

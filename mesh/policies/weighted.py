@@ -43,14 +43,20 @@ _ROUNDING = 1e-9  #: Eight times an exact eighth may come out a little below its
 def score(demand: Demand, view: NodeView) -> FloatArray:
     """From -(beta + delta) to alpha + gamma [n]."""
     weights = demand.weights
-    per_unit, after = 1.0 / np.maximum(view.total, 1), view.free - demand.wanted
-    scores = weights.availability * _availability(demand, after, per_unit)
+    per_unit, free = 1.0 / np.maximum(view.total, 1), view.free.astype(np.float64)  # Once: each sum with integers would do it again.
+    after = free - demand.wanted
+    scores = _availability(demand, after, per_unit)
+    scores *= weights.availability
     if weights.fragmentation:
-        scores -= weights.fragmentation * _added_fragmentation(demand, view, after, per_unit)
+        lost = _lost_slices(demand, view, per_unit) if demand.common is None else _lost_copies(demand, free, after, demand.common)
+        lost *= weights.fragmentation
+        scores -= lost
     if weights.locality and np.count_nonzero(view.local_bytes):
         scores += weights.locality * locality(view)
     if weights.contention:
-        scores -= weights.contention * contention(view)
+        crowded = contention(view)
+        crowded *= weights.contention
+        scores -= crowded
     return scores
 
 
@@ -69,7 +75,10 @@ def availability(demand: Demand, view: NodeView) -> FloatArray:
 
 def added_fragmentation(demand: Demand, view: NodeView) -> FloatArray:
     """How much more is stranded once the demand is placed [n]."""
-    return _added_fragmentation(demand, view, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
+    if demand.common is None:
+        return _lost_slices(demand, view, 1.0 / np.maximum(view.total, 1))
+    free = view.free.astype(np.float64)
+    return _lost_copies(demand, free, free - demand.wanted, demand.common)
 
 
 def locality(view: NodeView) -> FloatArray:
@@ -83,11 +92,13 @@ def contention(view: NodeView) -> FloatArray:
     cpu = column(view.resources, "cpu")
     if cpu is None:
         return 1.0 - fewness(view.busy)
-    crowded: FloatArray = view.busy / (view.busy + 1.0 + view.total[:, cpu] / UNITS_PER_WHOLE)
-    return crowded
+    busy = view.busy.astype(np.float64)
+    crowded: FloatArray = busy + 1.0
+    crowded += view.total[:, cpu] / UNITS_PER_WHOLE
+    return np.divide(busy, crowded, out=crowded)
 
 
-def _availability(demand: Demand, after: IntArray, per_unit: FloatArray) -> FloatArray:
+def _availability(demand: Demand, after: FloatArray | IntArray, per_unit: FloatArray) -> FloatArray:
     shares = _shares_of_wanted(demand.wanted.tobytes())
     if shares is None:
         return np.ones(len(after))
@@ -103,18 +114,12 @@ def _shares_of_wanted(wanted_bytes: bytes) -> FloatArray | None:
     return wanted / count if count else None
 
 
-def _added_fragmentation(demand: Demand, view: NodeView, after: IntArray, per_unit: FloatArray) -> FloatArray:
-    if demand.common is None:
-        return _lost_slices(demand, view, per_unit)
-    return _lost_copies(demand, view, after, demand.common)
-
-
-def _lost_copies(demand: Demand, view: NodeView, after: IntArray, common: CommonShapes) -> FloatArray:
+def _lost_copies(demand: Demand, free: FloatArray, after: FloatArray, common: CommonShapes) -> FloatArray:
     worth = _worth_by_bound(demand.wanted.tobytes(), common)
     if worth is None:
         return np.zeros(len(after))
     count = len(after)
-    copies = common.copies_in(np.concatenate((view.free, np.maximum(after, 0))))  # In one call: most are for a few rows.
+    copies = common.copies_in(np.concatenate((free, np.maximum(after, 0.0))))  # In one call: most are for a few rows.
     # Row by row in memory, or the sum of a row would depend on how many there are.
     lost = np.subtract(copies[:count], copies[count:], order="C")
     share: FloatArray = lost @ worth

@@ -18,6 +18,8 @@ QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FO
 
 def open_needs(state: MeshState, record: TaskRecord) -> bool:
     """Note whom the task comes after; True when one of them has not succeeded yet."""
+    if not record.request.after:
+        return False
     record.needs = {need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED}
     for need in record.needs:
         state.readers.setdefault(need, set()).add(record.request.task)

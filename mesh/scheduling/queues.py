@@ -259,38 +259,35 @@ class Round:
         self._now_ms = now_ms
         self._numbers = count()
         self._in_play = dict.fromkeys(buckets)  # In a fixed order, and each once.
-        self._heads = [head for bucket in self._in_play if (head := self._head(bucket)) is not None]
+        waiting = [kept for bucket in self._in_play if (kept := queues._buckets.get(bucket)) is not None]  # noqa: SLF001  as below
+        self._heads = [self._head(kept) for kept in waiting]
         heapify(self._heads)
 
     def next(self) -> tuple[Hashable, TaskId] | None:
         """The best head of all that are in play; its bucket is in play no more. None at the end of the round."""
         while self._heads:
             _, _, task, _, bucket = heappop(self._heads)
-            now = self._head(bucket)
-            if now is None:
+            kept = self._queues._buckets.get(bucket)  # noqa: SLF001  a round is a part of the queues
+            if kept is None:
                 del self._in_play[bucket]
-            elif now[2] == task:
+            elif kept.order[0][2] == task:
                 del self._in_play[bucket]
                 return bucket, task
             else:  # Somebody else has taken that task, or put a better one before it.
-                heappush(self._heads, now)
+                heappush(self._heads, self._head(kept))
         return None
 
     def again(self, bucket: Hashable) -> None:
         """Put the bucket's next head into play, after the one that was given has been taken out of the queues."""
-        head = self._head(bucket)
-        if head is not None and bucket not in self._in_play:
+        kept = self._queues._buckets.get(bucket)  # noqa: SLF001  as above
+        if kept is not None and bucket not in self._in_play:
             self._in_play[bucket] = None
-            heappush(self._heads, head)
+            heappush(self._heads, self._head(kept))
 
-    def _head(self, bucket: Hashable) -> _Head | None:
-        """None when nothing waits there."""
-        kept = self._queues._buckets.get(bucket)  # noqa: SLF001  a round is a part of the queues
-        if kept is None:
-            return None
+    def _head(self, kept: _Bucket) -> _Head:
         rank, arrival, task = kept.order[0]
         label = self._queues._labels[kept.label]  # noqa: SLF001  as above
-        return (rank - label.bonus(self._now_ms), arrival, task, next(self._numbers), bucket)
+        return (rank - label.bonus(self._now_ms), arrival, task, next(self._numbers), kept.name)
 
 
 def _billionths(points: float) -> int:
