@@ -161,8 +161,9 @@ class NodeTable:
 
     def queue_for(self, row: int, wanted: Units) -> None:
         """Charge the load of a task that waits for the node, beyond what is free there: the second of Ray's two passes."""
-        self.load[row] += wanted
-        self.left[row] -= wanted
+        load, left = self.load[row], self.left[row]  # Views: `self.load[row] += wanted` would write each row twice.
+        load += wanted
+        left -= wanted
         self.busy[row] += 1
         self.touched.append(row)
 

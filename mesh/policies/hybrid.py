@@ -33,7 +33,8 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
     if gpu is not None and not demand.wanted[gpu]:
         scores -= _LEFT_ALONE * (view.total[:, gpu] > 0)
     exact: FloatArray = scores.astype(np.float32).astype(np.float64)
-    exact += _NAMED * view.is_named
+    if np.count_nonzero(view.is_named):
+        exact += _NAMED * view.is_named
     return exact
 
 
@@ -68,11 +69,11 @@ def _utilisation(demand: Demand, view: NodeView) -> FloatArray:
     places = _critical(view.resources)
     if not places:
         return np.zeros(len(view.total))
-    highest = shares[:, places[0]]
+    highest: FloatArray = shares[:, places[0]]
     for place in places[1:]:
         highest = np.maximum(highest, shares[:, place])
-    utilisation: FloatArray = highest * (highest >= demand.spread_threshold)
-    return utilisation
+    highest[highest < demand.spread_threshold] = 0.0
+    return highest
 
 
 @lru_cache(maxsize=256)
