@@ -62,8 +62,8 @@ class CommonShapes:
         columns = free.T[: self.amounts.shape[1]].astype(np.float64, order="C")
         each = columns[:, np.newaxis] * self._per_copy_of_column
         each += self._slack_of_column
-        room: NDArray[np.float64] = np.minimum.reduce(each)
-        return np.floor(room, out=room).T
+        copies: NDArray[np.float64] = np.floor(np.minimum.reduce(each)).T
+        return copies
 
 
 def fragmentation(free: ArrayLike, shapes: ArrayLike, weights: ArrayLike | None = None) -> float:

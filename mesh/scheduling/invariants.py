@@ -65,6 +65,8 @@ def _rows(state: MeshState) -> Iterator[str]:
             (used if in_use else load)[table.row(node)][: len(vector)] += vector
     if (used != table.used).any() or (load != table.load).any():
         yield f"nodes use {table.used.tolist()} and have promised {table.load.tolist()}; it should be {used.tolist()} and {load.tolist()}"
+    if (table.left != table.total - table.used - table.load).any():
+        yield f"nodes have {table.left.tolist()} left, which is not what is neither used nor promised"
 
 
 def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
