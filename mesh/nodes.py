@@ -191,7 +191,7 @@ class NodeTable:
         """How much of the node others use, who are not of this mesh; replaces what was seen before."""
         row = self.row(node)
         before = self.foreign.get(node)
-        more = wanted if before is None else wanted - np.pad(before, (0, len(wanted) - len(before)))
+        more = wanted if before is None else wanted - before
         self.used[row] += more
         self.left[row] -= more
         self.foreign[node] = wanted
@@ -231,6 +231,7 @@ class NodeTable:
         self._columns[name] = len(self.resources)
         self.resources = (*self.resources, name)
         self._pad(((0, 0), (0, 1)))
+        self.foreign = {node: np.pad(seen, (0, 1)) for node, seen in self.foreign.items()}
         self.shape_version += 1
 
     def _pad(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:

@@ -169,3 +169,12 @@ def test_new_labels_and_new_columns_are_new_shapes_and_new_totals_are_not():
     table.vector(some(tpu=1))
     versions.append(table.shape_version)
     assert versions[0] == versions[1] < versions[2] < versions[3]
+
+
+def test_what_others_use_can_still_be_told_when_a_resource_has_come_since():
+    table = table_of(one=some(cpu=4))
+    table.see_foreign(ONE, table.vector(some(cpu=1)))
+    table.vector(some(licence=1))
+    assert table.amounts(table.foreign[ONE]) == some(cpu=1)
+    table.see_foreign(ONE, table.vector(some(cpu=2)))
+    assert table.resources_of(ONE).available == some(cpu=2)
