@@ -117,10 +117,12 @@ class MeshSupervisor:
         self._options = options
         self._is_stopped = False
         loop = asyncio.get_running_loop()
+        self._is_first = not Path(options.state_dir).exists()
         try:
             self._assemble()
         except MeshError as refused:  # Told to whoever asks; an actor whose constructor raises is only known to have died.
             log.exception("the mesh cannot be started")
+            self._leave_nothing()
             self._ready = loop.create_task(_refuse(refused), name="refuse")
         else:
             self._ready = loop.create_task(self._begin(), name="begin")
@@ -128,7 +130,10 @@ class MeshSupervisor:
     def _assemble(self) -> None:
         options = self._options
         folder = Path(options.state_dir)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as refused:
+            raise RuntimeDoorError(f"state_dir {folder} cannot be used: {refused}; name a folder that the head node can write") from refused
         plugins = PluginHost(options.plugins)
         archive = Archive(folder / "journal", lines_max=options.journal_lines_max, plugins=plugins)
         self._incarnation = _count_start(folder)
@@ -177,7 +182,19 @@ class MeshSupervisor:
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
         self._loop.listeners += [self._observer.fold, self._jobs.hear, over]
 
+    def _leave_nothing(self) -> None:
+        """A mesh that never was leaves no folder behind."""
+        if self._is_first:
+            shutil.rmtree(self._options.state_dir, ignore_errors=True)
+
     async def _begin(self) -> None:
+        try:
+            await self._recover()
+        except MeshError:
+            self._leave_nothing()
+            raise
+
+    async def _recover(self) -> None:
         recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)
         self._loop.driver = await recovery.recover()
         await self._watch.look()
@@ -310,13 +327,15 @@ class MeshSupervisor:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: TaskRequest, order: HostOrder | None) -> TaskStatus:
-        """Accept a task. Again with the same request: where it stands.
+    async def submit(self, request: TaskRequest, order: HostOrder | None, *, anew: bool = False) -> TaskStatus:
+        """Accept a task. Again with the same request: where it stands; with `anew`, one that is over leaves its name to this one.
 
         Raises:
             TaskExists: Another task of this name is known.
         """
         await self._ready
+        if anew and order is not None and await self._give_name(request, order):
+            return self._status(request.task)
         row = self._loop.book.tasks.get(request.task)
         # Where its arguments lie may have changed since; it is the same task all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
@@ -327,6 +346,21 @@ class MeshSupervisor:
                 self._works.submit(order)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
+
+    async def _give_name(self, request: TaskRequest, order: HostOrder) -> bool:
+        """The name of a task that is over, or is stopping, goes to this one; False: there is none such."""
+        record = self._state.records.get(request.task)
+        if record is not None and record.stopping is not None:
+            await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
+        row = self._loop.book.tasks.get(request.task)
+        if row is None or row.state not in TERMINAL:
+            return False
+        request = self._loop.prioritised(request)
+        self._works.forget(request.task)
+        self._works.submit(order)
+        # The scheduler remembers those that are over, and would take this one for a repetition; attempts count on.
+        self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt))
+        return True
 
     async def task(self, task: TaskId) -> TaskStatus:
         """Where it stands. Raises `TaskUnknown`."""
@@ -595,6 +629,8 @@ async def _refuse(refused: MeshError) -> None:
 
 
 def _observer(options: SupervisorOptions, loop: ControlLoop, incarnation: int, agents: Callable[[], Collection[AgentId]]) -> Observer:
+    if incarnation == 1 and options.observing.traces_file is not None:
+        _check_writable("traces_file", options.observing.traces_file)
     try:
         return Observer(options.mesh, options.observing, loop.tell, agents)
     except RuntimeDoorError:
@@ -602,6 +638,14 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, incarnation: int, a
             raise
         log.exception("metrics are not served, until the supervisor starts anew")  # The mesh must not end for it.
         return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)
+
+
+def _check_writable(option: str, path: str) -> None:
+    try:
+        with Path(path).open("a"):
+            pass
+    except OSError as refused:
+        raise RuntimeDoorError(f"{option} {path} cannot be written: {refused}; name a file in a folder that the head node has") from refused
 
 
 def _count_start(folder: Path) -> int:

@@ -14,8 +14,9 @@ from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_errors import NothingHosted
 from mesh.runtime.supervision.agent_orders import Ended, call_name
 from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
-from mesh.runtime.supervision.supervision_errors import TaskFailed, TaskNotRunning
+from mesh.runtime.supervision.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.scheduling.tasks import TaskState
 
@@ -25,6 +26,7 @@ _UP = (TaskState.RUNNING, TaskState.BLOCKED)
 _FOREVER_S = 1e9
 
 
+@checked()
 class TaskHandle:
     """Asks and orders about one task. Can be pickled; the task lives on without it."""
 
@@ -54,26 +56,26 @@ class TaskHandle:
         wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
         return f"{status.reason.value}: {status.detail or status.state.value}.{place}{wait}"
 
-    def wait_started(self, timeout_s: float | None = None) -> TaskStatus:
+    def wait_started(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
         return self._wait(_UP, timeout_s)
 
-    def wait(self, timeout_s: float | None = None) -> TaskStatus:
+    def wait(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until it is over, or the time is."""
         return self._wait((), timeout_s)
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: Seconds | None = None) -> Any:
         """What its entry method returned.
 
         Raises:
             TaskFailed: It raised, or its agent could not be made or was lost; with the user's traceback.
             TaskNotRunning: It was cancelled.
             ResultLost: It was large, and went with a supervisor that died.
-            TimeoutError: It is not over in time; the message says where it stands.
+            NotOverYet: It is not over in time; the message says where it stands.
         """
         status = self.wait(timeout_s)
         if not status.is_over:
-            raise TimeoutError(f"task {self.task} is {status.state.value}: {self.why()}")
+            raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
         answer: tuple[Ended, Any | None] | None = self._link.ask("result", self.task)
         if status.state is TaskState.CANCELLED:
             raise TaskNotRunning(f"task {self.task} was cancelled: {status.reason.value if status.reason else ''} {status.detail}")
