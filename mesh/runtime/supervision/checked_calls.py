@@ -8,8 +8,8 @@ what came and what to give instead. What is passed on to a user's own method (`*
 from __future__ import annotations
 
 import inspect
+import math
 import reprlib
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -99,6 +99,18 @@ def read(parameter: str, wanted: Any, value: Any) -> Any:
     return found
 
 
+def read_timeout(timeout: Any) -> float | None:
+    """Seconds, or None; looked at where a call is about to wait. Ray takes what is below zero for ever.
+
+    Raises:
+        ArgumentError: It is neither.
+    """
+    if timeout is None:
+        return None
+    is_plain = type(timeout) in (int, float) and 0 <= timeout < math.inf
+    return float(timeout if is_plain else read("timeout", Seconds, timeout))
+
+
 def check_fields(parameter: str, value: Any) -> None:
     """The fields of a dataclass are of their types, and no count and no duration in it is below zero; dataclasses inside likewise.
 
@@ -136,8 +148,13 @@ def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
             raise ArgumentError(_wrong_call(call.__name__, signature, kwargs, str(wrong))) from None
         hints = _hints(call)
         for name, value in bound.arguments.items():
-            if hints.get(name, Any) is not Any:
-                bound.arguments[name] = read(name, hints[name], value)
+            hint = hints.get(name, Any)
+            if hint is Any:
+                continue
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {each: read(each, hint, one) for each, one in value.items()}
+            else:
+                bound.arguments[name] = read(name, hint, value)
         return call(*bound.args, **bound.kwargs)
 
     return with_read_arguments
@@ -154,11 +171,7 @@ def _hints(owner: Any) -> dict[str, Any]:
     if is_dataclass(owner):
         return {field.name: found[field.name] for field in fields(owner)}
     parameters = inspect.signature(owner).parameters.values()
-    told = {one.name: found[one.name] for one in parameters if one.name in found}
-    for one in parameters:
-        if one.kind is one.VAR_KEYWORD and told.get(one.name, Any) is not Any:
-            told[one.name] = types.GenericAlias(Mapping, (str, told[one.name]))
-    return told
+    return {one.name: found[one.name] for one in parameters if one.name in found}
 
 
 @cache
@@ -170,7 +183,7 @@ def _reader(wanted: Any) -> TypeAdapter[Any]:
 def _form(wanted: Any) -> Any:
     """The type with a class in the place of a dataclass: an instance is wanted, and nobody's dict becomes one."""
     if isinstance(wanted, type) and is_dataclass(wanted):
-        return Annotated[wanted, InstanceOf[Any]()]
+        return InstanceOf[wanted]  # type: ignore[misc]  # pydantic's types know it as an alias only
     return wanted
 
 
@@ -204,7 +217,7 @@ def _wanted(error: ErrorDetails) -> str:
     if error["type"] in ("is_instance_of", "dataclass_exact_type", "dataclass_type"):
         name = str(context.get("class", context.get("class_name", "")))
         return {"Sequence": "a list", "Mapping": "a mapping, like {'key': 'value'}", "Iterable": "a list"}.get(name, f"a {name}")
-    if error["type"] == "enum":
+    if error["type"] in ("enum", "literal_error"):
         expected = str(context["expected"])
         known = tuple(word.strip().strip("'") for word in expected.replace(" or ", ", ").split(","))
         return f"one of {', '.join(known)}{nearest(str(error['input']), known)}"

@@ -51,10 +51,12 @@ class CollectiveCalls(MeshCalls):
 
     def choose(self, label: str | None = None, strategy: str = "least_busy", *, timeout: float | None = None) -> Any:
         """One agent of the label for each call: `mesh.choose("tier:gold").infer(x)`. The group behind it is kept, so that what is
-        in flight counts."""
+        in flight counts. Raises `NoMembers`."""
         kept = self._groups.get(label)
         if kept is None or kept.lost or not kept.members:
             members = self._link.ask("members", None, label, None)
+            if not members:
+                raise _nobody(label)
             kept = self._groups[label] = ActorGroup(members) if kept is None else kept.with_members(members)
         return kept.choose(strategy=strategy, timeout=timeout)
 
@@ -69,6 +71,10 @@ class CollectiveCalls(MeshCalls):
     def _up(self, label: str | None) -> ActorGroup:
         group = self.group(label=label)
         if not group:
-            whose = f"has the label {label!r}" if label is not None else "is there"
-            raise NoMembers(f"no agent that is up {whose}; `list_agents()` shows those that there are")
+            raise _nobody(label)
         return group
+
+
+def _nobody(label: str | None) -> NoMembers:
+    whose = f"no agent that is up has the label {label!r}" if label is not None else "no agent is up"
+    return NoMembers(f"{whose}; `list_agents()` shows those that there are")

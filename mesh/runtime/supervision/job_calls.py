@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mesh.runtime.supervision.job_handle import JobHandle
 from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.user_words import read_class, read_job_spec, read_method, read_values
+from mesh.runtime.supervision.work_digest import work_digest
 from mesh.runtime.supervision.works import JobWork
 from mesh.saved_state import plain_class
 
@@ -65,7 +67,10 @@ class JobCalls(MeshCalls):
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
         self._known_pool(job.pool)
         read_class(leader, "leader")
-        read_method(leader, method)
+        try:
+            read_method(leader, method)
+        except SubmissionError as wrong:
+            raise SubmissionError(f"leader: {wrong}; None is for a job that is there until `terminate`") from None
         orders = {
             role: HostOrder(
                 task=TaskId(""),
@@ -78,6 +83,7 @@ class JobCalls(MeshCalls):
             )
             for role, kind in classes.items()
         }
+        job = replace(job, work=" ".join(_digest(classes[role], order) for role, order in sorted(orders.items())))
         self._link.ask("submit_job", job, JobWork(orders=orders))
         return JobHandle(self._link, job.job)
 
@@ -91,3 +97,7 @@ class JobCalls(MeshCalls):
         """All jobs that are remembered, oldest first."""
         jobs: list[JobView] = self._link.ask("jobs")
         return jobs
+
+
+def _digest(actor_class: Any, order: HostOrder) -> str:
+    return work_digest(actor_class, order.arguments, order.entry, None, order.environment)

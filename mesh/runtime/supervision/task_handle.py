@@ -18,6 +18,7 @@ from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
+from mesh.runtime.supervision.user_words import unsendable
 from mesh.scheduling.tasks import TaskState
 
 #: How long a call waits for its task to be started, or started again.
@@ -86,15 +87,24 @@ class TaskHandle:
         return value_of(*answer, f"task {self.task}")
 
     def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent."""
+        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent.
+
+        Raises:
+            TaskNotRunning: The task is over, or does not start in time.
+            ArgumentError: An argument cannot be pickled.
+        """
         handle, attempt = self._up()
-        return handle.call_named.options(name=call_name(self.task, attempt, method)).remote(*args, **kwargs)
+        try:
+            return handle.call_named.options(name=call_name(self.task, attempt, method)).remote(*args, **kwargs)
+        except TypeError as refused:
+            raise unsendable(method, args, kwargs, refused) from refused
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of its object and wait for the value; waits for the task's start first.
 
         Raises:
             TaskNotRunning: The task is over, does not start in time, or its agent died under the call.
+            ArgumentError: An argument cannot be pickled.
         """
         while True:
             try:

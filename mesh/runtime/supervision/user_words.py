@@ -18,7 +18,7 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.runtime.supervision.agent_orders import PickledArguments
 from mesh.runtime.supervision.checked_calls import nearest
 from mesh.runtime.supervision.pickled_code import check_picklable, pickled_arguments, pickled_class, pickled_handlers
-from mesh.runtime.supervision.supervision_errors import SubmissionError
+from mesh.runtime.supervision.supervision_errors import ArgumentError, SubmissionError
 from mesh.saved_state import StateHandlers, plain_class
 
 _PICKLING = "what a task gets is sent to another process: make there what cannot travel (locks, files, connections)"
@@ -92,8 +92,11 @@ def _is_file(spec: object) -> bool:
 
 def read_class(actor_class: Any, parameter: str = "actor_class") -> bytes:
     """The class as it travels. Raises `SubmissionError` when it is none, or cannot travel."""
+    plain = plain_class(actor_class)
+    if not isinstance(plain, type):
+        raise SubmissionError(f"{parameter} is {plain!r}, which is no class; give the class, and its arguments in `args`")
     try:
-        return pickled_class(actor_class)
+        return pickled_class(plain)
     except Exception as error:
         raise SubmissionError(f"{parameter}: {_told(error)}; {_PICKLING}") from error
 
@@ -110,6 +113,15 @@ def read_values(parameter: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         for place, value in (*enumerate(args), *kwargs.items()):
             _check_travels(f"{parameter}{'kw' if isinstance(place, str) else ''}args[{place!r}]", value)
         raise SubmissionError(f"{parameter}args: {_told(error)}; {_PICKLING}") from error
+
+
+def unsendable(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], refused: Exception) -> Exception:
+    """What to raise when Ray refused to send a call: an error that names the argument, or Ray's own where none is to blame."""
+    try:
+        read_values(f"{method}(): ", args, kwargs)
+    except SubmissionError as wrong:
+        return ArgumentError(str(wrong))
+    return refused
 
 
 def read_handlers(handlers: StateHandlers) -> bytes:
@@ -132,7 +144,7 @@ def read_method(actor_class: Any, method: str | None, parameter: str = "method")
     known = tuple(name for name in dir(plain) if not name.startswith("_") and callable(getattr(plain, name, None)))
     shown = f"it has {', '.join(known)}" if known else "it has none"
     kind = getattr(plain, "__qualname__", plain)
-    raise SubmissionError(f"{parameter} is {method!r}, and {kind} has no such method{nearest(method, known)}; {shown}")
+    raise SubmissionError(f"{parameter} is {method!r}, and {kind} has no such method; {shown}{nearest(method, known)}")
 
 
 def _check_travels(what: str, value: Any) -> None:
