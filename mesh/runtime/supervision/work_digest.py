@@ -60,7 +60,7 @@ def _parts(name: str, member: Any, seen: set[int]) -> Iterator[str]:
         seen.add(id(member))
         yield from _code_parts(member.__code__)
         for value in (*(member.__defaults__ or ()), *(member.__kwdefaults__ or {}).values(), *_cells(member)):
-            yield from _parts(name, value, seen)
+            yield from _parts(name, value, seen) if callable(value) else (_constant(value),)
     elif not name.startswith("__"):
         yield _constant(member)
 
