@@ -49,7 +49,7 @@ sys.stdout.write(work_digest(Work, pickled_arguments(1, word="x"), "run", None, 
 
 def class_of(source):
     names = {"__name__": "__main__"}
-    exec(compile(source, "program", "exec"), names)  # noqa: S102  the source above, or a change of it
+    exec(compile(source, "program", "exec", dont_inherit=True), names)  # noqa: S102  the source above, or a change of it
     return names["Work"]
 
 
