@@ -93,7 +93,7 @@ def test_what_is_not_there_is_an_error_that_names_the_remedy(running, pool):
     ],
 )
 def test_an_unknown_pool_is_an_error_that_names_the_nearest_one(running, pool, call):
-    with pytest.raises(PoolUnknown, match="there is no pool 'mian'; did you mean main"):
+    with pytest.raises(PoolUnknown, match="there is no pool mian; did you mean main"):
         call(running)
 
 

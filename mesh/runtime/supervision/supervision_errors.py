@@ -46,7 +46,7 @@ class PoolUnknown(SupervisionError):
     """No pool of this name."""
 
     def __init__(self, pool: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no pool {pool!r}; {_nearest(pool, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}there is {', '.join(known) or 'none'}")
         self.pool = pool
         self.known = known
 
@@ -59,7 +59,7 @@ class JobUnknown(SupervisionError, KeyError):
     """No job of this name is remembered."""
 
     def __init__(self, job: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no job {job!r}; {_nearest(job, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no job {job}; {_nearest(job, known)}there is {', '.join(known) or 'none'}")
         self.job = job
         self.known = known
 

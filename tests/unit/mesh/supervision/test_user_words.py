@@ -124,5 +124,5 @@ def test_a_job_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
 
 
 def test_an_unknown_pool_is_told_with_the_nearest_one():
-    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool 'mian'; did you mean main? there is main, batch"
-    assert str(PoolUnknown("xyz", ())) == "there is no pool 'xyz'; there is none"
+    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? there is main, batch"
+    assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; there is none"
