@@ -89,10 +89,14 @@ def read(parameter: str, wanted: Any, value: Any) -> Any:
     Raises:
         ArgumentError: It is none; the message begins with `parameter`.
     """
-    if isinstance(value, Integral) and not isinstance(value, int):
+    return _read(parameter, _reader(wanted), value)
+
+
+def _read(parameter: str, reader: TypeAdapter[Any], value: Any) -> Any:
+    if not isinstance(value, (str, int, float)) and isinstance(value, Integral):
         value = int(value)  # Of numpy, which is as good.
     try:
-        found = _reader(wanted).validate_python(value)
+        found = reader.validate_python(value)
     except ValidationError as wrong:
         raise ArgumentError(_line(parameter, value, wrong.errors(include_url=False))) from None
     check_fields(parameter, found)
@@ -146,15 +150,15 @@ def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
             bound = signature.bind(*args, **kwargs)
         except TypeError as wrong:
             raise ArgumentError(_wrong_call(call.__name__, signature, kwargs, str(wrong))) from None
-        hints = _hints(call)
+        readers = _readers(call)
         for name, value in bound.arguments.items():
-            hint = hints.get(name, Any)
-            if hint is Any:
+            reader = readers.get(name)
+            if reader is None:
                 continue
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                bound.arguments[name] = {each: read(each, hint, one) for each, one in value.items()}
+                bound.arguments[name] = {each: _read(each, reader, one) for each, one in value.items()}
             else:
-                bound.arguments[name] = read(name, hint, value)
+                bound.arguments[name] = _read(name, reader, value)
         return call(*bound.args, **bound.kwargs)
 
     return with_read_arguments
@@ -172,6 +176,12 @@ def _hints(owner: Any) -> dict[str, Any]:
         return {field.name: found[field.name] for field in fields(owner)}
     parameters = inspect.signature(owner).parameters.values()
     return {one.name: found[one.name] for one in parameters if one.name in found}
+
+
+@cache
+def _readers(call: Any) -> dict[str, TypeAdapter[Any]]:
+    """By parameter, made once: to look a reader up by its type costs more than to read. Those that take anything have none."""
+    return {name: _reader(hint) for name, hint in _hints(call).items() if hint is not Any}
 
 
 @cache
