@@ -1,10 +1,12 @@
 """Run the job of `bandit.yaml` on a Ray cluster: `python -m examples.jobs.run`.
 
-Connects to the cluster of RAY_ADDRESS, or starts one of this machine for as long as it runs.
+Connects to the cluster of `--address` or RAY_ADDRESS, or starts one of this machine for as long as it runs.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import ray
@@ -16,9 +18,12 @@ SPEC = Path(__file__).with_name("bandit.yaml")
 WAITS_S_MAX = 300.0
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Submit, watch, and print what the learner found out."""
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    parser = argparse.ArgumentParser(prog="python -m examples.jobs.run", description="A job that finds the best slot machine.")
+    parser.add_argument("--address", help="of a Ray cluster with 4 CPUs; left out, RAY_ADDRESS, else one that is started and stopped")
+    options = parser.parse_args(arguments)
+    ray.init(options.address, ignore_reinit_error=True, log_to_driver=False)
     with running_mesh("jobs-example") as mesh:
         mesh.ensure_pool("train", capacity={"cpu": 4})
         job = mesh.submit_job(SPEC, leader=Learner, workers={"actors": Actor})

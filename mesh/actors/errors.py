@@ -6,7 +6,9 @@ MeshError
     ├── DispatchError       values that cannot be dealt out as asked, or results that cannot be put together
     ├── NoMembers           nobody is left to call
     ├── MemberLost          the chosen member's process is gone
+    ├── CallTimeout         no answer within the time that was given
     └── GroupCallFailed     some ranks failed; the results of the others are kept in it
+        └── GroupCallTimeout    some of them have not answered in time
 """
 
 from __future__ import annotations
@@ -68,6 +70,14 @@ class GroupCallFailed(GroupError):
         self.method = method
         self.errors = dict(errors)
         self.results = dict(results)
+
+
+class CallTimeout(GroupError, TimeoutError):
+    """An agent has not answered within the time that was given; its call goes on, and its result is dropped."""
+
+
+class GroupCallTimeout(GroupCallFailed, TimeoutError):
+    """Some ranks have not answered within the time that was given; `errors` holds a `CallTimeout` for each of them."""
 
 
 def _named(error: BaseException) -> str:

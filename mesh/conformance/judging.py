@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh.conformance.fields import CaseError, Fields
-from mesh.conformance.kinds import KINDS, Run
+from mesh.conformance.kinds import KINDS, STEPPED, Run
 
 FORMAT = "schedulemesh-mesh-cases/1"
 
@@ -44,6 +44,8 @@ def read_cases(text: str) -> list[Any]:
         raise CaseError(f'{_line_of(text, "format")}: the format is {form!r}; this program reads "{FORMAT}"')
     if not isinstance(cases, list):
         raise CaseError(f"{_line_of(text, 'cases')}: `cases` is no list")
+    if not cases:
+        raise CaseError(f"{_line_of(text, 'cases')}: there are no cases, so nothing would be judged; write some, or leave the file out")
     return cases
 
 
@@ -51,7 +53,7 @@ def judge_all(cases: list[Any]) -> Iterator[Verdict]:
     """A verdict on each case, in their order; an id that came before fails."""
     seen: set[str] = set()
     for place, case in enumerate(cases):
-        name = str(case.get("id", f"case {place}")) if isinstance(case, Mapping) else f"case {place}"
+        name = _name(case) or f"case {place}"
         verdict = judge(case, name)
         if name in seen:
             verdict = _broken(case, name, f"another case has the id {name}")
@@ -64,7 +66,10 @@ def judge(case: Any, name: str) -> Verdict:
     try:
         with Fields(case, name) as fields:
             kind, expected = fields.take("kind"), fields.take("expect")
-            for known in ("id", "given", "steps", "note", "source"):
+            _check_id(fields.take("id"))
+            _check_expected(expected)
+            _check_steps(kind, fields.take("steps", []))
+            for known in ("given", "note", "source"):
                 fields.take(known, None)
         got = json.loads(json.dumps(_runner(kind)(case)))
         return Verdict(id=name, kind=kind, passed=_meets(got, expected), expected=expected, got=got)
@@ -74,8 +79,31 @@ def judge(case: Any, name: str) -> Verdict:
         return _broken(case, name, f"{type(broke).__name__}: {broke}")
 
 
-def _runner(kind: str) -> Run:
-    if kind not in KINDS:
+def _name(case: Any) -> str:
+    return case["id"] if isinstance(case, Mapping) and isinstance(case.get("id"), str) else ""
+
+
+def _check_id(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise CaseError(f"`id` is {name!r}; give each case a name of its own, a text that is not empty")
+
+
+def _check_expected(expected: Any) -> None:
+    if expected == {}:
+        raise CaseError("`expect` is empty, so nothing would be compared; name a key of what comes out")
+
+
+def _check_steps(kind: Any, steps: Any) -> None:
+    """Steps that nobody takes would pass for steps that went well."""
+    if not isinstance(steps, list):
+        raise CaseError(f"`steps` is {type(steps).__name__}, not a list")
+    if steps and _runner(kind) not in STEPPED:
+        stepped = sorted(name for name, run in KINDS.items() if run in STEPPED)
+        raise CaseError(f"a case of kind {kind!r} has no steps; those that have are {stepped}")
+
+
+def _runner(kind: Any) -> Run:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise CaseError(f"unknown kind {kind!r}; known are {sorted(KINDS)}")
     return KINDS[kind]
 

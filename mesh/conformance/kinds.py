@@ -31,3 +31,8 @@ KINDS: Mapping[str, Run] = {
     "task_states": queues.run_states,
     "two_pass": placements.run,
 }
+
+#: Those of them whose cases have steps.
+STEPPED: frozenset[Run] = frozenset(
+    {quantities.run, ledgers.run_groups, ledgers.run_pool, instances.run, jobs.run_job, nodes.run, queues.run, queues.run_states}
+)

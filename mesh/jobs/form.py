@@ -37,6 +37,8 @@ _MEANT = {
     "replicas": "write `counts`",
     "count": "write `counts`",
 }
+#: A key that a message names: whoever reads it may write either spelling.
+_BACKTICKED = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 _KINDS = {
     "int_type": "must be a whole number",
     "string_type": "must be text",
@@ -212,8 +214,10 @@ def _written_path(path: Iterable[str | int], raw: Any) -> str:
 
 
 def _as_written(line: str, raw: Mapping[str, Any]) -> str:
-    """The line with its keys as the stranger spells them."""
+    """The line with its keys as the stranger spells them; both spellings of what is not written there, but supposed."""
     key = re.match(r"\w+", line)
-    if key is None or key[0] in raw or to_camel(key[0]) not in raw:
-        return line
-    return to_camel(key[0]) + line[key.end() :]
+    told = "" if key is None else line[key.end() :]
+    if key is not None and key[0] not in raw:
+        camel = to_camel(key[0])
+        line = camel + told if camel in raw or camel == key[0] else f"{camel} ({key[0]}){told}"
+    return _BACKTICKED.sub(lambda word: f"`{to_camel(word[1])}` (`{word[1]}`)", line)

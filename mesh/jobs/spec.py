@@ -111,6 +111,7 @@ class JobSpec:
     label: LabelName = NO_LABEL
     tenant: TenantPath = NO_TENANT
     selector: Mapping[str, str] = field(default_factory=dict)  #: What the labels of all its nodes must say.
+    work: str = ""  #: A digest of what its members run: the same name with other work is another job.
 
     def __post_init__(self) -> None:
         problems = tuple(_problems(self))
@@ -162,6 +163,11 @@ def _set_problems(spec: JobSpec) -> Iterator[Problem]:
 def _minimum_problems(spec: JobSpec) -> Iterator[Problem]:
     if spec.min_workers_num < 0:
         yield Problem("min_workers_num", f"{spec.min_workers_num} is below 0; write 0 for a leader that needs no workers to start")
+    elif not spec.worker_sets and spec.min_workers_num > 0:
+        yield Problem(
+            "min_workers_num",
+            f"{spec.min_workers_num} is wanted, and there is no worker set; add `worker_sets`, or write 0 for a leader alone",
+        )
     elif spec.min_workers_num > spec.workers_num:
         yield Problem(
             "min_workers_num",

@@ -71,4 +71,6 @@ def _number(name: str, now: object, value: object) -> Any:
         raise SettingError(f"{name} is no number, and can be set at the start only")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SettingError(f"{name} is {value!r}; give a finite number")
+    if isinstance(now, int) and value != int(value):
+        raise SettingError(f"{name} is {value!r}; give a whole number")
     return int(value) if isinstance(now, int) else float(value)

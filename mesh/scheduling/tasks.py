@@ -118,3 +118,4 @@ class TaskRequest:
     max_restarts: int = 0  #: How often it is started again after its agent was lost; -1: always.
     bundles: tuple[ResourceSet, ...] = field(default=())  #: Its placement group, where that is more than one bundle of `resources`.
     strategy: str = "PACK"  #: Of that group, in Ray's words.
+    work: str = ""  #: A digest of what it runs: the same name with other work is another task.

@@ -9,7 +9,7 @@ from patience import eventually
 import mesh
 from mesh.reasons import Reason
 from mesh.runtime.cluster import NodeSpec
-from mesh.runtime.supervision.supervision_errors import SubmissionError, SupervisorLost, TaskFailed
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskState
@@ -131,12 +131,17 @@ def test_s8_an_equal_priority_in_a_full_pool_waits_with_reason_and_place_and_fin
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        pytest.param({"pool": "man"}, TaskFailed, "POOL_UNKNOWN: there is no pool man; there is main", id="a pool that is not there"),
+        pytest.param({"pool": "man"}, PoolUnknown, "there is no pool man; did you mean main", id="a pool that is not there"),
         pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an object in place of its class"),
         pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="less than nothing"),
         pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an amount that is none"),
         pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="a policy that is not there"),
-        pytest.param({"method": "trian"}, TaskFailed, "has no method 'trian'; it has: .*train", id="a method that is not there"),
+        pytest.param(
+            {"method": "trian"},
+            SubmissionError,
+            "has no such method; it has .*train; did you mean 'train'",
+            id="a method that is not there",
+        ),
     ],
 )
 def test_a_wrong_submission_is_an_error_that_names_the_remedy(running, pool, changes, error, words):

@@ -11,13 +11,28 @@ from patience import eventually
 from supervised import Counter, Looper, two_nodes
 
 import mesh
+from mesh.actors.errors import NoMembers
+from mesh.errors import MeshError, RuntimeDoorError
 from mesh.reasons import Reason
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskUnknown
+from mesh.runtime.supervision.supervision_errors import (
+    JobExists,
+    JobTerminated,
+    NotOverYet,
+    PoolUnknown,
+    SubmissionError,
+    SupervisorLost,
+    TaskExists,
+    TaskUnknown,
+)
+from mesh.scheduling.settings import SettingError
 from mesh.scheduling.tasks import TaskState
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.ray
+
+#: A job of a leader alone.
+STAYS = {"name": "stays", "pool": "mian", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 0}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +76,120 @@ def test_what_is_not_there_is_an_error_that_names_the_remedy(running, pool):
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda running: running.submit_task(Counter, pool="mian", resources={"cpu": 1}), id="submit_task"),
+        pytest.param(lambda running: running.delete_pool("mian"), id="delete_pool"),
+        pytest.param(lambda running: running.configure_pool("mian"), id="configure_pool"),
+        pytest.param(lambda running: running.reserve_agent_slot("mian", {"cpu": 1}), id="reserve_agent_slot"),
+        pytest.param(lambda running: running.allocate_pg("mian", {"cpu": 1}), id="allocate_pg"),
+        pytest.param(lambda running: running.group(pool="mian"), id="group"),
+        pytest.param(lambda running: running.list_tasks(pool="mian"), id="list_tasks"),
+        pytest.param(lambda running: running.evaluate_preemption(pool="mian", resources={"cpu": 1}, priority=9), id="evaluate_preemption"),
+        pytest.param(lambda running: running.scale_agents("mian", 1, Counter), id="scale_agents"),
+        pytest.param(
+            lambda running: running.create_agent_with_pg("a", Counter, pool="mian", resources={"cpu": 1}), id="create_agent_with_pg"
+        ),
+        pytest.param(lambda running: running.submit_job(STAYS, leader=Counter, method=None), id="submit_job"),
+    ],
+)
+def test_an_unknown_pool_is_an_error_that_names_the_nearest_one(running, pool, call):
+    with pytest.raises(PoolUnknown, match="there is no pool mian; did you mean main"):
+        call(running)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        pytest.param(lambda running: running.execute_preemption("none"), SubmissionError, "task_ids is 'none'", id="a name for a list"),
+        pytest.param(lambda running: running.execute_preemption(["none"]), TaskUnknown, "there is no task none", id="no such task"),
+        pytest.param(lambda running: running.list_tasks(state="RUNING"), SubmissionError, "did you mean 'RUNNING'", id="no such state"),
+        pytest.param(lambda running: running.group(tasks=["none"]), TaskUnknown, "there is no task none", id="a group of no such task"),
+        pytest.param(lambda running: running.all("tier:none").add(1), NoMembers, "has the label 'tier:none'", id="all of no such label"),
+        pytest.param(lambda running: running.choose("tier:none").add(1), NoMembers, "has the label 'tier:none'", id="one of no such label"),
+        pytest.param(lambda running: running.shard("tier:none").add([1]), NoMembers, "has the label 'tier:none'", id="shards of no label"),
+        pytest.param(lambda running: running.collect_metrics("none"), TaskUnknown, "there is no task none", id="metrics of no such task"),
+        pytest.param(
+            lambda running: running.change_settings(grace_ms="long"), SubmissionError, "grace_ms is 'long'", id="a setting in words"
+        ),
+        pytest.param(lambda running: running.change_settings(grace_ms=-1), SubmissionError, "grace_ms is -1", id="a negative duration"),
+        pytest.param(lambda running: running.change_settings(grace_ms=1.5), SettingError, "give a whole number", id="half a millisecond"),
+        pytest.param(lambda running: running.chart("a.png", targets={}), SubmissionError, "give a Targets", id="a mapping for targets"),
+        pytest.param(
+            lambda running: running.submit_job({**STAYS, "pool": "main"}, leader=Counter, method="rnu"),
+            SubmissionError,
+            "no such method",
+            id="no such method",
+        ),
+        pytest.param(
+            lambda running: running.submit_job({**STAYS, "pool": "main"}, leader=Counter),
+            SubmissionError,
+            "leader: method is 'run'",
+            id="a leader without run",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_is_silently_taken(running, pool, call, kind, words):
+    with pytest.raises(kind, match=words):
+        call(running)
+
+
+def test_a_name_that_comes_again_with_other_work_is_refused(running, pool):
+    first = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="twin", args=(1,))
+    assert running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="twin", args=(1,)).task == first.task
+    for other in ({"args": (2,)}, {"actor_class": Looper, "args": ()}, {"environment": {"A": "1"}}, {"priority": 7}):
+        with pytest.raises(TaskExists, match="of another class, with other arguments or with another request"):
+            running.submit_task(**{"actor_class": Counter, "pool": pool, "resources": {"cpu": 1}, "task_id": "twin", "args": (1,), **other})
+    assert first.call("add") == 2
+
+
+def test_a_job_of_the_same_name_with_another_class_is_refused(running, pool):
+    form = {**STAYS, "pool": pool}
+    job = running.submit_job(form, leader=Counter, method=None)
+    assert running.submit_job(form, leader=Counter, method=None).job == job.job
+    with pytest.raises(JobExists):
+        running.submit_job(form, leader=Looper, method=None)
+    with pytest.raises(NotOverYet, match="job stays is"):
+        job.result(timeout_s=0.1)
+    job.terminate()
+    with pytest.raises(JobTerminated):
+        job.result(60)
+
+
+def test_a_result_that_is_not_there_in_time_is_an_error_of_the_mesh_and_of_python(running, pool):
+    task = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
+    with pytest.raises(NotOverYet, match=f"task {task.task} is") as late:
+        task.result(timeout_s=0.1)
+    assert isinstance(late.value, TimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"settings": mesh.SchedulerSettings(grace_ms="x")}, "settings.grace_ms is 'x'", id="text in settings"),
+        pytest.param({"standbys_per_node": -1}, "standbys_per_node is -1", id="fewer than no standbys"),
+        pytest.param({"plugins": {"odd": "nowhere:thing"}}, "nowhere does not import", id="a plugin that is not there"),
+        pytest.param(
+            {"traces_file": "/proc/nowhere/traces"}, "traces_file /proc/nowhere/traces cannot be written", id="no place for traces"
+        ),
+        pytest.param({"otlp_endpoint": "collector"}, "like http://collector:4318", id="no address"),
+        pytest.param({"node_labels": {"zone": "in(a"}}, "is missing; write", id="no selector"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_no_folder(running, tmp_path, options, words):
+    with pytest.raises(MeshError, match=words):
+        mesh.ScheduleMesh.start("failed", state_dir=tmp_path / "failed", **options)
+    assert not (tmp_path / "failed").exists()
+
+
+def test_a_start_in_a_folder_that_cannot_be_is_told(running, tmp_path):
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    with pytest.raises(RuntimeDoorError, match=r"state_dir .* cannot be used"):
+        mesh.ScheduleMesh.start("failed", state_dir=tmp_path / "file")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "no folder"
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         pytest.param({"task_id": ""}, "task_id is missing", id="no name"),
@@ -95,6 +224,13 @@ def test_s8_an_agent_that_finds_no_room_in_time_is_refused_and_leaves_nothing(ru
     refused = running.create_agent("second", Counter, pool=pool, resources={"cpu": 1}, timeout_s=0.3)
     assert (bool(refused), refused.reason) == (False, Reason.POOL_BUSY)
     assert running.task("second").status().state is TaskState.CANCELLED
+    running.resize_pool(pool, {"cpu": 2})
+    second = running.create_agent("second", Looper, pool=pool, resources={"cpu": 1})
+    assert second.status().state is TaskState.RUNNING
+    with pytest.raises(TaskExists):
+        running.create_agent("second", Counter, pool=pool, resources={"cpu": 1})
+    running.delete_agent("second")
+    assert running.create_agent("second", Counter, pool=pool, resources={"cpu": 1}).call("add") == 1
 
 
 def test_s9_a_dry_run_tells_every_candidate_and_changes_nothing(running, pool):
@@ -140,5 +276,7 @@ def test_s20_a_pool_keeps_as_many_agents_as_were_asked_for(running, pool):
     assert kept.task == three[0].task == f"{pool}-0"
     eventually(lambda: [status.task for status in running.list_tasks(pool=pool) if not status.is_over] == [kept.task])
     assert running.list_pools()[0].target_agents == 1
+    again = running.scale_agents(pool, 2, Counter, resources={"cpu": 1}, args=(0,))
+    assert [handle.wait_started(60).state for handle in again] == [TaskState.RUNNING] * 2
     with pytest.raises(SubmissionError, match="count is -1"):
         running.scale_agents(pool, -1, Counter)

@@ -6,7 +6,7 @@ from here, the queue that it reports) and whose turn it is lives in the group an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from mesh.actors.per_rank import PerRank
 from mesh.actors.results import Collect
 from mesh.actors.selection import STRATEGIES, Strategy, strategy_named
 from mesh.ids import AgentId
+from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.chosen import Chooser, Chosen
 from mesh.runtime.supervision.collective import Collective, CollectiveMethods, Method
 from mesh.runtime.supervision.group_call import GroupCall
@@ -37,7 +38,7 @@ class ActorGroup:
         Raises:
             ShapeError: Ranks are missing or twice there, or the members do not fill the shape.
         """
-        ordered = sorted(members, key=lambda member: member.rank)
+        ordered = sorted(_read_members(members), key=lambda member: member.rank)
         if [member.rank for member in ordered] != list(range(len(ordered))):
             raise ShapeError(f"members need the ranks 0 to {len(ordered) - 1}, each once; these have {[m.rank for m in ordered]}")
         self._own(tuple(Line(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
@@ -73,15 +74,27 @@ class ActorGroup:
 
         A single coordinate takes its dimension away. The part has ranks of its own, from 0. Raises `ShapeError`.
         """
+        for name, choice in choices.items():
+            if not isinstance(choice, (int, slice, Sequence)):
+                raise ShapeError(f"{name}={choice!r} is no place; give a number, a slice, or a list of numbers")
         ranks, dimensions = self._dimensions.where(choices)
         return self._part(ranks, dimensions)
 
     def __getitem__(self, choices: Mapping[str, Choice]) -> ActorGroup:
-        """The same as `where`, for names that are no Python words: `group[{"pipeline": 1}]`."""
+        """The same as `where`, for names that are no Python words: `group[{"pipeline": 1}]`. Raises `ShapeError`."""
+        if not isinstance(choices, Mapping) or not all(isinstance(name, str) for name in choices):
+            example = {next(iter(self._dimensions.sizes), "rank"): choices if isinstance(choices, int) else 0}
+            raise ShapeError(f"{choices!r} names no dimension; write group[{example}] for a part, `group.members` for who is in it")
         return self.where(**choices)
 
     def labelled(self, label: Label) -> ActorGroup:
-        """Those that carry the label, in rank order, without a shape: `gpu:a100`, `{"gpu": "a100"}`. Nobody: an empty group."""
+        """Those that carry the label, in rank order, without a shape: `gpu:a100`, `{"gpu": "a100"}`. Nobody: an empty group.
+
+        Raises:
+            GroupError: It is no label.
+        """
+        if not isinstance(label, (str, Mapping)):
+            raise GroupError(f'{label!r} is no label; write "gpu:a100", or {{"gpu": "a100"}}')
         ranks = tuple(rank for rank, line in enumerate(self._lines) if carries(line.member.labels, label))
         return self._part(ranks, Dimensions.of(len(ranks), None))
 
@@ -134,6 +147,7 @@ class ActorGroup:
         key = (strategy, timeout, retry)
         found = group._choosers.get(key)  # noqa: SLF001  its own class
         if found is None:
+            read_timeout(timeout)
             chooser = Chooser(group._in_flight, group._lines, strategy_named(strategy), repr(group))  # noqa: SLF001  the same
             found = group._choosers[key] = Chosen(chooser, timeout, retry)  # noqa: SLF001  the same
         return found
@@ -193,7 +207,7 @@ class ActorGroup:
         by_agent = {line.member.agent: line for line in self._lines}
         by_rank = {line.member.rank: line for line in self._lines}
         missing = set(self._lines)
-        for member in members:
+        for member in _read_members(members):
             line = by_agent.get(member.agent) or by_rank.get(member.rank)
             if line is None:
                 raise ShapeError(f"agent {member.agent} with rank {member.rank} has no place in {self!r}")
@@ -268,6 +282,16 @@ class ActorGroup:
         if found is None:
             found = self._all[timeout] = CollectiveMethods(self._collective.send_to_all, self._collective.stream_from_all, timeout)
         return found
+
+
+def _read_members(members: Any) -> list[Member]:
+    if not isinstance(members, Iterable):
+        raise GroupError(f"members are {members!r}; give a list of `Member`, as `group.members` is one")
+    found = list(members)
+    wrong = next((each for each in found if not isinstance(each, Member)), None)
+    if wrong is not None:
+        raise GroupError(f"{wrong!r} is no `Member`; `mesh.group(...)` makes groups of tasks, pools and labels")
+    return found
 
 
 def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[Label | None, Method | None]:

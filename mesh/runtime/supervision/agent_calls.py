@@ -13,6 +13,7 @@ from mesh.runtime.supervision.answers import (
     Refused,
     TaskStatus,
 )
+from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.task_calls import TaskCalls
 from mesh.runtime.supervision.task_handle import TaskHandle
@@ -20,14 +21,23 @@ from mesh.runtime.supervision.user_words import Amounts
 from mesh.scheduling.tasks import AT_WORK
 
 
+@checked()
 class AgentCalls(TaskCalls):
     """Standing agents, and what is known of all agents and nodes."""
 
     def create_agent(
-        self, name: str, actor_class: Any, *, pool: str, timeout_s: float | None = 60.0, **options: Any
+        self, name: str, actor_class: Any, *, pool: str, timeout_s: Seconds | None = 60.0, **options: Any
     ) -> TaskHandle | Refused:
-        """A standing agent: a task without an entry method, under a name. Not up in time: refused, and nothing is left."""
-        handle = self.submit_task(actor_class, pool=pool, task_id=name, **options)
+        """A standing agent: a task without an entry method, under a name. Not up in time: refused, and nothing is left.
+
+        The name of an agent that is over, or was refused, is free; of one that is there, the same request again gives its handle.
+
+        Raises:
+            SubmissionError: An argument that cannot be.
+            PoolUnknown: No such pool.
+            TaskExists: There is an agent of this name already, and it is another one.
+        """
+        handle = self._taking_over_names().submit_task(actor_class, pool=pool, task_id=name, **options)
         status = handle.wait_started(timeout_s)
         if status.state in AT_WORK:
             return handle
@@ -35,7 +45,7 @@ class AgentCalls(TaskCalls):
         return Refused(reason=status.reason, detail=status.detail) if status.reason is not None else _still(status)
 
     def create_agent_with_pg(
-        self, name: str, actor_class: Any, *, pool: str, resources: Amounts, timeout_s: float | None = 60.0, **options: Any
+        self, name: str, actor_class: Any, *, pool: str, resources: Amounts, timeout_s: Seconds | None = 60.0, **options: Any
     ) -> TaskHandle | Refused:
         """The same in a placement group of the pool.
 
@@ -52,14 +62,12 @@ class AgentCalls(TaskCalls):
         handle.cancel(keep_state=False, destroy_group=destroy_pg)
         return handle.wait()
 
-    def scale_agents(self, pool: str, count: int, actor_class: Any, *, name: str | None = None, **options: Any) -> list[TaskHandle]:
+    def scale_agents(self, pool: str, count: Count, actor_class: Any, *, name: str | None = None, **options: Any) -> list[TaskHandle]:
         """Keep so many standing agents of a class in a pool: start what is missing, end what is too many, the latest first.
 
         They are named `<name>-<number>` (`name`: the pool's, when left out), start again whenever they are lost, and wait their turn where
         there is no room. Harmless to repeat; the pool's `target_agents` is what was last asked for. `options` are those of `submit_task`.
         """
-        if count < 0:
-            raise SubmissionError(f"count is {count}: give how many agents there should be, zero or more")
         self._configure(replace(self._pool_spec(pool), target_agents=count))
         wanted = [f"{name or pool}-{number}" for number in range(count)]
         there = {status.task for status in self.list_tasks(pool=pool) if not status.is_over}
@@ -70,7 +78,7 @@ class AgentCalls(TaskCalls):
         return [
             TaskHandle(self._link, TaskId(task))
             if task in there
-            else self.submit_task(actor_class, pool=pool, task_id=task, **{"max_restarts": -1, **options})
+            else self._taking_over_names().submit_task(actor_class, pool=pool, task_id=task, **{"max_restarts": -1, **options})
             for task in wanted
         ]
 
@@ -89,7 +97,9 @@ class AgentCalls(TaskCalls):
         return nodes
 
     def collect_metrics(self, task_id: str | None = None) -> dict[TaskId, AgentStatus]:
-        """What the agents reported last; of one task, its agent is asked now."""
+        """What the agents reported last; of one task, its agent is asked now. Raises `TaskUnknown`."""
+        if task_id is not None:
+            self.task(task_id)
         metrics: dict[TaskId, AgentStatus] = self._link.ask("metrics", TaskId(task_id) if task_id is not None else None)
         return metrics
 

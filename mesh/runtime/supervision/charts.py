@@ -6,7 +6,7 @@ The page needs matplotlib (`pip install "schedulemesh[charts]"`); the panel need
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -37,6 +37,9 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKS_WIDTH = 32
 _MS_PER_S = 1_000
 _MINUTES_MIN = -1.0  #: A chart shows a minute at least.
+_SECONDS_UP_TO = -2.0  #: Minutes that a chart tells in seconds.
+_LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Of one row, with 9 characters' room for each sample of colour.
+_SAMPLE_CHARS = 9
 
 Lines = Mapping[str, Sequence[float]]
 Pick = Callable[[Figures], Mapping[Any, float | None]]
@@ -55,7 +58,8 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
     """
     if pictures is None:
         raise ChartsMissing('the page of charts needs matplotlib: pip install "schedulemesh[charts]"')
-    if file.suffix not in (".png", ".svg", ".pdf"):
+    form = file.suffix.lower().removeprefix(".")
+    if form not in ("png", "svg", "pdf"):
         raise RuntimeDoorError(f"{file} is no picture; let its name end in .png, .svg or .pdf")
     known = targets or Targets()
     if not series:
@@ -67,7 +71,7 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
     for axes, chart in zip(page.subplots(3, 2).flat, _CHARTS, strict=True):
         chart(axes, minutes, series, known)
     try:
-        page.savefig(file, dpi=110, facecolor="white")
+        page.savefig(file, format=form, dpi=110, facecolor="white")
     except OSError as error:
         raise RuntimeDoorError(f"{file} cannot be written: {error}") from error
 
@@ -154,14 +158,14 @@ def _latency(axes: Axes, minutes: list[float], series: Sequence[Figures], target
 
 def _pool_use(axes: Axes, minutes: list[float], series: Sequence[Figures], _: Targets) -> None:
     _frame(axes, "Share of each pool's quota that is held", "")
-    _draw(axes, minutes, _lines(series, lambda f: f.use))
+    _draw(axes, minutes, _lines(series, lambda f: f.use), is_named=True)
     axes.set_ylim(0, 1.04)
     _as_percent(axes)
 
 
 def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
     _frame(axes, "Tasks that gave way, by label", "in the last minute")
-    _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True)
+    _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True, is_named=True)
     axes.set_ylim(0, max(axes.get_ylim()[1], 4))
     _ticks(axes.yaxis, lambda count: f"{count:g}" if count == int(count) else "")
     if targets.preemptions_per_min is not None:
@@ -212,8 +216,6 @@ def _number(value: float | None, scale: float) -> float:
 def _frame(axes: Axes, title: str, unit: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=_INK, pad=24)
     axes.set_ylabel(unit, fontsize=9, color=_INK)
-    axes.set_xlabel("minutes ago", fontsize=9, color=_INK)
-    _ticks(axes.xaxis, lambda minute: f"{-minute:g}" if minute else "now")
     axes.grid(axis="y", color=_PALE, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=9, colors=_INK, length=0)
@@ -223,25 +225,50 @@ def _frame(axes: Axes, title: str, unit: str) -> None:
     axes.margins(x=0)
 
 
-def _draw(axes: Axes, minutes: list[float], lines: Lines, *, fill: bool = False) -> None:
+def _draw(axes: Axes, minutes: list[float], lines: Lines, *, fill: bool = False, is_named: bool = False) -> None:
+    """The lines; with `is_named` one that is alone has its name beside it, too."""
     dot = "o" if len(minutes) == 1 else ""
-    for colour, (name, values) in zip(COLOURS, lines.items(), strict=False):
-        axes.plot(minutes, values, color=colour, linewidth=1.7, label=name or "no label", marker=dot, markersize=5, clip_on=not dot)
+    for colour, values in zip(COLOURS, lines.values(), strict=False):
+        axes.plot(minutes, values, color=colour, linewidth=1.7, marker=dot, markersize=5, clip_on=not dot)
         if fill:
             axes.fill_between(minutes, values, color=colour, alpha=0.12, linewidth=0)
-    axes.set_xlim(min(minutes[0], _MINUTES_MIN), 0.0)
+    _time_axis(axes, min(minutes[0], _MINUTES_MIN))
     axes.set_ylim(bottom=0)
-    _legend(axes, lines)
-
-
-def _legend(axes: Axes, lines: Iterable[Any]) -> None:
-    names = list(lines)
-    if not names:
+    if not lines:
         axes.text(0.5, 0.5, "nothing is known yet", transform=axes.transAxes, ha="center", va="center", color="#999999", fontsize=10)
-    elif len(names) > 1:
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.012, 1.0), ncols=_LINES_MAX, fontsize=8.5, frameon=False, handlelength=1.2, borderpad=0.3
-        )
+    elif is_named or len(lines) > 1:
+        _legend(axes, list(lines))
+
+
+def _time_axis(axes: Axes, first: float) -> None:
+    """From `first`, in minutes below zero, to now; what is short is told in seconds."""
+    in_seconds = first >= _SECONDS_UP_TO
+    axes.set_xlim(first, 0.0)
+    axes.set_xlabel("seconds ago" if in_seconds else "minutes ago", fontsize=9, color=_INK)
+    if in_seconds and ticker is not None:
+        axes.xaxis.set_major_locator(ticker.MultipleLocator(0.25))
+    _ticks(axes.xaxis, lambda minute: f"{-minute * (60 if in_seconds else 1):g}" if minute else "now")
+
+
+def _legend(axes: Axes, names: Sequence[str]) -> None:
+    """Names above the chart, in one row or two; long ones lose their middles, so that no chart is squeezed by them."""
+    rows = math.ceil(len(names) / _LEGEND_COLUMNS)
+    columns = math.ceil(len(names) / rows)
+    room = _LEGEND_CHARS // columns - _SAMPLE_CHARS
+    told = [_without_middle(name or "no label", room) for name in names]
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.012, 1.0), "ncols": columns, "borderpad": 0.3}
+    legend = axes.legend(axes.get_lines(), told, **place, fontsize=8.5, frameon=False, handlelength=1.2, labelspacing=0.2)
+    legend.set_in_layout(False)
+    if rows > 1:
+        axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=11, color=_INK, pad=24 + 12 * (rows - 1))
+
+
+def _without_middle(name: str, room: int) -> str:
+    """The name in so many characters: its two ends tell more than its beginning."""
+    if len(name) <= room:
+        return name
+    end = (room - 1) // 2
+    return f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _bound(axes: Axes, value: float, words: str, colour: str = _MISSED_COLOUR) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from mesh.actors.errors import MemberLost, NoMembers
+from mesh.actors.errors import CallTimeout, MemberLost, NoMembers
 from mesh.actors.selection import Load, Strategy
 from mesh.errors import MeshError
 from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
@@ -98,7 +98,7 @@ class ChosenMethod:
         chooser = self._chooser
         line, load = chooser.choose()
         try:
-            reference = line.sender(self._name)(*args, **kwargs)
+            reference = line.send(self._name, args, kwargs)
         except BaseException:
             chooser.in_flight.back(load)
             raise
@@ -110,7 +110,7 @@ class ChosenMethod:
 
         Raises:
             MemberLost: The agent was dead, or died under the call. With `retry=True` only after each member had its try.
-            GetTimeoutError: No answer within the timeout; the call goes on.
+            CallTimeout: No answer within the timeout; the call goes on.
             NoMembers: Nobody is left.
         """
         tries = len(self._chooser) if self._retry else 1
@@ -144,13 +144,14 @@ class ChosenMethod:
         line, load = self._chooser.choose()
         is_followed = False
         try:
-            reference = line.sender(self._name)(*args, **kwargs)
+            reference = line.send(self._name, args, kwargs)
             try:
                 return ray.get(reference, timeout=self._timeout)
-            except GetTimeoutError:
+            except GetTimeoutError as late:
                 in_flight.follow(reference, load)
                 is_followed = True
-                raise
+                whose = f"agent {line.member.agent} (rank {self._chooser.rank_of(line)})"
+                raise CallTimeout(f"{self._name}: {whose} has not answered within {self._timeout} s; the call goes on") from late
         except (RayActorError, MeshError) as error:  # What Ray tells of the agent, and the agent of itself.
             if not is_lost(error):  # The agent's own code met a dead actor; the agent itself is well.
                 raise

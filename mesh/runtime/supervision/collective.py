@@ -16,6 +16,7 @@ from mesh.actors.members import RankView
 from mesh.actors.per_rank import PerRank, at_rank
 from mesh.actors.results import Collect
 from mesh.actors.selection import Load
+from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.group_call import GroupCall, place_of
 from mesh.runtime.supervision.in_flight import InFlight, Line
 from mesh.runtime.supervision.shared_arguments import SharedArguments
@@ -42,7 +43,7 @@ class Collective:
             calls = [(line, *self._own(rank, method, args, kwargs)) for rank, line in enumerate(self.lines)]
         else:
             calls = [(line, method, args, kwargs) for line in self.lines]
-        sent = [(line.sender(name)(*own, **named), line) for line, name, own, named in calls]
+        sent = [(line.send(name, own, named), line) for line, name, own, named in calls]
         sent_to = tuple((line, self.in_flight.send(reference, line)) for reference, line in sent)
         return self._call(method, tuple(reference for reference, _ in sent), tuple(self.dimensions), sent_to, gather)
 
@@ -55,7 +56,7 @@ class Collective:
             rank = self._checked(call[0])
             line = self.lines[rank]
             name, own, named = self._own(rank, method, *shared.of(tuple(call[1]), call[2]))
-            reference = line.sender(name)(*own, **named)
+            reference = line.send(name, own, named)
             load = self.in_flight.send(reference, line)
             if len(call) == 3 or call[3]:  # noqa: PLR2004  no fourth item: the result is collected
                 kept.append((reference, rank, (line, load)))
@@ -164,6 +165,7 @@ class CollectiveMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call and wait. Raises as `GroupCall.result`, and `DispatchError` when the arguments cannot be dealt out."""
+        read_timeout(self._timeout)  # Before anything is sent.
         return self._send(self._name, args, kwargs).result(self._timeout)
 
     def remote(self, *args: Any, **kwargs: Any) -> GroupCall:

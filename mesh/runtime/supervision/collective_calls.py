@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mesh.ids import PoolName, TaskId
+from mesh.actors.errors import NoMembers
+from mesh.ids import TaskId
 from mesh.runtime.supervision.actor_group import ActorGroup
+from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.runtime.supervision.task_handle import TaskHandle
 
 
+@checked(skip=("choose",))  # Called once for each call on an agent.
 class CollectiveCalls(MeshCalls):
     """Groups of agents, and the three ways to call them."""
 
@@ -31,23 +34,29 @@ class CollectiveCalls(MeshCalls):
         Agents that are not up yet are not in it. `shape={"pipeline": 2, "tensor": 2}` names its dimensions.
 
         Raises:
+            PoolUnknown: No such pool.
+            TaskUnknown: No such task.
             ShapeError: The shape has not as many places as there are agents.
         """
         names = tuple(TaskId(task if isinstance(task, str) else task.task) for task in tasks) if tasks is not None else None
-        members = self._link.ask("members", PoolName(pool) if pool is not None else None, label, names)
+        members = self._link.ask("members", self._known_pool(pool) if pool is not None else None, label, names)
+        for name in set(names or ()) - {member.task for member in members}:
+            self._link.ask("task", name)  # It is not up, or there is none: that raises.
         return ActorGroup(members, shape)
 
-    def all(self, label: str | None = None, *, timeout: float | None = None) -> Any:
+    def all(self, label: str | None = None, *, timeout: Seconds | None = None) -> Any:
         """The same method on every agent of the label: `mesh.all("tier:gold").step(x)`. Looked up anew each time; keep a `group`
-        for a loop."""
-        return self.group(label=label).all(timeout=timeout)
+        for a loop. Raises `NoMembers` when no agent that is up has it."""
+        return self._up(label).all(timeout=timeout)
 
     def choose(self, label: str | None = None, strategy: str = "least_busy", *, timeout: float | None = None) -> Any:
         """One agent of the label for each call: `mesh.choose("tier:gold").infer(x)`. The group behind it is kept, so that what is
-        in flight counts."""
+        in flight counts. Raises `NoMembers`."""
         kept = self._groups.get(label)
         if kept is None or kept.lost or not kept.members:
             members = self._link.ask("members", None, label, None)
+            if not members:
+                raise _nobody(label)
             kept = self._groups[label] = ActorGroup(members) if kept is None else kept.with_members(members)
         return kept.choose(strategy=strategy, timeout=timeout)
 
@@ -56,5 +65,16 @@ class CollectiveCalls(MeshCalls):
         self._groups.clear()
 
     def shard(self, label: str | None = None, **options: Any) -> Any:
-        """A collective call on the agents of the label; options as `ActorGroup.shard` has them."""
-        return self.group(label=label).shard(**options)
+        """A collective call on the agents of the label; options as `ActorGroup.shard` has them. Raises `NoMembers`."""
+        return self._up(label).shard(**options)
+
+    def _up(self, label: str | None) -> ActorGroup:
+        group = self.group(label=label)
+        if not group:
+            raise _nobody(label)
+        return group
+
+
+def _nobody(label: str | None) -> NoMembers:
+    whose = f"no agent that is up has the label {label!r}" if label is not None else "no agent is up"
+    return NoMembers(f"{whose}; `list_agents()` shows those that there are")

@@ -11,10 +11,12 @@ from mesh.runtime.supervision.answers import (
     MeshNews,
 )
 from mesh.runtime.supervision.charts import draw_page, figures_panel
+from mesh.runtime.supervision.checked_calls import checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.scheduling.figures import Figures, Targets
 
 
+@checked()
 class FigureCalls(MeshCalls):
     """Figures, pictures of them, news, and the audit."""
 

@@ -13,10 +13,13 @@ from ray.exceptions import GetTimeoutError
 
 from mesh.actors.collecting import collected
 from mesh.actors.dimensions import Dimensions
-from mesh.actors.errors import GroupCallFailed
+from mesh.actors.errors import CallTimeout, GroupCallFailed, GroupCallTimeout
 from mesh.actors.results import Collect
 from mesh.actors.selection import Load
+from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
+
+_LATE = "no answer in time; the call goes on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +38,11 @@ class GroupCall:
         """Wait for all and put the results together. `timeout` in seconds, for the whole.
 
         Raises:
-            GroupCallFailed: Some ranks raised, died, or have not answered in time; it keeps what the others returned.
+            GroupCallTimeout: Some ranks have not answered in time; it keeps what the others returned.
+            GroupCallFailed: Some ranks raised or died; it keeps what the others returned.
             DispatchError: The results cannot be put together; it keeps them.
         """
+        timeout = read_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
         try:
             values = ray.get(list(self.refs), timeout=timeout)
@@ -54,16 +59,17 @@ class GroupCall:
         """`(rank, value)` of each call as soon as it is there; a failed one's value is its error.
 
         Raises:
-            GroupCallFailed: After the others, those that have not answered within `timeout` seconds in all.
+            GroupCallTimeout: After the others, those that have not answered within `timeout` seconds in all.
         """
+        timeout = read_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
         rank_of = dict(zip(self.refs, self.ranks, strict=True))
         waiting = list(self.refs)
         while waiting:
             ready, waiting = ray.wait(waiting, num_returns=1, timeout=_left(ends))
             if not ready:
-                late = {rank_of[reference]: GetTimeoutError("no answer in time") for reference in waiting}
-                raise GroupCallFailed(self.method, late, {}, self._places())
+                late = {rank_of[reference]: CallTimeout(_LATE) for reference in waiting}
+                raise GroupCallTimeout(self.method, late, {}, self._places())
             for reference in ready:
                 outcome = _outcome(reference, None)
                 yield rank_of[reference], outcome.error if isinstance(outcome, _Caught) else outcome
@@ -92,7 +98,8 @@ class GroupCall:
             errors.setdefault(rank, outcome.error)
             if is_lost(outcome.error):
                 self.in_flight.mark_out(line, load)
-        return GroupCallFailed(self.method, errors, results, self._places())
+        kind = GroupCallTimeout if any(isinstance(error, CallTimeout) for error in errors.values()) else GroupCallFailed
+        return kind(self.method, errors, results, self._places())
 
     def _places(self) -> dict[int, str]:
         return {rank: place_of(rank, line, self.dimensions) for rank, (line, _) in zip(self.ranks, self.sent_to, strict=True)}
@@ -114,6 +121,8 @@ def place_of(rank: int, line: Line, dimensions: Dimensions) -> str:
 def _outcome(reference: Any, ends: float | None) -> Any:
     try:
         return ray.get(reference, timeout=_left(ends))
+    except GetTimeoutError:
+        return _Caught(CallTimeout(_LATE))
     except Exception as error:  # noqa: BLE001  whatever the agent's code raised is an outcome
         return _Caught(error)
 

@@ -22,6 +22,7 @@ from mesh.actors.members import Member
 from mesh.actors.selection import Draw, Load, Strategy
 from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
 from mesh.runtime.supervision.agent_orders import call_name
+from mesh.runtime.supervision.user_words import unsendable
 
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types
 
@@ -44,9 +45,19 @@ class Line:
             found = self._senders[method] = self._sender(method)
         return found
 
+    def send(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Send a call; Ray's reference to its result. Raises `ArgumentError` for an argument that cannot be pickled."""
+        try:
+            return self.sender(method)(*args, **kwargs)
+        except TypeError as refused:
+            raise unsendable(method, args, kwargs, refused) from refused
+
     def stream(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Send a call of a generator method; Ray's generator of references."""
-        return self.member.handle.stream.options(num_returns="streaming").remote(self._called(method), *args, **kwargs)
+        """Send a call of a generator method; Ray's generator of references. Raises as `send`."""
+        try:
+            return self.member.handle.stream.options(num_returns="streaming").remote(self._called(method), *args, **kwargs)
+        except TypeError as refused:
+            raise unsendable(method, args, kwargs, refused) from refused
 
     def leads_elsewhere(self, member: Member) -> bool:
         """True when the member is another process or attempt than the one that calls go to."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ from mesh.ids import JobId, TaskId
 from mesh.jobs.spec import LEADER, JobSpec
 from mesh.jobs.views import JobView
 from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
+from mesh.runtime.supervision.checked_calls import Milliseconds, Values, checked
 from mesh.runtime.supervision.job_handle import JobHandle
 from mesh.runtime.supervision.mesh_calls import MeshCalls
-from mesh.runtime.supervision.pickled_code import pickled_arguments
 from mesh.runtime.supervision.supervision_errors import SubmissionError
-from mesh.runtime.supervision.user_words import read_class, read_job_spec
+from mesh.runtime.supervision.user_words import read_class, read_job_spec, read_method, read_values
+from mesh.runtime.supervision.work_digest import work_digest
 from mesh.runtime.supervision.works import JobWork
+from mesh.saved_state import plain_class
 
 
+@checked()
 class JobCalls(MeshCalls):
     """Jobs: a leader and worker sets."""
 
@@ -27,11 +31,11 @@ class JobCalls(MeshCalls):
         *,
         leader: Any,
         workers: Mapping[str, Any] | None = None,
-        args: Mapping[str, Sequence[Any]] | None = None,
+        args: Mapping[str, Values] | None = None,
         kwargs: Mapping[str, Mapping[str, Any]] | None = None,
-        method: str = "run",
+        method: str | None = "run",
         environment: Mapping[str, str] | None = None,
-        metrics_period_ms: int = METRICS_PERIOD_MS,
+        metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> JobHandle:
         """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh.md`).
 
@@ -45,12 +49,14 @@ class JobCalls(MeshCalls):
             workers: The class of each worker set, by its name.
             args: Of the constructors, by role: `{"leader": (…), "actors": (…)}`.
             kwargs: Likewise.
-            method: What a member runs when it is up; of a class without it, members stay until their job is over.
+            method: What a member runs when it is up. Workers whose class has no such method stay until their job is over; the leader
+                must have it, as the job is over when it returns. None: nobody runs anything, and the job is there until `terminate`.
             environment: Variables of all members, beside those that the mesh sets.
             metrics_period_ms: How often members report.
         Raises:
             JobSpecError: The job contradicts itself, or a key is unknown: a line for each.
-            SubmissionError: A role has no class, or a class no role.
+            SubmissionError: A role has no class, or a class no role; the leader has no such method.
+            PoolUnknown: No such pool.
             JobExists: Another job of this name is known.
         """
         job = read_job_spec(spec)
@@ -59,18 +65,25 @@ class JobCalls(MeshCalls):
         for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
             why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
+        self._known_pool(job.pool)
+        read_class(leader, "leader")
+        try:
+            read_method(leader, method)
+        except SubmissionError as wrong:
+            raise SubmissionError(f"leader: {wrong}; None is for a job that is there until `terminate`") from None
         orders = {
             role: HostOrder(
                 task=TaskId(""),
                 attempt=0,
-                code=read_class(kind),
-                arguments=pickled_arguments(*(args or {}).get(role, ()), **(kwargs or {}).get(role, {})),
-                entry=method if callable(getattr(kind, method, None)) else None,
+                code=read_class(kind, LEADER if role == LEADER else f"workers[{role!r}]"),
+                arguments=read_values(f"{role}: ", (args or {}).get(role, ()), (kwargs or {}).get(role, {})),
+                entry=method if method is not None and callable(getattr(plain_class(kind), method, None)) else None,
                 environment=dict(environment or {}),
                 metrics_period_ms=metrics_period_ms,
             )
             for role, kind in classes.items()
         }
+        job = replace(job, work=" ".join(_digest(classes[role], order) for role, order in sorted(orders.items())))
         self._link.ask("submit_job", job, JobWork(orders=orders))
         return JobHandle(self._link, job.job)
 
@@ -84,3 +97,7 @@ class JobCalls(MeshCalls):
         """All jobs that are remembered, oldest first."""
         jobs: list[JobView] = self._link.ask("jobs")
         return jobs
+
+
+def _digest(actor_class: Any, order: HostOrder) -> str:
+    return work_digest(actor_class, order.arguments, order.entry, None, order.environment)

@@ -13,14 +13,16 @@ from mesh.jobs.states import MemberState, Stage
 from mesh.jobs.views import JobView
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
-from mesh.runtime.supervision.supervision_errors import JobFailed, JobTerminated, SubmissionError
+from mesh.runtime.supervision.supervision_errors import JobFailed, JobTerminated, NotOverYet, SubmissionError
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.runtime.supervision.task_handle import TaskHandle
 
 _FOREVER_S = 1e9
 
 
+@checked()
 class JobHandle:
     """Asks and orders about one job. Can be pickled; the job lives on without it."""
 
@@ -40,7 +42,7 @@ class JobHandle:
         view: JobView = self._link.ask("job", self.job)
         return view
 
-    def wait(self, timeout_s: float | None = None) -> JobView:
+    def wait(self, timeout_s: Seconds | None = None) -> JobView:
         """Wait until it is over and its members are cleaned away as it asks, or the time is."""
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
         while True:
@@ -54,18 +56,18 @@ class JobHandle:
         view: JobView = self._link.ask("terminate_job", self.job)
         return view
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: Seconds | None = None) -> Any:
         """What the leader's entry method returned.
 
         Raises:
             JobFailed: It failed: the leader too often, or too few workers were left, or no nodes could ever hold it.
             JobTerminated: A user ended it.
-            TimeoutError: It is not over in time; the message says where it stands.
+            NotOverYet: It is not over in time; the message says where it stands.
         """
         view = self.wait(timeout_s)
         if not view.is_over:
             why = f", {view.reason.value}: {view.detail}" if view.reason is not None else ""
-            raise TimeoutError(f"job {self.job} is {view.stage.value}{why}")
+            raise NotOverYet(f"job {self.job} is {view.stage.value}{why}")
         answer: tuple[Ended, Any | None] | None = self._link.ask("job_result", self.job)
         if view.stage is Stage.FAILED:
             raise _failure(view, answer[0] if answer is not None else None)
@@ -75,7 +77,7 @@ class JobHandle:
             return None
         return value_of(*answer, f"job {self.job}")
 
-    def member(self, role: str, index: int = 0) -> TaskHandle:
+    def member(self, role: str, index: Count = 0) -> TaskHandle:
         """The task that the leader (`"leader"`), or a worker of a set, is at present: to call its methods, or to see its result.
 
         Raises:

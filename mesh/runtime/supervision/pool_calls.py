@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from mesh.ids import PoolName, TaskId
 from mesh.pools import PoolSpec
@@ -15,13 +16,18 @@ from mesh.runtime.supervision.answers import (
     Refused,
     SlotReserved,
 )
+from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.runtime.supervision.supervision_errors import SubmissionError
-from mesh.runtime.supervision.user_words import Amounts, read_amounts, read_bundles, required
+from mesh.runtime.supervision.user_words import Amounts, Bundles, read_amounts, read_bundles, required
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest
 
+#: How Ray spreads the bundles of a placement group over nodes.
+Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
+
+@checked()
 class PoolCalls(MeshCalls):
     """Pools of quota, slots in them, placement groups."""
 
@@ -33,7 +39,7 @@ class PoolCalls(MeshCalls):
         labels: Mapping[str, str] | None = None,
         policy: str = "weighted",
         groups: GroupPoolSpec | None = None,
-        target_agents: int = 0,
+        target_agents: Count = 0,
         is_protected: bool = False,
     ) -> PoolStatus:
         """A pool of quota. One that exists with this very configuration is left as it is; another one is an error.
@@ -55,13 +61,13 @@ class PoolCalls(MeshCalls):
         labels: Mapping[str, str] | None = None,
         policy: str = "weighted",
         groups: GroupPoolSpec | None = None,
-        target_agents: int = 0,
+        target_agents: Count = 0,
         is_protected: bool = False,
     ) -> PoolStatus:
         """A pool as described, whether it was there, was otherwise, or was not."""
         return self._configure(_pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected))
 
-    def resize_pool(self, name: str, capacity: Amounts, *, target_agents: int | None = None) -> PoolStatus:
+    def resize_pool(self, name: str, capacity: Amounts, *, target_agents: Count | None = None) -> PoolStatus:
         """Another capacity. Below what is held nothing is killed: nothing new goes in until it has shrunk."""
         spec = self._pool_spec(name)
         wanted = target_agents if target_agents is not None else spec.target_agents
@@ -71,13 +77,13 @@ class PoolCalls(MeshCalls):
         self,
         name: str,
         *,
-        high_priority_pg_specs: Sequence[Amounts | Sequence[Amounts]] = (),
-        max_dynamic_pgs: int = 4,
+        high_priority_pg_specs: Sequence[Bundles] = (),
+        max_dynamic_pgs: Count = 4,
         enable_pg_reuse: bool = True,
-        min_idle_pgs: int = 0,
-        idle_ms: int = 60_000,
+        min_idle_pgs: Count = 0,
+        idle_ms: Count = 60_000,
         reserved_priority: float = 8.0,
-        strategy: str = "PACK",
+        strategy: Strategy = "PACK",
     ) -> PoolStatus:
         """The placement groups of a pool (seed §6.4): a reserved layer, made now, and a dynamic one.
 
@@ -89,7 +95,10 @@ class PoolCalls(MeshCalls):
             min_idle_pgs: Kept idle groups that no age removes.
             idle_ms: How long any other idle group is kept.
             reserved_priority: From this priority on a task may take a reserved group.
-            strategy: Ray's, of the reserved groups.
+            strategy: Ray's, of the reserved groups: `PACK`, `SPREAD`, `STRICT_PACK`, `STRICT_SPREAD`.
+        Raises:
+            PoolUnknown: No such pool.
+            SubmissionError: An argument that cannot be.
         """
         groups = GroupPoolSpec(
             reserved=tuple(GroupShape(read_bundles(shape), strategy) for shape in high_priority_pg_specs),
@@ -102,8 +111,9 @@ class PoolCalls(MeshCalls):
         return self._configure(replace(self._pool_spec(name), groups=groups))
 
     def delete_pool(self, name: str) -> None:
-        """Cancel what is in it, take its groups down, and forget it. Harmless when there is none."""
-        self._link.ask("delete_pool", PoolName(name))
+        """Cancel what is in it, take its groups down, and forget it; once it is empty, its name is free. Raises `PoolUnknown`."""
+        self._link.ask("delete_pool", self._pool_spec(name).pool)
+        self._pools_seen.discard(name)
 
     def list_pools(self) -> list[PoolStatus]:
         """All pools: capacity, used, reserved, target agents."""
@@ -111,9 +121,9 @@ class PoolCalls(MeshCalls):
         return pools
 
     def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | Refused:
-        """Set quota aside for an agent of your own. Again under the same name: the same answer."""
-        name = slot or f"slot-{uuid.uuid4().hex[:12]}"
-        answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
+        """Set quota aside for an agent of your own. Again under the same name: the same answer. Raises `PoolUnknown`."""
+        name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
+        answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, self._known_pool(pool), read_amounts(resources))
         return answer
 
     def commit_agent_slot(self, slot: str) -> Refused | None:
@@ -128,20 +138,20 @@ class PoolCalls(MeshCalls):
     def allocate_pg(
         self,
         pool: str,
-        resources: Amounts | Sequence[Amounts],
+        resources: Bundles,
         *,
         priority: float = DEFAULT_PRIORITY,
         holder: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: Seconds = 10.0,
     ) -> GroupGiven | Refused:
         """A placement group of the pool, for use of your own: reserved if urgent, reused if one is idle, else made.
 
-        `ray.util.get_placement_group(given.name)` gives the group itself.
+        `ray.util.get_placement_group(given.name)` gives the group itself. Raises `PoolUnknown`.
         """
         bundles = read_bundles(resources)
         request = TaskRequest(
             task=TaskId(holder or f"pg-{uuid.uuid4().hex[:12]}"),
-            pool=PoolName(pool),
+            pool=self._known_pool(pool),
             resources=bundles[0],
             bundles=bundles,
             priority=priority,

@@ -8,18 +8,21 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 import ray
+from pydantic import Field
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import Self
 
 from mesh.errors import MeshError
 from mesh.ids import LabelName
+from mesh.labels import check_selector
 from mesh.runtime.supervision.agent_calls import AgentCalls
 from mesh.runtime.supervision.answers import (
     MeshStatus,
 )
+from mesh.runtime.supervision.checked_calls import Count, check_not_below_zero, checked
 from mesh.runtime.supervision.collective_calls import CollectiveCalls
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.figure_calls import FigureCalls
@@ -42,6 +45,7 @@ NAMESPACE = "schedulemesh"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+@checked()
 class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls):
     """A running mesh. Can be pickled; as a context manager it ends the mesh at the end of the block.
 
@@ -60,17 +64,17 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         state_dir: str | Path | None = None,
         settings: SchedulerSettings | None = None,
         node_labels: Mapping[str, str] | None = None,
-        standbys_per_node: int = 1,
+        standbys_per_node: Count = 1,
         driver: DriverSettings | None = None,
         targets: Targets | None = None,
         tune: bool = True,
         plugins: Mapping[str, str] | None = None,
-        metrics_port: int | None = None,
+        metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None,
         metrics_host: str = "127.0.0.1",
         otlp_endpoint: str | None = None,
         traces_file: str | Path | None = None,
         jobs: JobSettings | None = None,
-        journal_lines_max: int = LINES_MAX,
+        journal_lines_max: Annotated[int, Field(ge=1)] = LINES_MAX,
         seed: int = 0,
     ) -> ScheduleMesh:
         """Start a mesh in the cluster that this process is connected to, or find the one of this name.
@@ -96,6 +100,8 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
             journal_lines_max: After so many lines a snapshot takes the journal's place.
             seed: Of its chance.
         Raises:
+            SubmissionError: An argument that cannot be.
+            SelectorError: `node_labels` are no selector.
             RuntimeDoorError: This process is connected to no Ray cluster, or the mesh cannot use its folder or its port.
             PluginError: A plugin cannot be loaded.
             JournalError: What the folder holds is damaged.
@@ -105,6 +111,9 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
             raise SubmissionError(
                 f"name is {name!r}; give letters, digits, dots, dashes and underscores, at most 64, a letter or digit first"
             )
+        check_selector(node_labels or {})
+        if otlp_endpoint is not None and not otlp_endpoint.startswith(("http://", "https://")):
+            raise SubmissionError(f"otlp_endpoint is {otlp_endpoint!r}; give the address of a collector, like http://collector:4318")
         require_cluster()
         options = SupervisorOptions(
             mesh=name,
@@ -173,7 +182,14 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         return status
 
     def change_settings(self, **settings: float) -> None:
-        """Numbers of `SchedulerSettings`; a part of a part with two underscores: `weights__availability=2.0`."""
+        """Numbers of `SchedulerSettings`; a part of a part with two underscores: `weights__availability=2.0`.
+
+        Raises:
+            SubmissionError: A value is no number, or a count or a duration is below zero.
+            SettingError: There is no such setting.
+        """
+        for name, value in settings.items():
+            check_not_below_zero(name, value)
         self._link.ask("change_settings", {name.replace("__", "."): value for name, value in settings.items()})
 
     def configure_label(

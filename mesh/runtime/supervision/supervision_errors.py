@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from mesh.errors import MeshError
 
 
@@ -25,10 +27,13 @@ class TaskUnknown(SupervisionError, KeyError):
 
 
 class TaskExists(SupervisionError):
-    """Another task of this name is known."""
+    """Another task of this name is known: of another class, with other arguments, or with another request."""
 
     def __init__(self, task: str, state: object) -> None:
-        super().__init__(f"there is another task {task} ({getattr(state, 'value', state)}); choose another name, or leave the name out")
+        super().__init__(
+            f"there is another task {task} ({getattr(state, 'value', state)}), of another class, with other arguments or with another "
+            "request; choose another name, or leave the name out"
+        )
         self.task = task
         self.state = state
 
@@ -41,7 +46,7 @@ class PoolUnknown(SupervisionError):
     """No pool of this name."""
 
     def __init__(self, pool: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no pool {pool}; there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}there is {', '.join(known) or 'none'}")
         self.pool = pool
         self.known = known
 
@@ -54,7 +59,7 @@ class JobUnknown(SupervisionError, KeyError):
     """No job of this name is remembered."""
 
     def __init__(self, job: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no job {job}; there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no job {job}; {_nearest(job, known)}there is {', '.join(known) or 'none'}")
         self.job = job
         self.known = known
 
@@ -80,6 +85,14 @@ class JobTerminated(SupervisionError):
 
 class SubmissionError(SupervisionError, ValueError):
     """A task was submitted in a form that cannot be; the message names the parameter and the remedy."""
+
+
+class ArgumentError(SubmissionError, TypeError):
+    """An argument of a call is of another type, out of bounds, unknown or missing; the message names it and what to give."""
+
+
+class NotOverYet(SupervisionError, TimeoutError):
+    """A task or a job has no result within the time that was given, and goes on; the message says where it stands."""
 
 
 class TaskFailed(SupervisionError):
@@ -114,3 +127,8 @@ class SupervisorLost(SupervisionError):
 def no_such_mesh(mesh: str) -> SupervisorLost:
     """What to raise when no mesh of this name runs."""
     return SupervisorLost(f"no mesh {mesh} runs in this cluster; start it with ScheduleMesh.start({mesh!r})")
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(str(word), known, n=1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -19,13 +19,15 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 class TaskAnswers(SupervisedMesh):
     """Methods of the supervisor's actor."""
 
-    async def submit(self, request: TaskRequest, order: HostOrder | None) -> TaskStatus:
-        """Accept a task. Again with the same request: where it stands.
+    async def submit(self, request: TaskRequest, order: HostOrder | None, *, anew: bool = False) -> TaskStatus:
+        """Accept a task. Again with the same request: where it stands; with `anew`, one that is over leaves its name to this one.
 
         Raises:
             TaskExists: Another task of this name is known.
         """
         await self._ready
+        if anew and order is not None and await self._give_name(request, order):
+            return self._status(request.task)
         row = self._loop.book.tasks.get(request.task)
         # Where its arguments lie may have changed since; it is the same task all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
@@ -36,6 +38,21 @@ class TaskAnswers(SupervisedMesh):
                 self._works.submit(order)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
+
+    async def _give_name(self, request: TaskRequest, order: HostOrder) -> bool:
+        """The name of a task that is over, or is stopping, goes to this one; False: there is none such."""
+        record = self._state.records.get(request.task)
+        if record is not None and record.stopping is not None:
+            await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
+        row = self._loop.book.tasks.get(request.task)
+        if row is None or row.state not in TERMINAL:
+            return False
+        request = self._loop.prioritised(request)
+        self._works.forget(request.task)
+        self._works.submit(order)
+        # The scheduler remembers those that are over, and would take this one for a repetition; attempts count on.
+        self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt))
+        return True
 
     async def task(self, task: TaskId) -> TaskStatus:
         """Where it stands. Raises `TaskUnknown`."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import Self
 
 from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
 from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
@@ -13,22 +16,37 @@ from mesh.runtime.supervision.answers import (
     TaskStatus,
 )
 from mesh.runtime.supervision.argument_places import local_bytes
+from mesh.runtime.supervision.checked_calls import Count, Milliseconds, Seconds, Values, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
-from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_handlers
-from mesh.runtime.supervision.supervision_errors import SubmissionError
+from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning
 from mesh.runtime.supervision.task_handle import TaskHandle
-from mesh.runtime.supervision.user_words import Amounts, read_amounts, read_class, read_task_id, required
+from mesh.runtime.supervision.user_words import (
+    Amounts,
+    read_amounts,
+    read_class,
+    read_handlers,
+    read_method,
+    read_task_id,
+    read_values,
+    required,
+)
+from mesh.runtime.supervision.work_digest import work_digest
 from mesh.saved_state import Preserver, Restorer, StateHandlers
 from mesh.saved_state import register_state_handlers as state_handlers_of
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights
 
+#: A state, or its word.
+State = Annotated[TaskState, Field(strict=False)]
 
+
+@checked()
 class TaskCalls(MeshCalls):
     """Tasks: submit, cancel, resume, explain, preempt."""
 
     def __init__(self, name: str, *, namespace: str) -> None:
         super().__init__(name, namespace=namespace)
         self._handlers: StateHandlers | None = None
+        self._takes_over_names = False
 
     def submit_task(
         self,
@@ -37,10 +55,10 @@ class TaskCalls(MeshCalls):
         pool: str,
         task_id: str | None = None,
         resources: Amounts | None = None,
-        args: Sequence[Any] = (),
+        args: Values = (),
         kwargs: Mapping[str, Any] | None = None,
         method: str | None = None,
-        method_args: Sequence[Any] = (),
+        method_args: Values = (),
         method_kwargs: Mapping[str, Any] | None = None,
         priority: float = DEFAULT_PRIORITY,
         label: str = "",
@@ -54,19 +72,19 @@ class TaskCalls(MeshCalls):
         after: Sequence[str | TaskHandle] = (),
         bundles: Sequence[Amounts] = (),
         gang: str = "",
-        gang_size: int = 0,
+        gang_size: Count = 0,
         job: str | None = None,
-        estimated_s: float | None = None,
+        estimated_s: Seconds | None = None,
         preemptible: bool = True,
-        max_restarts: int = 0,
+        max_restarts: Annotated[int, Field(ge=-1)] = 0,
         state_handlers: StateHandlers | None = None,
         environment: Mapping[str, str] | None = None,
-        metrics_period_ms: int = METRICS_PERIOD_MS,
+        metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> TaskHandle:
         """An agent with an object of your class, queued until there is room; with `method`, that method is run and ends the task.
 
-        A full pool is a wait: `handle.status()` tells reason, position and estimate. The same id with the same request again is
-        the same task, so a submission may be sent twice.
+        A full pool is a wait: `handle.status()` tells reason, position and estimate. The same id with the same class, arguments
+        and request again is the same task, so a submission may be sent twice.
 
         Args:
             actor_class: A plain class, or one with `@ray.remote`.
@@ -91,14 +109,19 @@ class TaskCalls(MeshCalls):
             metrics_period_ms: How often its agent reports.
         Raises:
             SubmissionError: A parameter that cannot be.
+            PoolUnknown: No such pool.
             TaskExists: Another task of this name is known.
         """
         amounts = read_amounts(resources if resources is not None else {})
-        arguments = pickled_arguments(*args, **(kwargs or {}))
-        entry_arguments = pickled_arguments(*method_args, **(method_kwargs or {})) if method is not None else None
+        if method is None and (method_args or method_kwargs):
+            raise SubmissionError("method_args and method_kwargs are given, and no method: name the method that they are for")
+        code = read_class(actor_class)
+        entry = read_method(actor_class, method)
+        arguments = read_values("", args, kwargs or {})
+        entry_arguments = read_values("method_", method_args, method_kwargs or {}) if method is not None else None
         request = TaskRequest(
             task=read_task_id(task_id),
-            pool=PoolName(required("pool", pool)),
+            pool=self._known_pool(required("pool", pool)),
             resources=amounts,
             local_bytes=local_bytes(arguments, entry_arguments),
             label=LabelName(label),
@@ -118,20 +141,21 @@ class TaskCalls(MeshCalls):
             estimated_ms=int(estimated_s * 1000) if estimated_s is not None else None,
             preemptible=preemptible,
             max_restarts=max_restarts,
+            work=work_digest(actor_class, arguments, entry, entry_arguments, environment or {}),
         )
         handlers = state_handlers or self._handlers
         order = HostOrder(
             task=request.task,
             attempt=0,
-            code=read_class(actor_class),
+            code=code,
             arguments=arguments,
-            entry=method,
+            entry=entry,
             entry_arguments=entry_arguments,
-            handlers=pickled_handlers(handlers) if handlers is not None else None,
+            handlers=read_handlers(handlers) if handlers is not None else None,
             environment=dict(environment or {}),
             metrics_period_ms=metrics_period_ms,
         )
-        self._link.ask("submit", request, order)
+        self._link.ask("submit", request, order, anew=self._takes_over_names)
         return TaskHandle(self._link, request.task)
 
     def submit_task_with_pg_preemption(
@@ -141,7 +165,7 @@ class TaskCalls(MeshCalls):
         resources: Amounts,
         actor_class: Any,
         task_id: str,
-        timeout_s: float | None = None,
+        timeout_s: Seconds | None = None,
         **options: Any,
     ) -> TaskHandle:
         """Seed §6.5: check the parameters, allocate a placement group, else preempt and allocate again; and wait for the start.
@@ -172,9 +196,15 @@ class TaskCalls(MeshCalls):
         handle.status()
         return handle
 
-    def list_tasks(self, *, pool: str | None = None, state: TaskState | None = None) -> list[TaskStatus]:
-        """All tasks that are remembered, oldest first."""
+    def list_tasks(self, *, pool: str | None = None, state: State | None = None) -> list[TaskStatus]:
+        """All tasks that are remembered, oldest first; those of one pool, or in one state (`TaskState`, or its word).
+
+        Raises:
+            PoolUnknown: No such pool, and no task that was in one of this name.
+        """
         tasks: list[TaskStatus] = self._link.ask("tasks")
+        if pool is not None and all(status.pool != pool for status in tasks):
+            self._pool_spec(pool)
         return [status for status in tasks if pool in (None, status.pool) and state in (None, status.state)]
 
     def cancel(self, task_id: str, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
@@ -197,7 +227,11 @@ class TaskCalls(MeshCalls):
     def evaluate_preemption(
         self, *, pool: str, resources: Amounts, priority: float, label: str = "", bundles: Sequence[Amounts] = ()
     ) -> list[CandidateStatus]:
-        """Dry run: every running task with its score, and whether and why it would or would not give way to such a task."""
+        """Dry run: every running task with its score, and whether and why it would or would not give way to such a task.
+
+        Raises:
+            PoolUnknown: No such pool.
+        """
         request = TaskRequest(
             task=TaskId(f"dry-{uuid.uuid4().hex[:12]}"),
             pool=PoolName(pool),
@@ -210,6 +244,21 @@ class TaskCalls(MeshCalls):
         return candidates
 
     def execute_preemption(self, task_ids: Sequence[str | CandidateStatus]) -> list[TaskStatus]:
-        """Make these tasks give way: each keeps its state, and waits for its next turn at its old place."""
-        names = [each if isinstance(each, str) else each.task for each in task_ids]
-        return [TaskHandle(self._link, TaskId(name)).preempt() for name in names]
+        """Make these tasks give way: each keeps its state, and waits for its next turn at its old place.
+
+        Raises:
+            TaskUnknown: One of them is not known; none was asked to give way.
+            TaskNotRunning: One of them is over; the same.
+        """
+        handles = [TaskHandle(self._link, TaskId(each if isinstance(each, str) else each.task)) for each in task_ids]
+        for handle in handles:
+            status = handle.status()
+            if status.is_over:
+                raise TaskNotRunning(f"task {handle.task} is {status.state.value}, it has nothing to give")
+        return [handle.preempt() for handle in handles]
+
+    def _taking_over_names(self) -> Self:
+        """This mesh, but what it submits may have the name of a task that is over: standing agents come and go under one name."""
+        other = type(self)(self.name, namespace=self._link.namespace)
+        other._handlers, other._takes_over_names = self._handlers, True  # noqa: SLF001  its own class
+        return other

@@ -14,9 +14,11 @@ from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_errors import NothingHosted
 from mesh.runtime.supervision.agent_orders import Ended, call_name
 from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
-from mesh.runtime.supervision.supervision_errors import TaskFailed, TaskNotRunning
+from mesh.runtime.supervision.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
+from mesh.runtime.supervision.user_words import unsendable
 from mesh.scheduling.tasks import AT_WORK, TaskState
 
 #: How long a call waits for its task to be started, or started again.
@@ -24,6 +26,7 @@ CALL_WAITS_S_MAX = 60.0
 _FOREVER_S = 1e9
 
 
+@checked()
 class TaskHandle:
     """Asks and orders about one task. Can be pickled; the task lives on without it."""
 
@@ -53,26 +56,26 @@ class TaskHandle:
         wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
         return f"{status.reason.value}: {status.detail or status.state.value}.{place}{wait}"
 
-    def wait_started(self, timeout_s: float | None = None) -> TaskStatus:
+    def wait_started(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
         return self._wait(tuple(AT_WORK), timeout_s)
 
-    def wait(self, timeout_s: float | None = None) -> TaskStatus:
+    def wait(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until it is over, or the time is."""
         return self._wait((), timeout_s)
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: Seconds | None = None) -> Any:
         """What its entry method returned.
 
         Raises:
             TaskFailed: It raised, or its agent could not be made or was lost; with the user's traceback.
             TaskNotRunning: It was cancelled.
             ResultLost: It was large, and went with a supervisor that died.
-            TimeoutError: It is not over in time; the message says where it stands.
+            NotOverYet: It is not over in time; the message says where it stands.
         """
         status = self.wait(timeout_s)
         if not status.is_over:
-            raise TimeoutError(f"task {self.task} is {status.state.value}: {self.why()}")
+            raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
         answer: tuple[Ended, Any | None] | None = self._link.ask("result", self.task)
         if status.state is TaskState.CANCELLED:
             raise TaskNotRunning(f"task {self.task} was cancelled: {status.reason.value if status.reason else ''} {status.detail}")
@@ -83,15 +86,24 @@ class TaskHandle:
         return value_of(*answer, f"task {self.task}")
 
     def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent."""
+        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent.
+
+        Raises:
+            TaskNotRunning: The task is over, or does not start in time.
+            ArgumentError: An argument cannot be pickled.
+        """
         handle, attempt = self._up()
-        return handle.call_named.options(name=call_name(self.task, attempt, method)).remote(*args, **kwargs)
+        try:
+            return handle.call_named.options(name=call_name(self.task, attempt, method)).remote(*args, **kwargs)
+        except TypeError as refused:
+            raise unsendable(method, args, kwargs, refused) from refused
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of its object and wait for the value; waits for the task's start first.
 
         Raises:
             TaskNotRunning: The task is over, does not start in time, or its agent died under the call.
+            ArgumentError: An argument cannot be pickled.
         """
         while True:
             try:

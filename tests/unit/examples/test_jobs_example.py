@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from examples.jobs.bandit import WIN_RATES, Actor, Counts, Learner
+from examples.jobs.run import main
 from mesh.jobs.form import read_job
 from mesh.jobs.members import Member, environment
 from mesh.jobs.spec import BasicPolicy, CleanPolicy
@@ -72,3 +73,10 @@ def test_every_machine_is_tried_before_one_is_liked():
         seen.append(machine)
         counts.add("1", machine, won=False)
     assert sorted(seen) == [0, 1, 2]
+
+
+def test_the_program_tells_how_it_is_started(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "--address" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 from mesh.conformance.__main__ import main
 from mesh.conformance.fields import CaseError, Fields
 from mesh.conformance.judging import FORMAT, Verdict, judge_all, read_cases
-from mesh.conformance.kinds import KINDS
+from mesh.conformance.kinds import KINDS, STEPPED
 
 PAGE = Path(__file__).parents[4] / "docs" / "conformance.md"
 
@@ -67,6 +67,7 @@ def test_all_passed_is_exit_code_zero_and_the_sum_can_be_json(tmp_path):
         pytest.param('{"cases": []}', 1, "no key 'format'", id="no format"),
         pytest.param('{\n"cases": [],\n"format": "other/1"}', 3, "this program reads", id="another format"),
         pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "no list", id="cases that are no list"),
+        pytest.param(f'{{"format": "{FORMAT}",\n"cases": []}}', 2, "there are no cases", id="no cases"),
         pytest.param(f'{{"format": "{FORMAT}", "cases": [], "casez": []}}', 1, "unknown keys ['casez']", id="an unknown key"),
     ],
 )
@@ -101,12 +102,16 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
         pytest.param({**GOOD, "given": {"a": 1, "c": 2}}, "given has unknown keys ['c']", id="an unknown key of what is given"),
         pytest.param({**GOOD, "expect": {"rhyme": True}}, "`expect` has unknown keys ['rhyme']", id="an unknown key of what is expected"),
         pytest.param({**GOOD, "steps": [{"sing": 1}]}, "unknown step 'sing'", id="an unknown step"),
+        pytest.param({**GOOD, "steps": {"add": 1}}, "`steps` is dict, not a list", id="steps that are no list"),
+        pytest.param({**GOOD, "expect": {}}, "`expect` is empty", id="nothing to compare"),
         pytest.param({**GOOD, "steps": [{}]}, "exactly one is expected", id="an empty step"),
-        pytest.param({"id": "x", "kind": "amount", "expect": {}}, "KeyError: 'given'", id="nothing given"),
+        pytest.param({"id": "x", "kind": "amount", "expect": {"a": 1}}, "KeyError: 'given'", id="nothing given"),
         pytest.param({"id": "x", "kind": "amount", "given": {"a": 1}}, "no key 'expect'", id="nothing expected"),
         pytest.param({**GOOD, "given": [1]}, "given is list, not an object", id="a list where an object is expected"),
         pytest.param("x", "not an object", id="a case that is no object"),
-        pytest.param({"id": "x", "kind": ["amount"], "given": {}, "expect": {}}, "TypeError", id="a kind that is no word"),
+        pytest.param(
+            {"id": "x", "kind": ["amount"], "given": {}, "expect": {"a": 1}}, "unknown kind ['amount']", id="a kind that is no word"
+        ),
     ],
 )
 def test_a_case_that_breaks_has_failed_with_its_reason_and_stops_nothing(case, why):
@@ -125,9 +130,31 @@ def test_an_id_that_came_before_fails():
     assert (first.passed, second.passed, second.got) == (True, False, {"broken": "another case has the id good"})
 
 
-def test_a_case_without_an_id_is_told_by_its_place():
-    (verdict,) = judge_all([{key: value for key, value in GOOD.items() if key != "id"}])
-    assert (verdict.id, verdict.passed) == ("case 0", True)
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        pytest.param({key: value for key, value in GOOD.items() if key != "id"}, "no key 'id'", id="no id"),
+        pytest.param({**GOOD, "id": ""}, "`id` is ''; give each case a name", id="an empty id"),
+        pytest.param({**GOOD, "id": 7}, "`id` is 7; give each case a name", id="an id that is no text"),
+    ],
+)
+def test_a_case_without_an_id_fails_and_is_told_by_its_place(case, why):
+    verdict = judged(case)
+    assert (verdict.id, verdict.passed) == ("case 0", False)
+    assert why in verdict.got["broken"]
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, run in KINDS.items() if run not in STEPPED))
+def test_steps_of_a_kind_that_takes_none_fail(kind):
+    verdict = judged({"id": "x", "kind": kind, "given": {}, "steps": [{"add": 1}], "expect": {"a": 1}})
+    assert (verdict.passed, "has no steps" in verdict.got["broken"]) == (False, True)
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, run in KINDS.items() if run in STEPPED))
+def test_a_step_that_the_kind_does_not_know_fails(kind):
+    (example,) = re.findall(r"^```json\n([\s\S]*?)^```", sections()[kind], flags=re.MULTILINE)
+    verdict = judged({**json.loads(example), "steps": [{"sing": 1}]})
+    assert (verdict.passed, "sing" in verdict.got["broken"]) == (False, True)
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------

@@ -53,6 +53,12 @@ def test_s34_a_job_that_says_little_gets_the_defaults_of_the_seed():
     assert spec.worker_sets[0].counts == 1
 
 
+@pytest.mark.parametrize("spelled", ["schedulerPolicy", "scheduler_policy"])
+def test_a_key_that_was_left_out_is_told_in_both_spellings(spelled):
+    with pytest.raises(JobSpecError, match=r"^minWorkersNum \(min_workers_num\): 1 is wanted, and there is no worker set"):
+        read_job({"name": "pong", "pool": "train", "leader": {}, spelled: {}})
+
+
 def test_keys_may_be_written_with_underscores_too():
     told = pong(min_workers_num=4, scheduler_policy={"job_queue_policy": "DRF", "basic_policy": "LeaderFirst"})
     assert read_job({key: value for key, value in told.items() if key not in ("minWorkersNum", "schedulerPolicy")}) == read_job(PONG)
@@ -66,6 +72,11 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"restartLimit": -1}, "restartLimit: -1 is below 0; write 0 for a job", id="a limit below zero, in its own spelling"),
         pytest.param(
             {"minWorkersNum": 10}, "minWorkersNum: 10 is more than the 9 workers of all sets together; lower", id="too many needed"
+        ),
+        pytest.param(
+            {"workerSets": []},
+            "minWorkersNum: 4 is wanted, and there is no worker set; add `workerSets` (`worker_sets`), or write 0 for a leader alone",
+            id="workers wanted of no set",
         ),
         pytest.param({"minWorkersNum": -1}, "minWorkersNum: -1 is below 0; write 0 for a leader", id="fewer than none needed"),
         pytest.param(

@@ -122,3 +122,49 @@ def test_the_panel_of_nothing_says_so():
 )
 def test_sparklines(values: list, expected: str):
     assert sparkline(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "told"),
+    [
+        pytest.param("gold", 4, "gold", id="one that fits"),
+        pytest.param("a-pool-of-the-vision-team", 11, "a-poo…-team", id="a long one keeps both ends"),
+        pytest.param("abcd", 3, "a…d", id="next to no room"),
+    ],
+)
+def test_a_long_name_loses_its_middle(name: str, room: int, told: str):
+    assert charts._without_middle(name, room) == told
+    assert len(told) <= room
+
+
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[Figures]):
+    """The page as matplotlib has it."""
+    pages = []
+    make = charts.pictures.Figure
+    monkeypatch.setattr(charts.pictures, "Figure", lambda **options: pages.append(make(**options)) or pages[-1])
+    draw_page(series, tmp_path / "page.png", targets=TARGETS)
+    return pages[0].axes
+
+
+def test_seven_pools_with_long_names_leave_all_charts_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pools = {f"the-pool-of-team-number-{number}-of-the-laboratory": number / 10 for number in range(9)}
+    axes = drawn(tmp_path, monkeypatch, [Figures(at_ms=0, use=pools), Figures(at_ms=600_000, use=pools)])
+    widths = [chart.get_position().width for chart in axes]
+    assert min(widths) > 0.38
+    assert [text.get_text() for text in axes[2].get_legend().get_texts()][-1] == "others"
+
+
+def test_one_pool_alone_has_its_name_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    axes = drawn(tmp_path, monkeypatch, a_series())
+    assert [text.get_text() for text in axes[2].get_legend().get_texts()] == ["gold"]
+    assert axes[1].get_legend() is None
+
+
+@pytest.mark.parametrize(("count", "words"), [(2, "seconds ago"), (60, "minutes ago")])
+def test_a_short_time_is_told_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str):
+    assert {chart.get_xlabel() for chart in drawn(tmp_path, monkeypatch, a_series(count))} == {words}
+
+
+def test_the_ending_of_a_picture_may_be_in_capitals(tmp_path: Path):
+    draw_page(a_series(), tmp_path / "page.PNG")
+    assert (tmp_path / "page.PNG").read_bytes().startswith(b"\x89PNG")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.runtime.supervision.agent_orders import AgentStatus, HostOrder
 from mesh.runtime.supervision.answers import GroupGiven, Refused
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
@@ -26,6 +27,19 @@ ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
 
 
+class Kept:
+    """What tasks run, in memory."""
+
+    def __init__(self):
+        self.kept = []
+
+    def submit(self, order):
+        self.kept.append(order.code)
+
+    def forget(self, task):
+        """Nothing is kept of a task here."""
+
+
 class Bare(MeshSupervisor):
     """The supervisor's own parts around a loop that has no driver: the test says what becomes of orders."""
 
@@ -36,6 +50,7 @@ class Bare(MeshSupervisor):
         self._loop = ControlLoop(Archive(folder, plugins=plugins), MeshScheduler, self._clock, plugins)
         self._observer = SimpleNamespace(fold=lambda *_: None)
         self._jobs = SimpleNamespace(hear=lambda *_: None)
+        self._works = Kept()
         self._driver = SimpleNamespace(hosts={})
         self._ready = asyncio.get_running_loop().create_future()
         self._ready.set_result(None)
@@ -131,5 +146,27 @@ def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept
         mesh._report("t", report)
         assert mesh._loop.book.tasks["t"].state is TaskState.SUCCEEDED
         assert await mesh.metrics(None) == {}
+
+    in_scene(check, tmp_path)
+
+
+def work_of(task, code):
+    return HostOrder(task=task, attempt=0, code=code)
+
+
+def test_the_name_of_a_task_that_is_over_goes_to_another_one_only_if_that_is_asked_for(tmp_path):
+    async def check(mesh):
+        old = TaskRequest(task="t", pool="p", resources=ONE.times(9), work="old")
+        new = replace(old, work="new")
+        assert (await mesh.submit(old, work_of("t", b"old"))).state is TaskState.INFEASIBLE
+        with pytest.raises(TaskExists):
+            await mesh.submit(new, work_of("t", b"new"), anew=True)
+        await mesh.cancel("t", keep_state=False, destroy_group=False, requeue=False)
+        with pytest.raises(TaskExists):
+            await mesh.submit(new, work_of("t", b"new"))
+        assert (await mesh.submit(old, work_of("t", b"old"))).state is TaskState.CANCELLED
+        assert (await mesh.submit(new, work_of("t", b"new"), anew=True)).state is TaskState.INFEASIBLE
+        assert mesh._works.kept == [b"old", b"new"]
+        assert (await mesh.submit(new, work_of("t", b"new"), anew=True)).state is TaskState.INFEASIBLE
 
     in_scene(check, tmp_path)
