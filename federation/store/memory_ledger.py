@@ -6,6 +6,7 @@ the port; what a stage queue has to do when a session ends or room comes is left
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ from mesh.resources import ResourceSet
 _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
+#: What is not data.
+_NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
 
 LeaseKey = tuple[TenantPath, FlavorName]
 T = TypeVar("T")
@@ -194,6 +197,18 @@ class MemoryLedger:
         with self._changed:
             self._tick()
             self._begin_epoch("the server restarted or another was promoted")
+
+    def copied(self) -> dict[str, object]:
+        """All that a server would have written, as it is now."""
+        with self._changed:
+            return copy.deepcopy({name: value for name, value in vars(self).items() if name not in _NEVER_LOST})
+
+    def lose_writes(self, kept: dict[str, object]) -> None:
+        """What a restart does that loses what was written since the copy."""
+        with self._changed:
+            for name, value in copy.deepcopy(kept).items():
+                setattr(self, name, value)
+            self.restart()
 
     def _hear(self, known: int) -> None:
         """A token that somebody has."""

@@ -1,6 +1,5 @@
 """Fixtures of the contract suites: real Redis servers for the session, and every store over all back-ends."""
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -71,25 +70,14 @@ def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
     """Everything in this process."""
     clock = ManualClock(now_ms=1_000_000_000)
     memory = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
-    lost = [
-        name
-        for name in vars(memory)
-        if name not in ("_clock", "_changed", "_terms", "_uid", "_inbox", "_mail", "_blobs", "_entries", "_last_us")
-    ]
-
-    def lose(kept: dict[str, Any]) -> None:
-        for name, value in copy.deepcopy(kept).items():
-            setattr(memory, name, value)
-        memory.restart()
-
     return Store(
         ledger=memory,
         queue=memory,
         blobs=memory,
         advance=clock.advance,
         restart=memory.restart,
-        keep=lambda: copy.deepcopy({name: getattr(memory, name) for name in lost}),
-        lose=lose,
+        keep=memory.copied,
+        lose=memory.lose_writes,
     )
 
 

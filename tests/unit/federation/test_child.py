@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -641,29 +640,15 @@ def test_leaving_before_joining_is_harmless():
 # -- a store that has lost its last second -----------------------------------------------------------------------------
 
 
-LOSABLE = ("_stages", "_claims", "_seats", "_rows", "_marks", "_due", "_usage", "_aims", "_token", "_epoch", "_learn")
-
-
-def kept(federation):
-    return copy.deepcopy({name: getattr(federation.store, name) for name in LOSABLE})
-
-
-def restore(federation, before):
-    """The server comes back without what was written since, and knows that it may have lost something."""
-    for name, value in before.items():
-        setattr(federation.store, name, value)
-    federation.store.restart()
-
-
 def test_a_claim_whose_end_the_store_has_lost_is_given_back():
     federation = Federation()
     federation.beat()
     federation.submit("s")
     federation.beat()
-    before = kept(federation)
+    before = federation.store.copied()
     federation.work()
     assert (federation.running(), federation.paid()) == (set(), set())
-    restore(federation, before)
+    federation.store.lose_writes(before)
     federation.words()
     federation.beat(BEATS_PER_COMPARISON + 1)
     assert ("s", "stage_lost") in federation.words()
@@ -674,10 +659,10 @@ def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unclai
     federation = Federation()
     federation.beat()
     federation.submit("s")
-    before = kept(federation)
+    before = federation.store.copied()
     federation.beat()
     assert federation.running() == {"s"}
-    restore(federation, before)
+    federation.store.lose_writes(before)
     assert federation.held() == 0
     federation.beat(BEATS_PER_COMPARISON)
     assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
