@@ -38,7 +38,7 @@ def read_cases(text: str) -> list[Any]:
         raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
     cases = written.get("cases") if isinstance(written, dict) else written
     if not isinstance(cases, list):
-        raise CaseError("1: there is no list of `cases`; write {\"cases\": […]}")
+        raise CaseError('1: there is no list of `cases`; write {"cases": […]}')
     if not cases:
         raise CaseError("1: the list of cases is empty; a file that checks nothing passes nothing")
     return cases

@@ -145,7 +145,9 @@ def _settings(fields: Fields) -> QueueSettings:
             on_preempt=TryOn(fungibility.get("when_can_preempt", str, default=TryOn.NEXT.value)),
             preference=Preference(fungibility.get("preference", str, default=Preference.BORROWING.value)),
         ),
-        groups=tuple(ResourceGroup(resources=each.texts("resources"), flavors=each.texts("flavors")) for each in fields.each("resource_groups")),
+        groups=tuple(
+            ResourceGroup(resources=each.texts("resources"), flavors=each.texts("flavors")) for each in fields.each("resource_groups")
+        ),
         is_strict=fields.get("queueing_strategy", str, default="BestEffortFIFO") == "StrictFIFO",
     )
 

@@ -57,7 +57,7 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
         return Reason.NOT_PREEMPTIBLE
     settings = snapshot.settings.get(snapshot.node_of(running))
     min_run_ms = snapshot.rules.min_run_ms if settings is None or settings.min_run_ms is None else settings.min_run_ms
-    return Reason.TOO_YOUNG if snapshot.now_ms - running.since_ms < min_run_ms else None
+    return Reason.TOO_YOUNG if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
 
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt) -> Iterable[Running]:
@@ -65,11 +65,7 @@ def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt
     if policy is Preempt.NEVER:
         return
     for running in snapshot.running.get(queue, {}).values():
-        if (
-            running.amounts.keys() & ask.needed
-            and allows(policy, ask.workload, running.workload)
-            and protection(snapshot, running) is None
-        ):
+        if running.amounts.keys() & ask.needed and allows(policy, ask.workload, running.workload) and protection(snapshot, running) is None:
             yield running
 
 

@@ -126,7 +126,9 @@ class FlavorAssigner:
         self._snapshot, self._workload, self._only = snapshot, workload, only
         self._node = snapshot.forest.index[workload.queue]
         self._settings = snapshot.settings[self._node]
-        self._groups = {resource: group for group in self._settings.groups for resource in group.resources}
+        self._groups = {
+            resource: group for group in reversed(self._settings.groups) for resource in group.resources
+        }  # The first one counts.
         self._graded: dict[tuple[FlavorResource, int], tuple[_Grade, Refusal | None]] = {}
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
@@ -235,9 +237,7 @@ class FlavorAssigner:
         most = rows.potential[node]
         if units > most:
             available = ledger.available(node, key)
-            refusal = Refusal(
-                flavor=key[0], resource=key[1], reason=Reason.QUOTA_TOO_SMALL, wanted=units, available=available, most=most
-            )
+            refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_TOO_SMALL, wanted=units, available=available, most=most)
             return _WORST, refusal
         level, is_below_root = ledger.height_that_holds(node, key, units)
         available = ledger.available(node, key)

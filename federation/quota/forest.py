@@ -93,9 +93,7 @@ class QuotaForest:
         for path, tenant in tree.tenants.items():
             is_leaf = not tree.children(path)
             weight = (weights or {}).get(path, Fraction(1))
-            nodes.append(
-                ForestNode(name=path, parent=tenant.parent, quotas={**keys, **tenant.quotas}, weight=weight, is_queue=is_leaf)
-            )
+            nodes.append(ForestNode(name=path, parent=tenant.parent, quotas={**keys, **tenant.quotas}, weight=weight, is_queue=is_leaf))
             if not is_leaf:
                 nodes.append(ForestNode(name=path + OWN_LEAF, parent=path, quotas=keys, is_queue=True))
         return cls(nodes)

@@ -42,9 +42,7 @@ def nominate(snapshot: QuotaSnapshot, workload: Workload, earlier: Nomination | 
     return _shrunk(snapshot, workload, assigner) or full
 
 
-def _with_victims(
-    snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorAssigner, counts: Sequence[int] | None
-) -> Nomination:
+def _with_victims(snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorAssigner, counts: Sequence[int] | None) -> Nomination:
     assignment = assigner.assign(counts)
     if assignment.mode is not Mode.PREEMPT:
         return Nomination(workload=workload, assignment=assignment)

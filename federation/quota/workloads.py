@@ -57,7 +57,7 @@ class Running:
 
     def lost_ms(self, now_ms: int) -> int:
         """How much of its work would be lost if it stopped now, in milliseconds of its run."""
-        return now_ms - max(self.since_ms, self.saved_ms if self.saved_ms is not None else self.since_ms)
+        return max(0, now_ms - max(self.since_ms, self.saved_ms if self.saved_ms is not None else self.since_ms))
 
     @property
     def ends_ms(self) -> int | None:
