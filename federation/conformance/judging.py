@@ -59,16 +59,20 @@ def judge_all(cases: list[Any], run: Run) -> Iterator[Verdict]:
 def _judge(case: Any, name: str, run: Run) -> Verdict:
     expected = case.get("expect") if isinstance(case, dict) else None
     try:
-        fields = Fields(case, name)
-        fields.require("id", "kind", "expect")
-        if not isinstance(expected, dict) or not expected:
-            raise CaseError(f"{name}: `expect` is no object, or an empty one: nothing would be checked")
-        got = run(fields, expected)
+        got = run(_checked(case, name), expected or {})
         return Verdict(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
     except CaseError as wrong:
         return Verdict(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
     except Exception as broke:  # noqa: BLE001  whatever a stranger's case does to the core is this case's failure, not the program's end
         return Verdict(id=name, passed=False, expected=expected, got={"broken": f"{type(broke).__name__}: {broke}"})
+
+
+def _checked(case: Any, name: str) -> Fields:
+    fields = Fields(case, name)
+    fields.require("id", "kind", "expect")
+    if not fields.inner("expect").keys:
+        raise CaseError(f"{name}: `expect` is empty: nothing would be checked")
+    return fields
 
 
 def _meets(got: Any, expected: Any, name: str = "") -> bool:

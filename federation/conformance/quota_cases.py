@@ -211,10 +211,11 @@ def _figures(forest: QuotaForest, full: QuotaSnapshot, empty: QuotaSnapshot, nam
     *parts, resource = name.split("/")
     key = (FlavorName(parts[-1]), resource)
     node = _node(forest, "/".join(parts[:-1]) or node_name)
+    if node in forest.queues and empty.ledger.available(node, key) != forest.rows(key).potential[node]:
+        raise CaseError(f"{name}: with nothing in use, not all that it could hold is available")
     return {
         "available": full.ledger.available(node, key),
         "potential": forest.rows(key).potential[node],
-        "potential_when_empty": empty.ledger.available(node, key),
         "usage": full.ledger.use(node, key),
         "subtree_quota": forest.rows(key).own[node],
     }

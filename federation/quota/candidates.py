@@ -70,9 +70,9 @@ def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt
 
 
 def has_displaced(snapshot: QuotaSnapshot, ask: Ask, running: Running) -> bool:
-    """May it not be taken, as it displaced the asking work before?
+    """May it not be taken, as it displaced the asking work before? What is leaving anyway may.
 
-    What leaves anyway, and what stands beyond the asking queue's own quota, may be taken by anybody.
+    Not asked where a queue takes back what is its own.
     """
     return snapshot.rules.ends_loops and not running.is_leaving and snapshot.displaces(ask.workload, running.workload)
 

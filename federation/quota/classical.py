@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 
 from federation.quota.candidates import (
     Victim,
@@ -59,7 +60,8 @@ def classical_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     policies = snapshot.settings[ask.node].policies
     order = victim_order(snapshot, ask.workload.queue)
     others = list(_outside(snapshot, ask, policies))
-    own = [_Candidate(running, _Right.OWN_QUEUE, ()) for running in candidates_in(snapshot, ask, ask.node, policies.within_queue)]
+    own_queue = candidates_in(snapshot, ask, ask.node, policies.within_queue)
+    own = [_Candidate(running, _Right.OWN_QUEUE, ()) for running in own_queue if not has_displaced(snapshot, ask, running)]
     groups = {_Right.ADVANTAGE: 0, _Right.RECLAIM: 1, _Right.RECLAIM_BORROWING: 1, _Right.OWN_QUEUE: 2}
     ordered = sorted((*others, *own), key=lambda one: (not one.running.is_leaving, groups[one.right], order(one.running)))
     for borrows in _passes(snapshot, ask, policies, others):
@@ -101,7 +103,7 @@ def _advantages(snapshot: QuotaSnapshot, ask: Ask) -> dict[int, bool]:
     """Of each ancestor: could a node below it, on the way, hold the request within its own?"""
     ledger, path = snapshot.ledger, snapshot.forest.paths[ask.node]
     rest, found, has_advantage = dict(ask.amounts), {}, False
-    for step, above in zip(path, path[1:], strict=False):
+    for step, above in pairwise(path):
         has_advantage = has_advantage or not any(ledger.would_borrow(step, key, units) for key, units in rest.items())
         found[above] = has_advantage
         rest = {key: max(0, units - ledger.local_room(step, key)) for key, units in rest.items()}

@@ -11,7 +11,7 @@ Source: Kueue `scheduler/scheduler.go`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from federation.quota.candidates import Victim
 from federation.quota.decisions import Admit, Decision, Preempt, Wait
@@ -19,24 +19,34 @@ from federation.quota.flavors import Mode
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import in_order
+from federation.quota.past_use import PastUse
 from federation.quota.policies import Preempt as Policy
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 
+Delays = Callable[[Nomination], bool]  #: Would admitting it now delay other work that has a date?
+NO_PAST = PastUse(half_life_ms=0)
+
+
+def delays_nobody(one: Nomination) -> bool:
+    """Nobody has a date."""
+    del one
+    return False
+
 
 class QuotaCycle:
     """One pass; the snapshot is afterwards charged with what was decided, and its running work is as it was."""
 
-    def __init__(self, snapshot: QuotaSnapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST, delays: Delays = delays_nobody) -> None:
+        self._snapshot, self._past, self._delays = snapshot, past, delays
         self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
 
     def run(self, heads: Iterable[Workload]) -> list[Decision]:
         """Decide about at most one workload of each queue; in the order of their turns."""
         nominated = [nominate(self._snapshot, head) for head in heads]
-        return [self._turn(one) for one in in_order(self._snapshot, nominated)]
+        return [self._turn(one) for one in in_order(self._snapshot, nominated, self._past)]
 
     def _turn(self, one: Nomination) -> Decision:
         if self._gone.keys() & {victim.running.workload.workload for victim in one.victims}:
@@ -52,6 +62,8 @@ class QuotaCycle:
             return self._park(one)
         if not self._fits(one.workload, assignment.amounts, one.victims):
             return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_OTHERS, refusals=assignment.refusals)
+        if assignment.mode is Mode.FIT and self._delays(one):
+            return Wait(workload=one.workload.workload, reason=Reason.ROOM_RESERVED, refusals=assignment.refusals)
         self._snapshot.charge(self._node(one.workload), assignment.amounts)
         if assignment.mode is Mode.FIT:
             return Admit(workload=one.workload.workload, assignment=assignment)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from federation.quota.candidates import (
     Victim,
@@ -54,7 +55,8 @@ def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
 
 def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
     policies, forest = snapshot.settings[ask.node].policies, snapshot.forest
-    found = list(candidates_in(snapshot, ask, ask.node, policies.within_queue))
+    own_queue = candidates_in(snapshot, ask, ask.node, policies.within_queue)
+    found = [one for one in own_queue if not has_displaced(snapshot, ask, one)]
     if len(forest.paths[ask.node]) > 1 and policies.reclaim is not Preempt.NEVER:
         is_due = is_within_own(snapshot, ask, with_request=True)
         for queue in sorted(snapshot.ledger.nodes_over(ask.needed).intersection(snapshot.running)):
@@ -89,7 +91,7 @@ class _Tree:
         children: dict[int, set[int]] = {}
         for queue in waiting:
             path = snapshot.forest.paths[queue]
-            for below, above in zip(path, path[1:], strict=False):
+            for below, above in pairwise(path):
                 children.setdefault(above, set()).add(below)
         names = snapshot.forest.names
         by_name = {above: sorted(below, key=names.__getitem__) for above, below in children.items()}

@@ -119,11 +119,19 @@ def _goes_on(grade: _Grade, fungibility: Fungibility) -> bool:
 class FlavorAssigner:
     """Assigns flavors to one workload on one snapshot.
 
-    With `only` (resource to flavor), no other flavors are tried: the choice of an earlier assignment is looked at anew.
+    With `only` (replica set to resource to flavor), no other flavors are tried: an earlier choice is looked at anew. Without
+    `may_preempt`, only what is free counts.
     """
 
-    def __init__(self, snapshot: QuotaSnapshot, workload: Workload, only: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        self._snapshot, self._workload, self._only = snapshot, workload, only
+    def __init__(
+        self,
+        snapshot: QuotaSnapshot,
+        workload: Workload,
+        only: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        may_preempt: bool = True,
+    ) -> None:
+        self._snapshot, self._workload, self._only, self._may_preempt = snapshot, workload, only, may_preempt
         self._node = snapshot.forest.index[workload.queue]
         self._settings = snapshot.settings[self._node]
         self._groups = {
@@ -244,7 +252,7 @@ class FlavorAssigner:
         if units <= available:
             return _Grade(Mode.FIT, level), None
         refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_EXHAUSTED, wanted=units, available=available, most=most)
-        if rows.nominal[node] >= units or is_below_root or self._preempts_while_borrowing():
+        if self._may_preempt and (rows.nominal[node] >= units or is_below_root or self._preempts_while_borrowing()):
             return self._preempting(key, units), refusal
         return _Grade(Mode.NO_FIT, level), refusal
 

@@ -134,6 +134,25 @@ class QuotaLedger:
         """As `room`, and never below 0."""
         return max(0, self.room(node, key))
 
+    def deficit(self, node: int, key: FlavorResource) -> int:
+        """Units that the node, or a node above it that it draws on, uses beyond its limits; 0 when all is within them.
+
+        A node draws on its parent as soon as it uses more than it keeps.
+        """
+        if key not in self._use:
+            return 0
+        rows, use = self._rows[key], self._use[key]
+        worst = 0
+        for step in self.forest.paths[node]:
+            used, limit = use[step], rows.borrowing_limit[step]
+            if step == self.forest.root(node):
+                return max(worst, 0 if rows.own[step] == UNLIMITED else used - rows.own[step])
+            if limit is not None and rows.own[step] < UNLIMITED:
+                worst = max(worst, used - rows.own[step] - limit)
+            if used <= rows.kept[step]:
+                return worst
+        return worst
+
     def fits(self, node: int, amounts: Amounts) -> bool:
         """Is there room for all of it at once?"""
         return all(units <= self.available(node, key) for key, units in amounts.items())

@@ -5,6 +5,7 @@ By shares: in every cohort a contest among its children, of queues with their he
 stays within its own where it asks goes first, then the lower share *with the request*, then priority, then who came first.
 The winner's use is charged before the next contest. Only the shares on the way from the winner's queue up have changed by
 that, so the others' standing is kept in a heap per cohort: n heads cost O(n · depth · log n).
+Where the past counts (`Rules.history_half_life_ms`), less past use goes before higher priority, and after borrowing and shares.
 Source: Kueue `scheduler.go`, `fair_sharing_iterator.go`.
 """
 
@@ -12,32 +13,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
 
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination
+from federation.quota.past_use import PastUse
 from federation.quota.shares import ShareKey, dominant_share
 from federation.quota.snapshot import QuotaSnapshot
 from federation.tenants import FlavorResource
 
-_Standing = tuple[bool, ShareKey, int, int, str]
+_Standing = tuple[bool, ShareKey, int, int, int, str]
 
 
-def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination]) -> Iterator[Nomination]:
-    """The classical order; fixed for the whole round."""
-    del snapshot
-    return iter(
-        sorted(
-            nominated,
-            key=lambda one: (one.assignment.level, -one.workload.priority, one.workload.created_ms, one.workload.workload),
-        )
-    )
+def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
+    """The classical order; fixed for the whole pass."""
+    index = snapshot.forest.index
+
+    def place(one: Nomination) -> tuple[int, int, int, int, str]:
+        work = one.workload
+        return one.assignment.level, past.of(index[work.queue]), -work.priority, work.created_ms, work.workload
+
+    return iter(sorted(nominated, key=place))
 
 
 class FairOrder:
     """The order by shares; each `next` looks at the snapshot as it is then."""
 
-    def __init__(self, snapshot: QuotaSnapshot, nominated: Iterable[Nomination]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> None:
+        self._snapshot, self._past = snapshot, past
         self._heads = {snapshot.forest.index[one.workload.queue]: one for one in nominated}
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
         self._heaps: dict[int, list[tuple[_Standing, int]]] = {}  #: Cohort to its children, best first.
@@ -81,7 +84,7 @@ class FairOrder:
         """The queue's head had its turn: take it out, and weigh the nodes above it anew."""
         forest = self._snapshot.forest
         del self._winner[queue]
-        for below, cohort in zip(forest.paths[queue], forest.paths[queue][1:], strict=False):
+        for below, cohort in pairwise(forest.paths[queue]):
             heap = self._heaps[cohort]  # The node below is its first: it won.
             if below in self._winner:
                 heapreplace(heap, (self._standing(below), below))
@@ -99,7 +102,8 @@ class FairOrder:
         extra = self._arriving(queue, child, head.assignment.amounts)
         borrows = any(ledger.excess(child, key) + extra.get(key, 0) > 0 for key in head.assignment.amounts)
         share = dominant_share(ledger, child, extra)
-        return borrows, share.key, -head.workload.priority, head.workload.created_ms, head.workload.workload
+        work = head.workload
+        return borrows, share.key, self._past.of(queue), -work.priority, work.created_ms, work.workload
 
     def _arriving(self, queue: int, node: int, amounts: Amounts) -> dict[FlavorResource, int]:
         """What would be added to the use of `node` if `amounts` were charged to the queue below it."""
@@ -116,6 +120,6 @@ class FairOrder:
         return arriving
 
 
-def in_order(snapshot: QuotaSnapshot, nominated: Iterable[Nomination]) -> Iterator[Nomination]:
+def in_order(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
     """The heads in the order of the rules that hold."""
-    return FairOrder(snapshot, nominated) if snapshot.rules.fair_sharing else by_priority(snapshot, nominated)
+    return FairOrder(snapshot, nominated, past) if snapshot.rules.fair_sharing else by_priority(snapshot, nominated, past)
