@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from federation.quota.decisions import Admit, Evict, Preempt
 from federation.quota.explain import explain
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger, recompute
-from federation.quota.policies import KUEUE, MESH, OnCut, Policies, QueueSettings, ResourceGroup, Rules
+from federation.quota.policies import MESH, OnCut, Policies, QueueSettings, ResourceGroup
 from federation.quota.policies import Preempt as Policy
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.shares import dominant_share
@@ -24,82 +25,134 @@ from mesh.reasons import Reason
 RED, BLUE = (FlavorName("red"), "gpu"), (FlavorName("blue"), "gpu")
 KEYS = [RED, BLUE, (FlavorName("red"), "cpu")]
 GROUPS = (ResourceGroup(resources=("cpu",), flavors=("red",)), ResourceGroup(resources=("gpu",), flavors=("red", "blue")))
-units = st.integers(0, 12)
-limit = st.none() | units
 
 
-@st.composite
-def forests(draw) -> QuotaForest:
+def chance_of(seed: int) -> Random:
+    return Random(seed)
+
+
+#: Worlds are drawn by a seeded `Random`: hypothesis draws the seed, as drawing each number itself takes longer than the tests.
+chances = st.builds(chance_of, st.integers(0, 2**32))
+
+
+def any_quota(chance: Random) -> Quota:
+    """Any limits, small ones."""
+
+    def limit() -> int | None:
+        return chance.choice([None, chance.randint(0, 12)])
+
+    return Quota(nominal=chance.randint(0, 12), borrowing_limit=limit(), lending_limit=limit())
+
+
+def any_forest(chance: Random) -> QuotaForest:
     """Up to four cohorts under each other or side by side, up to six queues in them or alone."""
-    quota = st.builds(Quota, nominal=units, borrowing_limit=limit, lending_limit=limit)
-    nodes = []
-    for number in range(draw(st.integers(1, 4))):
-        parent = draw(st.none() | st.sampled_from([node.name for node in nodes])) if nodes else None
-        nodes.append(ForestNode(name=f"c{number}", parent=parent, quotas=draw(st.dictionaries(st.sampled_from(KEYS), quota))))
-    for number in range(draw(st.integers(1, 6))):
-        parent = draw(st.sampled_from([None, *(node.name for node in nodes if node.name.startswith("c"))]))
-        quotas = {**dict.fromkeys(KEYS, Quota()), **draw(st.dictionaries(st.sampled_from(KEYS), quota))}
-        weight = draw(st.sampled_from([Fraction(0), Fraction(1), Fraction(1, 2), Fraction(3)]))
-        nodes.append(ForestNode(name=f"q{number}", parent=parent, quotas=quotas, weight=weight, is_queue=True))
+    nodes: list[ForestNode] = []
+    for number in range(chance.randint(1, 4)):
+        parent = chance.choice([None, *(node.name for node in nodes)])
+        quotas = {key: any_quota(chance) for key in KEYS if chance.random() < 0.5}
+        nodes.append(ForestNode(name=f"c{number}", parent=parent, quotas=quotas))
+    cohorts = [node.name for node in nodes]
+    for number in range(chance.randint(1, 6)):
+        quotas = {key: any_quota(chance) if chance.random() < 0.6 else Quota() for key in KEYS}
+        weight = chance.choice([Fraction(0), Fraction(1), Fraction(1, 2), Fraction(3)])
+        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice([None, *cohorts]), quotas=quotas, weight=weight, is_queue=True))
     return QuotaForest(nodes)
 
 
-@st.composite
-def used(draw):
+def any_use(chance: Random) -> tuple[QuotaForest, QuotaLedger, list]:
     """A forest, charges that came and went, and the ledger that counted them."""
-    forest = draw(forests())
-    ledger = QuotaLedger(forest, keeps_local=draw(st.booleans()))
-    charges = []
-    for _ in range(draw(st.integers(0, 20))):
-        if charges and draw(st.booleans()):
-            ledger.discharge(*charges.pop(draw(st.integers(0, len(charges) - 1))))
+    forest = any_forest(chance)
+    ledger = QuotaLedger(forest, keeps_local=chance.random() < 0.5)
+    charges: list = []
+    for _ in range(chance.randint(0, 20)):
+        if charges and chance.random() < 0.4:
+            ledger.discharge(*charges.pop(chance.randrange(len(charges))))
             continue
-        charge = draw(st.sampled_from(forest.queues)), draw(st.dictionaries(st.sampled_from(KEYS), st.integers(0, 15), max_size=2))
+        charge = chance.choice(forest.queues), {chance.choice(KEYS): chance.randint(0, 15), chance.choice(KEYS): chance.randint(0, 15)}
         charges.append(charge)
         ledger.charge(*charge)
     return forest, ledger, charges
 
 
-policies = st.builds(
-    Policies,
-    within_queue=st.sampled_from([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
-    reclaim=st.sampled_from([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.ANY]),
-    borrow=st.sampled_from([Policy.NEVER, Policy.LOWER_PRIORITY]),
-    borrow_priority_max=st.none() | st.integers(0, 2),
-)
-settings_of_queue = st.builds(
-    QueueSettings, policies=policies, groups=st.just(GROUPS), is_strict=st.booleans(), running_max=st.none() | st.integers(1, 3)
-)
-rules = st.builds(
-    replace, st.just(MESH), fair_sharing=st.booleans(), min_run_ms=st.sampled_from([0, 20]), hold_ms=st.sampled_from([0, 30, 10_000])
-)
-replica_sets = st.builds(
-    ReplicaSet,
-    name=st.just("main"),
-    count=st.integers(1, 4),
-    count_min=st.none() | st.just(1),
-    amounts=st.dictionaries(st.sampled_from(["gpu", "cpu"]), st.integers(0, 4), min_size=1),
-)
+def any_world(chance: Random) -> tuple[QuotaScheduler, list[Workload]]:
+    """A scheduler with any queues and rules, and work to submit to it."""
+    forest = any_forest(chance)
+    settings = {
+        queue: QueueSettings(
+            policies=Policies(
+                within_queue=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
+                reclaim=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.ANY]),
+                borrow=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
+                borrow_priority_max=chance.choice([None, 0, 1]),
+            ),
+            groups=GROUPS,
+            is_strict=chance.random() < 0.3,
+            running_max=chance.choice([None, None, 1, 3]),
+            max_wait_ms=chance.choice([None, None, 30]),
+        )
+        for queue in forest.queues
+    }
+    rules = replace(
+        MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=chance.choice([0, 30, 10_000])
+    )
+    works = [any_work(chance, forest, f"w{number}") for number in range(chance.randint(1, 12))]
+    return QuotaScheduler(forest, settings, rules), works
 
 
-@st.composite
-def scheduled(draw, with_rules=rules, priorities=st.integers(0, 2)):
-    """A scheduler with queues, and work to submit to it."""
-    forest = draw(forests())
-    settings = {queue: draw(settings_of_queue) for queue in forest.queues}
-    names = [forest.names[queue] for queue in forest.queues]
+def any_work(chance: Random, forest: QuotaForest, name: str) -> Workload:
+    amounts = {resource: chance.randint(0, 4) for resource in chance.choice([("gpu",), ("cpu",), ("gpu", "cpu")])}
+    one = ReplicaSet(name="main", count=chance.randint(1, 3), count_min=chance.choice([None, 1]), amounts=amounts)
+    return Workload(
+        workload=name,
+        queue=forest.names[chance.choice(forest.queues)],
+        created_ms=chance.randint(0, 5),
+        priority=chance.randint(0, 2),
+        replica_sets=(one,),
+        expected_run_ms=chance.choice([None, 5, 50]),
+    )
+
+
+def busy_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
+    """A small tree in which nearly everybody may take from everybody, and waves of work that wants all of it."""
+    nodes = [ForestNode(name="c0", quotas={RED: Quota(nominal=chance.randint(0, 3))})]
+    if chance.random() < 0.5:
+        nodes.append(ForestNode(name="c1", parent="c0", quotas={RED: Quota(nominal=chance.randint(0, 3))}))
+    cohorts = [node.name for node in nodes]
+    for number in range(chance.randint(2, 4)):
+        quotas = {RED: Quota(nominal=chance.randint(0, 5)), BLUE: Quota(nominal=chance.choice([0, 0, 2]))}
+        weight = chance.choice([Fraction(1), Fraction(1), Fraction(2), Fraction(0)])
+        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice(cohorts), quotas=quotas, weight=weight, is_queue=True))
+    forest = QuotaForest(nodes)
+    groups = (ResourceGroup(resources=("gpu",), flavors=chance.choice([("red",), ("red", "blue")])),)
+    settings = {
+        queue: QueueSettings(
+            policies=Policies(
+                within_queue=chance.choice([Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
+                reclaim=chance.choice([Policy.LOWER_PRIORITY, Policy.ANY]),
+                borrow=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
+            ),
+            groups=groups,
+        )
+        for queue in forest.queues
+    }
     works = [
         Workload(
             workload=f"w{number}",
-            queue=draw(st.sampled_from(names)),
-            created_ms=draw(st.integers(0, 5)),
-            priority=draw(priorities),
-            replica_sets=(draw(replica_sets),),
-            expected_run_ms=draw(st.none() | st.integers(1, 50)),
+            queue=forest.names[chance.choice(forest.queues)],
+            created_ms=number,
+            priority=chance.randint(0, 3),
+            replica_sets=(ReplicaSet(name="main", count=1, amounts={"gpu": chance.randint(1, 5)}),),
         )
-        for number in range(draw(st.integers(1, 10)))
+        for number in range(chance.randint(4, 12))
     ]
-    return QuotaScheduler(forest, settings, draw(with_rules)), works
+    size = chance.randint(1, 4)
+    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=10_000)
+    return QuotaScheduler(forest, settings, rules), [works[at : at + size] for at in range(0, len(works), size)]
+
+
+used = st.builds(any_use, chances)
+scheduled = st.builds(any_world, chances)
+busy = st.builds(busy_world, chances)
 
 
 def deficits(scheduler: QuotaScheduler) -> dict[tuple[int, object], int]:
@@ -126,13 +179,13 @@ def leaving(scheduler: QuotaScheduler) -> list[str]:
     return sorted(name for several in scheduler.snapshot.running.values() for name, one in several.items() if one.is_leaving)
 
 
-@given(used())
+@given(used)
 def test_use_that_was_counted_step_by_step_is_the_use_from_scratch(case):
     forest, ledger, charges = case
     assert ledger.usage() == recompute(forest, charges)
 
 
-@given(used(), st.sampled_from(KEYS))
+@given(used, st.sampled_from(KEYS))
 def test_what_is_available_can_be_charged_and_no_more(case, key):
     forest, ledger, _ = case
     for queue in forest.queues:
@@ -147,7 +200,7 @@ def test_what_is_available_can_be_charged_and_no_more(case, key):
         assert ledger.available(queue, key) == room
 
 
-@given(used(), st.sampled_from(KEYS))
+@given(used, st.sampled_from(KEYS))
 def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, key):
     forest, ledger, _ = case
     for queue in forest.queues:
@@ -156,7 +209,7 @@ def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, k
         assert ledger.available(queue, key) <= max(0, forest.rows(key).potential[queue])
 
 
-@given(used(), st.sampled_from(KEYS), st.integers(1, 9))
+@given(used, st.sampled_from(KEYS), st.integers(1, 9))
 def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case, key, more):
     forest, ledger, _ = case
     for queue in forest.queues:
@@ -168,11 +221,11 @@ def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case
         assert [dominant_share(ledger, step).key for step in forest.paths[queue]] == before
 
 
-@given(scheduled(), st.data())
-def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, data):
+@given(scheduled, chances)
+def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, chance):
     scheduler, works = case
     for now_ms in range(0, 120, 10):
-        if works and data.draw(st.booleans()):
+        if works and chance.random() < 0.5:
             scheduler.submit(works.pop())
         for decision in scheduler.round(now_ms):
             if isinstance(decision, Admit):
@@ -180,48 +233,53 @@ def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, data)
         books_agree(scheduler)
         assert not any(deficits(scheduler).values())
         for name in leaving(scheduler):
-            if data.draw(st.booleans()):
+            if chance.random() < 0.5:
                 scheduler.stopped(name, now_ms)
         running = sorted(name for several in scheduler.snapshot.running.values() for name in several)
-        if running and data.draw(st.booleans()):
-            scheduler.end(data.draw(st.sampled_from(running)), now_ms)
+        if running and chance.random() < 0.5:
+            scheduler.end(chance.choice(running), now_ms)
         books_agree(scheduler)
 
 
-@given(scheduled())
-def test_evictions_end_when_nothing_comes_and_nothing_ends(case):
-    scheduler, works = case
-    for work in works:
-        scheduler.submit(work)
-    evictions = 0
-    for number in range(60):
-        decisions = scheduler.round(number * 25)
-        for name in leaving(scheduler):
-            scheduler.stopped(name, number * 25 + 1)
-            evictions += 1
-        if number > 45:
-            assert not any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions)
-    assert evictions <= len(works) * 4
-
-
-@given(scheduled())
-def test_two_workloads_never_evict_each_other_but_for_what_is_their_queues_own(case):
-    scheduler, works = case
-    for work in works:
-        scheduler.submit(work)
-    pairs = set()
-    for number in range(20):
+def evictions_of(scheduler: QuotaScheduler, waves: list[list[Workload]], rounds: int) -> list[tuple[int, str, str, Reason]]:
+    """Round, taker, victim and right of every eviction, while the waves come and then nothing comes and nothing ends."""
+    found = []
+    for number in range(rounds):
+        for work in waves[number] if number < len(waves) else ():
+            scheduler.submit(work)
         for decision in scheduler.round(number * 25):
             if isinstance(decision, Preempt):
-                by_right = {one.running.workload.workload for one in decision.victims if one.reason is not Reason.QUOTA_RECLAIMED}
-                fresh = {one.running.workload.workload for one in decision.victims if not one.running.is_leaving}
-                pairs |= {(decision.workload, name) for name in by_right & fresh}
+                fresh = [one for one in decision.victims if not one.running.is_leaving]
+                found += [(number, decision.workload, one.running.workload.workload, one.reason) for one in fresh]
         for name in leaving(scheduler):
             scheduler.stopped(name, number * 25 + 1)
+    return found
+
+
+@given(busy)
+def test_evictions_end_when_nothing_comes_and_nothing_ends(case):
+    scheduler, waves = case
+    evictions = evictions_of(scheduler, waves, 60)
+    assert all(number < 40 for number, _, _, _ in evictions)
+    assert not scheduler.holds
+
+
+@given(busy)
+def test_two_workloads_never_evict_each_other_but_for_what_is_their_queues_own(case):
+    pairs = {(by, victim) for _, by, victim, reason in evictions_of(*case, 20) if reason is not Reason.QUOTA_RECLAIMED}
     assert not {(victim, by) for by, victim in pairs} & pairs
 
 
-@given(scheduled())
+@given(busy)
+def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
+    scheduler, waves = case
+    for number in range(12):
+        evictions_of(scheduler, waves[number : number + 1], 1)
+        books_agree(scheduler)
+        assert not any(deficits(scheduler).values())
+
+
+@given(scheduled)
 def test_the_same_calls_give_the_same_decisions(case):
     scheduler, works = case
     other = QuotaScheduler(scheduler.forest, scheduler.settings, scheduler.rules)
@@ -236,7 +294,7 @@ def test_the_same_calls_give_the_same_decisions(case):
             other.stopped(name, now_ms)
 
 
-@given(scheduled())
+@given(scheduled)
 def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
     scheduler, works = case
     for work in works:
@@ -251,8 +309,8 @@ def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
     assert scheduler.snapshot.mark() == 0
 
 
-@given(scheduled(), forests(), st.data())
-def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, after, data):
+@given(scheduled, chances)
+def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
@@ -261,13 +319,13 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, after, data):
         ForestNode(
             name=name,
             parent=None if scheduler.forest.parents[node] < 0 else scheduler.forest.names[scheduler.forest.parents[node]],
-            quotas={key: Quota(nominal=data.draw(st.integers(0, 4))) for key in KEYS},
+            quotas={key: Quota(nominal=chance.randint(0, 4)) for key in KEYS},
             is_queue=node in scheduler.forest.queues,
         )
         for node, name in enumerate(scheduler.forest.names)
     ]
     settings = {
-        node: replace(scheduler.settings[node], on_cut=data.draw(st.sampled_from(list(OnCut)))) for node in scheduler.forest.queues
+        node: replace(scheduler.settings[node], on_cut=chance.choice(list(OnCut))) for node in scheduler.forest.queues
     }
     decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
     for decision in decided:
