@@ -1,8 +1,10 @@
 """Who evicted whom, so that no chain of evictions comes back to where it began.
 
-An eviction outside a queue's own quota may only extend one order: nobody evicts a workload that evicted it, directly or by
-others. Of finitely many workloads the first in that order is never evicted by it, so it is admitted once and evicts once; and so on down:
-evictions end. Reclaiming what is a queue's own asks no order: its victims stand beyond their own quota, the taker does not.
+Every eviction is remembered while the two live. Nobody evicts a workload that evicted it, directly or by others; only a
+queue that takes back what is its own does not ask. Suppose that evictions went on for ever among finitely many workloads:
+following evictors back, some would form a circle of evictions that each happen again and again. But of a circle that is
+remembered no eviction is allowed again, unless all of them are reclaims; and a reclaim needs a taker within its quota and a
+giver beyond its own, which a circle of reclaims alone would have to turn round at every step.
 Source: ADR 0018; Kueue loops in #14543 and #13662.
 """
 

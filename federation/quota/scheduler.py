@@ -291,7 +291,7 @@ class QuotaScheduler:
     def _preempt(self, queue: PendingQueue, decision: Preempt) -> None:
         workload = queue.get(decision.workload)
         for victim in decision.victims:
-            if victim.reason is not Reason.QUOTA_RECLAIMED and not victim.running.is_leaving:
+            if not victim.running.is_leaving:
                 self.order.record(decision.workload, victim.running.workload.workload)
         self._evict(decision.victims)
         queue.make_sticky(decision.workload)
