@@ -1,7 +1,7 @@
 """`python -m federation.conformance quota FILE.json … [--rules kueue|mesh] [--json]`: run cases and tell which pass.
 
-One line of JSON per case, then `N passed, M failed` (with `--json` as JSON, too). Exit code 0: all passed; 1: some failed;
-2: a file could not be read or holds no cases, and the message says where and what to do.
+One line of JSON per case, then `N passed, M failed` (with `--json` as JSON, too). Exit code 0: all passed; 1: some failed, or
+there are none; 2: a file could not be read, and the message says where and what to do.
 """
 
 from __future__ import annotations

@@ -92,9 +92,7 @@ def any_world(chance: Random) -> tuple[QuotaScheduler, list[Workload]]:
         )
         for queue in forest.queues
     }
-    rules = replace(
-        MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=chance.choice([0, 30, 10_000])
-    )
+    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=chance.choice([0, 30, 10_000]))
     works = [any_work(chance, forest, f"w{number}") for number in range(chance.randint(1, 12))]
     return QuotaScheduler(forest, settings, rules), works
 
@@ -324,9 +322,7 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
         )
         for node, name in enumerate(scheduler.forest.names)
     ]
-    settings = {
-        node: replace(scheduler.settings[node], on_cut=chance.choice(list(OnCut))) for node in scheduler.forest.queues
-    }
+    settings = {node: replace(scheduler.settings[node], on_cut=chance.choice(list(OnCut))) for node in scheduler.forest.queues}
     decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
     for decision in decided:
         assert isinstance(decision, Evict)
@@ -341,5 +337,3 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
         assert all(now[place] <= before[place] for place in now)
         before = now
         books_agree(scheduler)
-
-

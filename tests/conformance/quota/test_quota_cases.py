@@ -21,7 +21,7 @@ CASES = [case for file in sorted(FOLDER.glob("*.json")) for case in read_cases(f
 
 def differing() -> set[str]:
     """The ids that the ADR names."""
-    return set(re.findall(r"^\| `([\w-]+)` \|", ADR.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    return set(re.findall(r"^\| `(\w+-[\w-]+)` \|", ADR.read_text(encoding="utf-8"), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"].replace("-", " ")) for case in CASES])
