@@ -130,6 +130,18 @@ def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path
             yield Problem(path=(*place, limit), text=text)
 
 
+def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    for tenant in forest.tenants:
+        for number, window in enumerate(tenant.rights.limits.windows):
+            place: Path = (*tenant.place, "limits", "windows", number)
+            if window.opens_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.opens_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "opens"), text=text)
+            if window.lasts_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.lasts_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may always start")
+
+
 def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     """What a ledger adds up stays below 2^53, where Redis' numbers end to be exact."""
     nominal: Counter[tuple[str, str]] = Counter()
@@ -171,7 +183,7 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 yield Problem(path=("meshes", name, "pools"), text=text)
 
 
-CHECKS: tuple[Check, ...] = (_ids, _timing, _addresses, _clusters, _pools, _tenant_names, _quotas, _sums)
+CHECKS: tuple[Check, ...] = (_ids, _timing, _addresses, _clusters, _pools, _tenant_names, _quotas, _windows, _sums)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold)
 
 

@@ -7,6 +7,7 @@ resources stay as they were written until it is known which resource they are of
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import (
@@ -61,6 +62,39 @@ def _amount(value: object) -> int | float | str:
         raise ValueError(f"must be an amount like 2, 0.5 or 4GiB (got {value!r})")  # noqa: TRY004  pydantic collects ValueErrors only
     return value
 
+
+def _weight(value: object) -> Fraction:
+    try:
+        weight = Fraction(str(value)) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
+    except (ValueError, ZeroDivisionError):
+        weight = None
+    if weight is None or weight < 0 or 0 < weight <= WEIGHT_LEAST or weight > WEIGHT_MOST:
+        raise ValueError(f"must be 0, or a number like 2, 0.5 or 1/3 up to {WEIGHT_MOST} (got {value!r})")
+    return weight
+
+
+def _one_of(*words: str) -> PlainValidator:
+    """Text that is one of the words."""
+
+    def chosen(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"must be one of {', '.join(words)} (got {value!r})")
+        return value
+
+    return PlainValidator(chosen)
+
+
+_WORD = WithJsonSchema({"type": "string"})
+WEIGHT_LEAST = Fraction(1, 10**9)  #: Smaller ones are mistakes; 0 has a meaning of its own.
+WEIGHT_MOST = 1_000_000
+Weight = Annotated[Fraction, PlainValidator(_weight), WithJsonSchema({"type": "string"})]
+WithinTenant = Annotated[str, _one_of("never", "lower_priority", "lower_or_newer"), _WORD]
+Reclaim = Annotated[str, _one_of("never", "lower_priority", "any"), _WORD]
+Borrow = Annotated[str, _one_of("never", "lower_priority"), _WORD]
+Search = Annotated[str, _one_of("stop", "next"), _WORD]
+Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
+OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
+Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
 DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
 SizeBytes = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "format": "size"})]
@@ -207,10 +241,93 @@ class QuotaSection(Section):
     lending_limit: Amount | None = Field(default=None, description="How much of its own others may use; null: all of it, 0: nothing.")
 
 
+class SchedulingSection(Section):
+    """Who gives way to a tenant's work, and where it looks for room; null: as the tenant above."""
+
+    within_tenant: WithinTenant | None = Field(
+        default=None,
+        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), `lower_or_newer` of equal priority.",
+    )
+    reclaim: Reclaim | None = Field(
+        default=None,
+        description="Whose work gives way while others borrow what is the tenant's: `never`, `lower_priority`, `any` (at the top).",
+    )
+    borrow: Borrow | None = Field(
+        default=None, description="May it take from others who borrow while it borrows itself? `never` (at the top), `lower_priority`."
+    )
+    borrow_priority_max: int | None = Field(default=None, description="With `borrow`: only from work up to this priority.")
+    on_borrow: Search | None = Field(
+        default=None, description="When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one."
+    )
+    on_preempt: Search | None = Field(
+        default=None, description="When a flavor would do by preempting: `stop` and take it, or try the `next` one (at the top)."
+    )
+    prefer: Prefer | None = Field(
+        default=None, description="Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`."
+    )
+    strict_order: bool | None = Field(
+        default=None, description="Does nothing start before the first in the queue? null: as the tenant above, at the top: no."
+    )
+    min_run_ms: DurationMs | None = Field(
+        default=None, alias="min_run", description="Its work is not preempted before it has run so long; at the top: that of `quota`."
+    )
+    on_cut: OnCut | None = Field(
+        default=None,
+        description="When its quota is lowered below what runs: `keep` it running (at the top), or `evict` as much as needed.",
+    )
+
+
+class WindowSection(Section):
+    """A time in which a tenant's work may start, again and again."""
+
+    opens_ms: DurationMs = Field(
+        alias="opens", description="When it opens, from the beginning of each period (of a day: after midnight UTC)."
+    )
+    lasts_ms: DurationMs = Field(alias="lasts", ge=1, description="How long it stays open.")
+    every_ms: DurationMs = Field(
+        default=86_400_000, ge=1_000, le=366 * 86_400_000, alias="every", description="The period, counted from 1970-01-01 UTC."
+    )
+
+
+class LimitsSection(Section):
+    """Limits beside quota, for a tenant and all below it together."""
+
+    running_max: int | None = Field(default=None, ge=1, description="Workloads that run at a time.")
+    running_max_per_user: int | None = Field(default=None, ge=1, description="Workloads of one user that run at a time.")
+    max_wait_ms: DurationMs | None = Field(
+        default=None, ge=1_000, alias="max_wait", description="Work that waited longer is given all room that comes free in its reach."
+    )
+    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs is stopped as well.")
+    windows: tuple[WindowSection, ...] = Field(default=(), description="New work starts only inside of one of these; none: always.")
+
+
+class RulesSection(Section):
+    """By which rules quota is given; see `docs/quota.md`."""
+
+    fair_sharing: bool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
+    min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description="Nothing is preempted before it has run so long.")
+    hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
+    heads_max: int = Field(default=16, ge=1, le=1_000, description="Workloads of one queue that are decided in a round.")
+    backfill: bool = Field(default=True, description="Does big work that waits get a date that smaller work may not delay?")
+    history_half_life_ms: DurationMs = Field(
+        default=0,
+        alias="history_half_life",
+        description="Less use in the past goes first, which counts half after so long; 0s: the past does not count.",
+    )
+
+
 class TenantRights(Section):
     """What a tenant may do; the same keys in both forms of `tenants`."""
 
     quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
+    weight: Weight = Field(
+        default=Fraction(1),
+        description="Its part of what is borrowed, beside its siblings', as a number or fraction; 0: only what nobody else wants.",
+    )
+    scheduling: SchedulingSection = Field(
+        default=SchedulingSection(), description="Who gives way to its work, and where it looks for room."
+    )
+    limits: LimitsSection = Field(default=LimitsSection(), description="Limits beside quota, for it and all below it together.")
     functions: tuple[str, ...] | None = Field(
         default=None, description="Patterns like `examples.*:*` that functions named in JSON specs must match; null: as the parent."
     )
@@ -269,6 +386,7 @@ class FederationConfig(Section):
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="Ray clusters by name.")
     flavors: dict[str, FlavorSection] = Field(min_length=1, description="Kinds of capacity by name.")
     meshes: dict[str, MeshSection] = Field(min_length=1, description="Scheduling domains by name.")
+    quota: RulesSection = Field(default=RulesSection(), description="By which rules quota is given.")
     tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
 
     @property
