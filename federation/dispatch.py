@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from federation.leases import Session
+from federation.leases import Lease, Session
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
@@ -66,6 +66,8 @@ class MailKind(str, Enum):
     """An input was delivered to a stage (`subject`: stage id)."""
     CANCEL = "cancel"
     """A stage is to be stopped (`subject`: stage id)."""
+    LEASE = "lease"
+    """Others wait for quota: what lies idle is to be given back."""
     FORGET = "forget"
     """A run has ended; its values may go (`subject`: run id)."""
 
@@ -101,12 +103,16 @@ class StageQueue(Protocol):
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """Say why a queued stage waits. A change of the reason puts a `StageWaiting` into the inbox; the same again does not."""
 
-    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
-        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session and
-        a lease of this session whose id is the stage's id. Claimed by this very session already: the same claim again.
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session, and the
+        lease that pays as the ledger has it; None pays only for a stage that takes nothing. Claimed by this very session
+        already: the same claim again.
 
         Raises:
-            SessionLost: The session is not live, or holds no such lease.
+            SessionLost: The session is not live.
+            LeaseLost: The lease is not held under this token.
+            LedgerLearning: Nothing new begins while the ledger learns.
+            EpochChanged: See `LeaseLedger`.
         """
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
@@ -114,7 +120,7 @@ class StageQueue(Protocol):
         silently. A `StageEnded` or `StageLost` among the messages ends the claim.
 
         Raises:
-            StaleFence: The claim is not current: lost, ended, or of another session.
+            StaleFence: The claim is not current: lost, ended, of another session, or its lease was revoked hard.
         """
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:

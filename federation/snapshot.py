@@ -50,8 +50,25 @@ class LeaseView:
     tenant: TenantPath
     mesh: MeshId
     flavor: FlavorName
-    amounts: ResourceSet
+    amounts: ResourceSet  #: What it holds: what the tenant is charged.
     token: int
+    target: ResourceSet = NOTHING  #: What the ledger aims at.
+    version: int = 0
+    priority: int = 0
+    incarnation: int | None = None  #: Of the earlier session whose leases run out; None: of the present one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantView:
+    """What a mesh could use for a tenant and was not granted."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    slot: ResourceSet
+    slots: int
+    priority: int
+    waiting_ms: int  #: On the lease clock.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +80,7 @@ class Snapshot:
     usage: dict[tuple[TenantPath, FlavorName, str], int] = field(default_factory=dict)  #: Bubbled use of each node, in units.
     meshes: tuple[MeshView, ...] = ()  #: By id.
     leases: tuple[LeaseView, ...] = ()
+    wants: tuple[WantView, ...] = ()  #: By mesh, tenant and flavor.
+    version: int = 0  #: Of the tree.
+    epoch: int = 0  #: Of the ledger.
+    learn_ms: int = 0  #: For how long the ledger grants nothing new.

@@ -30,6 +30,12 @@ class Reason(str, Enum):
     """The tenant takes in nothing new until somebody lets it again."""
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer when a lease was asked for; it is asked again."""
+    LEDGER_LEARNING = "LEDGER_LEARNING"
+    """The ledger was away and learns what is held before it grants anything new; this passes by itself."""
+    TENANT_UNKNOWN = "TENANT_UNKNOWN"
+    """The tenant is not in the tenant tree any more."""
+    QUOTA_RECLAIMED = "QUOTA_RECLAIMED"
+    """The quota that paid for it was given to others who have a right to it; it runs again when there is quota."""
     REQUEST_INVALID = "REQUEST_INVALID"
     """The request names what is not there, or contradicts itself."""
     POOL_UNKNOWN = "POOL_UNKNOWN"
@@ -164,6 +170,8 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.CAPACITY_BUSY,
         Reason.QUOTA_EXHAUSTED,
         Reason.LEDGER_UNREACHABLE,
+        Reason.LEDGER_LEARNING,
+        Reason.QUOTA_RECLAIMED,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.POOL_BUSY,

@@ -95,19 +95,22 @@ class Stack:
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
+        is_new = False
         if not self._redis_url:
+            is_new = not (self._folder.path / "redis").exists()
             self._redis = EmbeddedRedis.start(self._folder.path / "redis")
             self._redis_url = self._redis.url
             self._say("redis: an embedded server, append-only file in the state folder")
-        stores = self._stores()
+        stores = self._stores(founding=is_new)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
         return stores
 
-    def _stores(self) -> Stores:
+    def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
-        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms)
+        times = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
+        return open_stores(self._redis_url, **times, founding=founding)
 
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}

@@ -7,6 +7,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dag.store.redis_runs import RedisRunStore
+from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
@@ -28,8 +29,12 @@ class Stores:
     runs: RedisRunStore
 
 
-def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int) -> Stores:
-    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command."""
+def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: bool = False) -> Stores:
+    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
+
+    Args:
+        founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+    """
     client = redis.Redis.from_url(
         url, socket_timeout=ANSWER_S_MAX, socket_connect_timeout=ANSWER_S_MAX, retry=Retry(NoBackoff(), 1), health_check_interval=0
     )
@@ -37,7 +42,7 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int) -> Stores:
     return Stores(
         client=client,
         keys=keys,
-        ledger=RedisLedger(client, keys, ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms),
+        ledger=RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms), founding=founding),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys),

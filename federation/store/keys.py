@@ -21,7 +21,7 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """Hash: `token` (the last fencing token), `arrivals` (stages ever queued); tests move time by `test_offset_ms`."""
+        """Hash: who the ledger is, its clock, epoch, terms and last token; see `lua/lib_clock.lua`. `arrivals`: stages ever queued."""
         return self._key("meta")
 
     @property
@@ -31,7 +31,7 @@ class Keys:
 
     @property
     def sessions(self) -> str:
-        """Hash: mesh to `incarnation|expires_ms|heartbeat_ms`; `expires_ms` is 0 when the session was swept."""
+        """Hash: mesh to its session; see `lua/lib_session.lua`."""
         return self._key("sessions")
 
     @property
@@ -39,9 +39,43 @@ class Keys:
         """Hash: mesh to its record, as JSON."""
         return self._key("meshes")
 
-    def leases(self, mesh: MeshId | str) -> str:
-        """Hash: lease id to the lease, as JSON."""
-        return self._key("leases", mesh)
+    @property
+    def due(self) -> str:
+        """Sorted set: holders of leases by the lease clock's time after which they lose them."""
+        return self._key("due")
+
+    @property
+    def cuts(self) -> str:
+        """Sorted set: `holder|tenant|flavor` of leases that shrink, by the time after which they lose what is above the target."""
+        return self._key("cuts")
+
+    @property
+    def marks(self) -> str:
+        """Hash: mesh to the version of the last change of its leases; `<mesh>|grow` while a plan lets some grow."""
+        return self._key("marks")
+
+    @property
+    def wanting(self) -> str:
+        """Set: meshes that want what they were not granted."""
+        return self._key("wanting")
+
+    @property
+    def plan(self) -> str:
+        """Hash: who plans, under which token, until when; the number of the last plan."""
+        return self._key("plan")
+
+    @property
+    def lease_log(self) -> str:
+        """Stream: every change of a lease and every epoch, the last hundred thousand or so."""
+        return self._key("lease-log")
+
+    def leases(self, holder: MeshId | str) -> str:
+        """Hash: `tenant|flavor` to the lease; see `lua/lib_lease.lua`."""
+        return self._key("leases", holder)
+
+    def wants(self, mesh: MeshId | str) -> str:
+        """Hash: `tenant|flavor` to what the mesh wants, as JSON."""
+        return self._key("wants", mesh)
 
     def stage(self, stage: StageId | str) -> str:
         """Hash: the record of a stage."""
@@ -76,8 +110,10 @@ class Keys:
     def scripted(self) -> tuple[str, ...]:
         """`KEYS` of every script of the ledger and the queue, in the order that `lua/lib_keys.lua` names them. Those that end
         in `:` are families: the script appends the id, for which meshes a sweep touches is known only inside it."""
-        families = (self.leases, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
-        return (self.meta, self.tree, self.sessions, self.meshes, self.inbox, *(family("") for family in families))
+        single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
+        ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
+        families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
+        return (*single, *ledger, *(family("") for family in families))
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""

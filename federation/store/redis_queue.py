@@ -1,15 +1,17 @@
 """The stage queue on Redis: scripts for what must be decided, streams for mail and the inbox."""
 
+import contextlib
 from dataclasses import replace
 from typing import cast
 
 import redis
 
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
-from federation.errors import SessionLost, StaleFence
-from federation.leases import Session
+from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence
+from federation.leases import Lease, Session
 from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.session_calls import of_session, raise_named
 from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -52,14 +54,19 @@ class RedisStageQueue:
 
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
-        self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
+        with contextlib.suppress(LedgerUninitialised):
+            self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
 
-    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
-        answer, *rest = self._scripts.call("claim", session.mesh, session.incarnation, stage)
-        if answer == b"SESSION_LOST":
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} is not live or holds no lease {stage}")
-        return None if answer == b"GONE" else _claimed(session, rest)
+        paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
+        reply = self._scripts.call("claim", *of_session(session), stage, *paid)
+        raise_named(reply, session.mesh)
+        if reply[0] == b"NO_LEASE":
+            raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+        if reply[0] == b"LEARN":
+            raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; claim then")
+        return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
         """See `StageQueue.report`."""
@@ -86,8 +93,11 @@ class RedisStageQueue:
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         """See `StageQueue.claims_of`; in the order of the claims."""
-        claims = (_claimed(session, row) for row in self._scripts.call("claims_of", session.mesh, session.incarnation))
-        return tuple(sorted(claims, key=lambda claimed: claimed.claim.token))
+        try:
+            rows = self._scripts.call("claims_of", session.mesh, session.incarnation)
+        except LedgerUninitialised:
+            return ()
+        return tuple(sorted((_claimed(session, row) for row in rows), key=lambda claimed: claimed.claim.token))
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """See `StageQueue.forget`."""

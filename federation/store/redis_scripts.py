@@ -1,7 +1,11 @@
-"""The Lua verbs: read from their folder, called by hash, their errors told in this project's words.
+"""The Lua verbs: read from their folder, called by name or by hash, their errors told in this project's words.
 
 A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: the pieces `lib_keys.lua` and
 `lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them.
+
+From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
+access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
+text in its name, so roots of two versions stand side by side.
 """
 
 import hashlib
@@ -15,12 +19,15 @@ from typing import Any, cast
 import redis
 import redis.exceptions
 
-from federation.errors import StoreUnavailable
+from federation.errors import LedgerUninitialised, StoreUnavailable
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
 #: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election.
 _NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN)\b")
+_NO_FUNCTION = "Function not found"
+#: The first version of Redis that has functions.
+_FUNCTIONS_SINCE = 7
 
 
 @contextmanager
@@ -47,6 +54,12 @@ def source(package: str, verb: str) -> str:
     return "\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in _in_order(package, verb))
 
 
+def verbs(package: str) -> tuple[str, ...]:
+    """The verbs of a folder, in order."""
+    names = (file.name for file in files(package).iterdir())
+    return tuple(sorted(name.removesuffix(".lua") for name in names if name.endswith(".lua") and not name.startswith("lib_")))
+
+
 def _in_order(package: str, name: str) -> list[str]:
     """The file and all that it needs, every file after what it needs itself."""
     order: list[str] = []
@@ -56,6 +69,23 @@ def _in_order(package: str, name: str) -> list[str]:
     return [*order, name]
 
 
+@cache
+def library(package: str) -> tuple[str, str]:
+    """The verbs of a folder as one library of functions: its digest and its text.
+
+    Function names are `<verb>_<digest>`. `allow-oom`: as with scripts, a verb deletes first where it must pass on a server
+    whose memory is full.
+    """
+    bodies = {verb: source(package, verb) for verb in verbs(package)}
+    digest = hashlib.sha256("\n".join(bodies.values()).encode()).hexdigest()[:12]
+    functions = (
+        f"redis.register_function{{function_name='{verb}_{digest}', flags={{'allow-oom'}}, callback=function(KEYS, ARGV)\n{body}\nend}}"
+        for verb, body in bodies.items()
+    )
+    name = f"{package.partition('.')[0]}_{digest}"
+    return digest, "\n".join([f"#!lua name={name}", *functions])
+
+
 class Scripts:
     """The verbs of one folder on one server, each called with the same keys.
 
@@ -63,12 +93,16 @@ class Scripts:
         client: Gives the time in which a call must be answered, and its retries; every verb is safe to repeat.
         keys: `KEYS` of every verb.
         package: The package whose folder holds the files.
+        functions: Call functions of a library; None: when the server has them.
     """
 
-    def __init__(self, client: "redis.Redis", keys: tuple[str, ...], package: str = "federation.store.lua") -> None:
+    def __init__(
+        self, client: "redis.Redis", keys: tuple[str, ...], package: str = "federation.store.lua", *, functions: bool | None = None
+    ) -> None:
         self._client = client
         self._keys = keys
         self._package = package
+        self._functions = functions
         self._hashes: dict[str, str] = {}
 
     def call(self, verb: str, *arguments: str | bytes | int) -> Any:
@@ -77,14 +111,35 @@ class Scripts:
         Raises:
             StoreUnavailable: Redis does not answer.
             RuntimeDoorError: The script failed.
+            LedgerUninitialised: The verb needs a ledger, and the server holds none.
         """
+        with redis_answers(verb):
+            if self._functions is None:
+                told = self._client.info("server")
+                self._functions = int(str(told["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+            reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
+        if reply == [b"UNINIT"]:
+            raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
+        return reply
+
+    def _call_script(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
         text = source(self._package, verb)
         sha = self._hashes.get(verb) or self._hashes.setdefault(verb, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-        with redis_answers(verb):
-            try:
-                return self._client.evalsha(sha, len(self._keys), *self._keys, *arguments)
-            except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
-                return self._client.eval(text, len(self._keys), *self._keys, *arguments)
+        try:
+            return self._client.evalsha(sha, len(self._keys), *self._keys, *arguments)
+        except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
+            return self._client.eval(text, len(self._keys), *self._keys, *arguments)
+
+    def _call_function(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
+        digest, text = library(self._package)
+        name = f"{verb}_{digest}"
+        try:
+            return self._client.fcall(name, len(self._keys), *self._keys, *arguments)
+        except redis.exceptions.ResponseError as refused:
+            if _NO_FUNCTION not in str(refused):
+                raise
+            self._client.function_load(text, replace=True)
+            return self._client.fcall(name, len(self._keys), *self._keys, *arguments)
 
 
 def pairs(flat: Any) -> dict[bytes, bytes]:

@@ -1,48 +1,122 @@
 -- needs: session
--- Replace the tree; bubble the use of all live leases anew; tell meshes with waiting stages to look again.
+-- Replace the tree, if it is still the one that the caller knows; bubble the use of all leases anew.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   JSON list of [path, parent path or '', tenant as JSON]
--- ARGV[2]   JSON list of [path, flavor, resource, '<own> <kept> <borrowing limit or ->'], units
--- Reply     'OK'
+-- ARGV[1]   version of the tree that is to be replaced, '' when it does not matter
+-- ARGV[2…4] time to live, grace, longest step of the lease clock; ms. Running sessions keep the time that they were told.
+-- ARGV[5]   '1': refuse when a node that was within its limits would be over them
+-- ARGV[6]   JSON list of [path, parent path or '', tenant as JSON]
+-- ARGV[7]   JSON list of [path, flavor, resource, '<own> <kept> <borrowing limit or ->'], units
+-- Reply     {'OK', version, list of nodes over their limits} | {'VERSION', version} | {'CYCLE', path} | {'QUOTA', list of nodes}
 
-local tenants, quotas = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
+local tenants, quotas = cjson.decode(ARGV[6]), cjson.decode(ARGV[7])
+local version = redis.call('HGET', META, 'version')
+
+if ARGV[1] ~= '' and ARGV[1] ~= version then
+  return { 'VERSION', version }
+end
 
 local configured = {}
 for _, tenant in ipairs(tenants) do
-  configured[tenant[1]] = true
+  configured[tenant[1]] = tenant[2]
+end
+for _, tenant in ipairs(tenants) do
+  local above, steps = tenant[2], 0
+  while above ~= '' and above do
+    steps = steps + 1
+    if steps > #tenants then
+      return { 'CYCLE', tenant[1] }
+    end
+    above = configured[above]
+  end
 end
 
 local leases = {}
-for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
-  for _, packed in ipairs(redis.call('HVALS', LEASES .. mesh)) do
-    leases[#leases + 1] = cjson.decode(packed)
+for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
+  for _, lease in ipairs(leases_of(holder)) do
+    leases[#leases + 1] = lease
   end
 end
 
 -- Tenants that are gone but still charged stay under the parents they had, without quota: what they hold goes on
 -- counting against their ancestors.
-local vanished = {}
+local parents = {}
+for _, tenant in ipairs(tenants) do
+  parents[tenant[1]] = tenant[2]
+end
 for _, lease in ipairs(leases) do
   local tenant = lease.tenant
-  while tenant ~= '' and not configured[tenant] and not vanished[tenant] do
-    vanished[tenant] = redis.call('HGET', TREE, 'parent|' .. tenant) or ''
-    tenant = vanished[tenant]
+  while tenant ~= '' and not parents[tenant] do
+    parents[tenant] = parent_of(tenant)
+    tenant = parents[tenant]
   end
+end
+
+-- The nodes as they will be, with what the leases hold.
+local function is_over(node)
+  return node.limit and node.held > node.own + node.limit or (node.is_root and node.held > node.own)
+end
+local was_over = {}
+if ARGV[5] == '1' then
+  for _, lease in ipairs(leases) do
+    for _, resource in ipairs(lease.resources) do
+      local way = way_of(lease.tenant, lease.flavor, resource)
+      way[#way].is_root = true
+      for _, node in ipairs(way) do
+        was_over[node.key] = is_over(node) and true or nil
+      end
+    end
+  end
+end
+PARENTS, NODES, WAYS, TOUCHED = parents, {}, {}, {}
+for _, quota in ipairs(quotas) do
+  add_node(table.concat({ quota[1], quota[2], quota[3] }, '|'), quota[4], nil)
+end
+local function new_way_of(tenant, flavor, resource)
+  local way, tail = {}, '|' .. flavor .. '|' .. resource
+  while tenant ~= '' do
+    way[#way + 1] = NODES[tenant .. tail] or add_node(tenant .. tail, nil, nil)
+    tenant = parents[tenant]
+  end
+  way[#way].is_root = true
+  return way
+end
+for _, lease in ipairs(leases) do
+  for _, resource in ipairs(lease.resources) do
+    local way = new_way_of(lease.tenant, lease.flavor, resource)
+    charge(way, 'held', lease.held[resource])
+    charge(way, 'target', lease.target[resource])
+  end
+end
+local over, newly_over = {}, {}
+for key, node in pairs(TOUCHED) do
+  if is_over(node) then
+    over[#over + 1] = key
+    if not was_over[key] then
+      newly_over[#newly_over + 1] = key
+    end
+  end
+end
+table.sort(over)
+if ARGV[5] == '1' and #newly_over > 0 then
+  table.sort(newly_over)
+  return { 'QUOTA', newly_over }
 end
 
 redis.call('DEL', TREE)
 for _, tenant in ipairs(tenants) do
-  redis.call('HSET', TREE, 'parent|' .. tenant[1], tenant[2], 'tenant|' .. tenant[1], tenant[3])
+  redis.call('HSET', TREE, 'tenant|' .. tenant[1], tenant[3])
 end
-for path, parent in pairs(vanished) do
+for path, parent in pairs(parents) do
   redis.call('HSET', TREE, 'parent|' .. path, parent)
 end
 for _, quota in ipairs(quotas) do
-  redis.call('HSET', TREE, row('quota', quota[1], quota[2], quota[3]), quota[4])
+  redis.call('HSET', TREE, table.concat({ 'quota', quota[1], quota[2], quota[3] }, '|'), quota[4])
 end
-for _, lease in ipairs(leases) do
-  charge_lease(lease, 1)
-end
+keep_tree()
+version = text(tonumber(version) + 1)
+-- Learning outlasts the longest time that any session was ever told.
+redis.call('HSET', META, 'version', version, 'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4], 'learn_for_ms',
+  text(math.max(LEARN_FOR_MS, tonumber(ARGV[2]) + tonumber(ARGV[3]))))
 wake_meshes()
-return 'OK'
+return { 'OK', version, over }

@@ -1,51 +1,59 @@
--- needs: keys, clock, tree, post, stage
--- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires_ms>|<heartbeat_ms>'; `expires_ms` is 0 when
--- the session was swept, so that people still see the mesh. Incarnations stay text: Lua never counts with them.
+-- needs: keys, clock, tree, post, stage, lease
+-- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
+-- LT; `expires` is 0 when the session was swept, so that people still see the mesh. Incarnations stay text: Lua never
+-- counts with them. One heartbeat renews the session and all that it holds.
 
 local function session_of(mesh)
   local packed = redis.call('HGET', SESSIONS, mesh)
   if not packed then
     return nil
   end
-  local incarnation, expires_ms, heartbeat_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)$')
+  local incarnation, expires, heartbeat, beat, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return {
     mesh = mesh,
     incarnation = incarnation,
-    expires_ms = tonumber(expires_ms),
-    heartbeat_ms = tonumber(heartbeat_ms),
+    expires = tonumber(expires),
+    heartbeat = tonumber(heartbeat),
+    beat = tonumber(beat),
+    ttl_ms = tonumber(ttl_ms),
   }
 end
 
--- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
--- was deleted. Renewing and giving back must pass, so they delete first.
-local function write_session(mesh, incarnation, expires_ms, heartbeat_ms)
-  redis.call('HDEL', SESSIONS, mesh)
-  redis.call('HSET', SESSIONS, mesh, incarnation .. '|' .. text(expires_ms) .. '|' .. text(heartbeat_ms))
+-- Delete first: see lib_clock.
+local function write_session(session)
+  redis.call('HDEL', SESSIONS, session.mesh)
+  redis.call('HSET', SESSIONS, session.mesh, table.concat({ session.incarnation, text(session.expires), text(session.heartbeat),
+    text(session.beat), text(session.ttl_ms) }, '|'))
+end
+
+-- Live again for its whole time from now on.
+local function renew(session)
+  session.heartbeat = LT
+  session.expires = LT + session.ttl_ms
+  write_session(session)
+  redis.call('ZADD', DUE, text(session.expires + GRACE_MS), session.mesh)
 end
 
 -- Not swept, not superseded; its time may have run out.
 local function is_current(session, incarnation)
-  return session ~= nil and session.expires_ms > 0 and session.incarnation == incarnation
+  return session ~= nil and session.expires > 0 and session.incarnation == incarnation
 end
 
 -- Current, and within its time to live.
 local function is_live(session, incarnation)
-  return is_current(session, incarnation) and session.expires_ms > NOW_MS
+  return is_current(session, incarnation) and session.expires > LT
 end
 
--- All that ending the session will touch, read and decoded before anything is written: an error in a script does not
--- undo what it wrote before.
-local function holdings_of(session)
-  local held = { session = session, leases = {}, stages = {} }
-  for _, packed in ipairs(redis.call('HVALS', LEASES .. session.mesh)) do
-    held.leases[#held.leases + 1] = cjson.decode(packed)
+-- Why the session may not speak; nil when it may. `live`: its time must not have run out either.
+local function why_lost(session, incarnation, live)
+  if not session then
+    return 'UNKNOWN'
+  elseif session.incarnation ~= incarnation then
+    return 'FENCED'
+  elseif session.expires == 0 or (live and session.expires <= LT) then
+    return 'EXPIRED'
   end
-  local claimed = redis.call('SMEMBERS', CLAIMED .. session.mesh)
-  table.sort(claimed)
-  for _, stage in ipairs(claimed) do
-    held.stages[#held.stages + 1] = { stage = stage, run = redis.call('HGET', STAGE .. stage, 'run') or '' }
-  end
-  return held
+  return nil
 end
 
 -- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
@@ -54,14 +62,29 @@ local function stage_lost(stage, session)
     .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
 end
 
--- Return the leases up the tree, report the claimed stages lost. The session's own row is the caller's to write.
-local function give_back(held)
-  redis.call('DEL', LEASES .. held.session.mesh)
-  for _, lease in ipairs(held.leases) do
-    charge_lease(lease, -1)
+-- Report the claimed stages lost; which they were. Runs are read first: an error must not leave half of it done.
+local function lose_stages(session)
+  local claimed, runs = redis.call('SMEMBERS', CLAIMED .. session.mesh), {}
+  table.sort(claimed)
+  for place, stage in ipairs(claimed) do
+    runs[place] = redis.call('HGET', STAGE .. stage, 'run') or ''
   end
-  for _, lost in ipairs(held.stages) do
-    close_stage(lost.stage, held.session.mesh, 'lost')
-    post_inbox(lost.run, 'stage', stage_lost(lost.stage, held.session))
+  for place, stage in ipairs(claimed) do
+    close_stage(stage, session.mesh, 'lost')
+    post_inbox(runs[place], 'stage', stage_lost(stage, session))
   end
+  return claimed
+end
+
+-- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.
+local function free_all(holder, verb)
+  local freed = 0
+  for _, lease in ipairs(leases_of(holder)) do
+    for _, resource in ipairs(lease.resources) do
+      set_amounts(lease, resource, 0, 0)
+    end
+    note_change(lease, verb)
+    freed = freed + 1
+  end
+  return freed
 end

@@ -1,81 +1,179 @@
--- needs: keys, clock
--- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every call walks once from a tenant to its root.
+-- needs: keys, text
+-- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root.
+--
+-- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
+-- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
+-- one gives up for another by plan is taken by nobody else. Nodes are read once per script and written once, at its end,
+-- in `keep_tree`: an error before that has changed nothing.
 --
 -- Rows of TREE:
 --   tenant|<path>                       the tenant as JSON, for readers; only tenants of the present configuration have it
 --   parent|<path>                       its parent's path, '' for a root; also for tenants that vanished while charged
 --   quota|<path>|<flavor>|<resource>    '<own> <kept> <borrowing limit or ->', counted when the tree was configured
---   use|<path>|<flavor>|<resource>      bubbled use in units; absent when 0
+--   use|<path>|<flavor>|<resource>      '<held> <target>', bubbled, in units; absent when both are 0
 
-local function row(kind, tenant, flavor, resource)
-  return kind .. '|' .. tenant .. '|' .. flavor .. '|' .. resource
-end
+local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
+local PARENTS, NODES, WAYS, TOUCHED = {}, {}, {}, {}
 
--- Own quota, kept quota, borrowing limit (nil: none). A resource without a row has nominal 0.
-local function quota_of(tenant, flavor, resource)
-  local packed = redis.call('HGET', TREE, row('quota', tenant, flavor, resource))
-  if not packed then
-    return 0, 0, nil
+-- The same HMGET in pieces; the values in the order of the fields.
+local function many(key, fields)
+  local values = {}
+  for first = 1, #fields, CHUNK do
+    local part = redis.call('HMGET', key, unpack(fields, first, math.min(#fields, first + CHUNK - 1)))
+    for place = 1, #part do
+      values[first + place - 1] = part[place]
+    end
   end
-  local own, kept, borrowing_limit = string.match(packed, '^(%d+) (%d+) (%S+)$')
-  return tonumber(own), tonumber(kept), tonumber(borrowing_limit)
+  return values
 end
 
-local function use_of(tenant, flavor, resource)
-  return tonumber(redis.call('HGET', TREE, row('use', tenant, flavor, resource)) or '0')
-end
-
--- The tenant, its parent, … its root.
-local function way_up(tenant)
-  local way = {}
-  while tenant and tenant ~= '' do
-    way[#way + 1] = tenant
-    tenant = redis.call('HGET', TREE, 'parent|' .. tenant)
+local function parent_of(tenant)
+  local parent = PARENTS[tenant]
+  if parent == nil then
+    parent = redis.call('HGET', TREE, 'parent|' .. tenant) or ''
+    PARENTS[tenant] = parent
   end
+  return parent
+end
+
+-- A resource without a row has nominal 0; without a borrowing limit, `limit` is nil.
+local function add_node(key, quota, use)
+  local node = { key = key, own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+  if quota then
+    local own, kept, limit = string.match(quota, '^(%d+) (%d+) (%S+)$')
+    node.own, node.kept, node.limit = tonumber(own), tonumber(kept), tonumber(limit)
+  end
+  if use then
+    local held, target = string.match(use, '^(%d+) (%d+)$')
+    node.held, node.target = tonumber(held), tonumber(target)
+  end
+  NODES[key] = node
+  return node
+end
+
+-- The nodes of the tenant, of its parent, … of its root.
+local function way_of(tenant, flavor, resource)
+  local tail = '|' .. flavor .. '|' .. resource
+  local start = tenant .. tail
+  local way = WAYS[start]
+  if way then
+    return way
+  end
+  way = {}
+  while tenant ~= '' do
+    local key = tenant .. tail
+    way[#way + 1] = NODES[key] or add_node(key, unpack(redis.call('HMGET', TREE, 'quota|' .. key, 'use|' .. key)))
+    tenant = parent_of(tenant)
+  end
+  WAYS[start] = way
   return way
 end
 
--- What the first tenant of `way` could be granted now, and what it could hold in an empty tree.
-local function room_of(way, flavor, resource)
-  local root = way[#way]
-  local own, kept, borrowing_limit = quota_of(root, flavor, resource)
-  local available, potential = own - use_of(root, flavor, resource), own
-  for place = #way - 1, 1, -1 do
-    local tenant = way[place]
-    own, kept, borrowing_limit = quota_of(tenant, flavor, resource)
-    local use = use_of(tenant, flavor, resource)
-    potential = kept + potential
-    if borrowing_limit then
-      available = math.min(available, (own - kept) - math.max(0, use - kept) + borrowing_limit)
-      potential = math.min(potential, own + borrowing_limit)
-    end
-    available = math.max(0, kept - use) + available
+-- Read what many walks will need in few commands. `starts`: list of {tenant, flavor, list of resources}.
+local function read_ahead(starts)
+  local level = {}
+  for _, start in ipairs(starts) do
+    level[start[1]] = true
   end
-  return available, potential
+  while next(level) do -- One command for all parents of a level.
+    local names, fields = {}, {}
+    for tenant in pairs(level) do
+      if PARENTS[tenant] == nil then
+        names[#names + 1], fields[#fields + 1] = tenant, 'parent|' .. tenant
+      end
+    end
+    level = {}
+    for place, parent in ipairs(many(TREE, fields)) do
+      PARENTS[names[place]] = parent or ''
+      if parent and parent ~= '' then
+        level[parent] = true
+      end
+    end
+  end
+  local keys, fields, known = {}, {}, {}
+  for _, start in ipairs(starts) do
+    for _, resource in ipairs(start[3]) do
+      local tail, tenant = '|' .. start[2] .. '|' .. resource, start[1]
+      while tenant ~= '' do
+        local key = tenant .. tail
+        if known[key] then
+          break -- And all above it are known as well.
+        end
+        known[key] = true
+        keys[#keys + 1], fields[#fields + 1], fields[#fields + 2] = key, 'quota|' .. key, 'use|' .. key
+        tenant = PARENTS[tenant]
+      end
+    end
+  end
+  local rows = many(TREE, fields)
+  for place, key in ipairs(keys) do
+    if not NODES[key] then
+      add_node(key, rows[2 * place - 1], rows[2 * place])
+    end
+  end
 end
 
--- Add `by` units to the first tenant of `way`, and to those above what exceeds the kept parts.
-local function charge(way, flavor, resource, by)
-  for _, tenant in ipairs(way) do
+-- What could be added now to a sum ('held' or 'target') of the way's first node; negative where a cut left it too large.
+local function room_of(way, sum)
+  local root = way[#way]
+  local room = root.own - root[sum]
+  for place = #way - 1, 1, -1 do
+    local node = way[place]
+    local use = node[sum]
+    if node.limit then
+      room = math.min(room, (node.own - node.kept) - math.max(0, use - node.kept) + node.limit)
+    end
+    room = math.max(0, node.kept - use) + room
+  end
+  return room
+end
+
+-- What the way's first node could hold in an empty tree.
+local function potential_of(way)
+  local potential = way[#way].own
+  for place = #way - 1, 1, -1 do
+    local node = way[place]
+    potential = node.kept + potential
+    if node.limit then
+      potential = math.min(potential, node.own + node.limit)
+    end
+  end
+  return potential
+end
+
+-- Add to a sum of the way's first node, and to those above what exceeds the kept parts.
+local function charge(way, sum, by)
+  for _, node in ipairs(way) do
     if by == 0 then
       return
     end
-    local before = use_of(tenant, flavor, resource)
+    local before = node[sum]
     local after = before + by
-    if after == 0 then
-      redis.call('HDEL', TREE, row('use', tenant, flavor, resource))
-    else
-      redis.call('HSET', TREE, row('use', tenant, flavor, resource), text(after))
-    end
-    local _, kept = quota_of(tenant, flavor, resource)
-    by = math.max(0, after - kept) - math.max(0, before - kept)
+    node[sum] = after
+    TOUCHED[node.key] = node
+    by = math.max(0, after - node.kept) - math.max(0, before - node.kept)
   end
 end
 
--- Charge a decoded lease to its tenant, or (sign -1) give it back.
-local function charge_lease(lease, sign)
-  local way = way_up(lease.tenant)
-  for resource, units in pairs(lease.slot) do
-    charge(way, lease.flavor, resource, sign * tonumber(units) * tonumber(lease.slots))
+-- A list of fields and values, or of fields, in pieces.
+local function in_pieces(command, key, arguments)
+  for first = 1, #arguments, CHUNK do
+    redis.call(command, key, unpack(arguments, first, math.min(#arguments, first + CHUNK - 1)))
   end
+end
+
+local function keep_tree()
+  local gone, changed = {}, {}
+  for key, node in pairs(TOUCHED) do
+    if node.held == 0 and node.target == 0 then
+      gone[#gone + 1] = 'use|' .. key
+    else
+      changed[#changed + 1] = 'use|' .. key
+      changed[#changed + 1] = text(node.held) .. ' ' .. text(node.target)
+    end
+  end
+  table.sort(gone)
+  in_pieces('HDEL', TREE, gone)
+  in_pieces('HSET', TREE, changed)
+  TOUCHED = {}
 end

@@ -1,4 +1,4 @@
--- needs: post, clock
+-- needs: post, text
 -- Queue a stage at a mesh, once.
 --
 -- KEYS      `Keys.scripted`

@@ -1,0 +1,28 @@
+-- needs: session
+-- What every verb of a session does first: is this the ledger that it joined, is it still the same epoch, is it still its session?
+--
+-- The epoch is looked at before anything else: a call that was sent before the ledger lost writes, and is carried out
+-- after, could renew or claim what has been granted to somebody else meanwhile.
+--
+-- ARGV[1]   uid of the ledger
+-- ARGV[2]   epoch
+-- ARGV[3]   mesh
+-- ARGV[4]   incarnation
+-- ARGV[5]   the mark: the highest version that the mesh has seen
+-- Reply     {'TREE', uid} | {'SKEW'} | {'EPOCH', uid, epoch, ms of learning left}
+
+local MESH, INCARNATION, SEEN = ARGV[3], ARGV[4], tonumber(ARGV[5])
+
+if ARGV[1] ~= UID then
+  return { 'TREE', UID }
+end
+if math.max(SEEN, tonumber(INCARNATION)) > NOW_US + 60000000 then
+  return { 'SKEW' } -- Nobody can burn the space of tokens.
+end
+if math.max(SEEN, tonumber(INCARNATION)) > TOKEN then
+  begin_epoch('a mesh has seen a token that was not given out: writes were lost', math.max(SEEN, tonumber(INCARNATION)))
+end
+if ARGV[2] ~= EPOCH then
+  return { 'EPOCH', UID, EPOCH, text(learn_left()) }
+end
+local SESSION = session_of(MESH)
