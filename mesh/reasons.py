@@ -24,18 +24,48 @@ class Reason(str, Enum):
     """The tenant may hold this much, and its quota is in use now."""
     QUOTA_FREE = "QUOTA_FREE"
     """Granted: the tenant may have it, and nobody holds it."""
+    QUOTA_FREED = "QUOTA_FREED"
+    """Granted: others give back what they had borrowed."""
     QUOTA_RECLAIMED = "QUOTA_RECLAIMED"
-    """Granted to one who is entitled to it, and taken from one who had borrowed it."""
+    """It gave way to a tenant that is entitled to its quota; it runs again when there is quota."""
     TENANT_HELD = "TENANT_HELD"
-    """The tenant takes in nothing new until somebody lets it again."""
+    """The tenant is on hold: nothing new starts."""
+    FLAVOR_UNKNOWN = "FLAVOR_UNKNOWN"
+    """The tenant has no flavor that gives this resource."""
+    FLAVOR_EXCLUDED = "FLAVOR_EXCLUDED"
+    """The work cannot use this flavor."""
+    LOST_TO_OTHERS = "LOST_TO_OTHERS"
+    """It would have fitted; work that went first in this round has the room now."""
+    NO_VICTIMS = "NO_VICTIMS"
+    """Its quota is in use, and no rule lets it take from those who use it."""
+    QUOTA_RECLAIMED_BORROWING = "QUOTA_RECLAIMED_BORROWING"
+    """It gave way, of lower priority, to a tenant that borrows as well."""
+    LOWER_IN_QUEUE = "LOWER_IN_QUEUE"
+    """It gave way to more urgent work of its own tenant."""
+    FAIR_SHARE = "FAIR_SHARE"
+    """It gave way to a tenant that has a smaller share."""
+    QUOTA_CUT = "QUOTA_CUT"
+    """It gave way because its tenant's quota was lowered."""
+    BEHIND_HEAD = "BEHIND_HEAD"
+    """Work before it in its queue waits, and goes first."""
+    ROOM_RESERVED = "ROOM_RESERVED"
+    """There is room, which big work that waits has been promised; this work would delay it."""
+    HOLD_EXPIRED = "HOLD_EXPIRED"
+    """Room was being freed for it, and was not free in time."""
+    TENANT_DRAINED = "TENANT_DRAINED"
+    """The tenant is drained: nothing new starts, and what runs is stopped."""
+    OUTSIDE_WINDOW = "OUTSIDE_WINDOW"
+    """The tenant starts work only inside of its time windows."""
+    RUNNING_LIMIT = "RUNNING_LIMIT"
+    """The tenant runs as many workloads as it may."""
+    USER_LIMIT = "USER_LIMIT"
+    """The user runs as many of the tenant's workloads as one user may."""
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer when a lease was asked for; it is asked again."""
     LEDGER_LEARNING = "LEDGER_LEARNING"
     """The ledger was away and learns what is held before it grants anything new; this passes by itself."""
     TENANT_UNKNOWN = "TENANT_UNKNOWN"
     """The tenant is not in the tenant tree any more."""
-    QUOTA_RECLAIMED = "QUOTA_RECLAIMED"
-    """The quota that paid for it was given to others who have a right to it; it runs again when there is quota."""
     REQUEST_INVALID = "REQUEST_INVALID"
     """The request names what is not there, or contradicts itself."""
     POOL_UNKNOWN = "POOL_UNKNOWN"
@@ -169,6 +199,16 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.MESH_DRAINING,
         Reason.CAPACITY_BUSY,
         Reason.QUOTA_EXHAUSTED,
+        Reason.LOST_TO_OTHERS,
+        Reason.NO_VICTIMS,
+        Reason.BEHIND_HEAD,
+        Reason.ROOM_RESERVED,
+        Reason.HOLD_EXPIRED,
+        Reason.TENANT_HELD,
+        Reason.TENANT_DRAINED,
+        Reason.OUTSIDE_WINDOW,
+        Reason.RUNNING_LIMIT,
+        Reason.USER_LIMIT,
         Reason.LEDGER_UNREACHABLE,
         Reason.LEDGER_LEARNING,
         Reason.QUOTA_RECLAIMED,

@@ -61,7 +61,7 @@ def _drain(board: Board, stopped: Mapping[TenantPath, Stop]) -> None:
     for lease in board.leases.values():
         if stopped.get(lease.key[1]) is Stop.DRAIN:
             board.lower(lease, dict(lease.target))
-            lease.reason = Reason.TENANT_HELD
+            lease.reason = Reason.TENANT_DRAINED
 
 
 class _Round:
@@ -74,8 +74,8 @@ class _Round:
         claims: list[Claim] = []
         for want in wants:
             if want.tenant in stopped:
-                detail = f"{want.tenant} takes in nothing new"
-                self._unmet.append(Unmet(want=want, slots=want.slots, reason=Reason.TENANT_HELD, detail=detail))
+                reason = Reason.TENANT_DRAINED if stopped[want.tenant] is Stop.DRAIN else Reason.TENANT_HELD
+                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"{want.tenant} takes in nothing new"))
             else:
                 claims.append(self._board.claim(want))
         claims.sort(key=_urgency)
@@ -122,7 +122,7 @@ class _Round:
             has_got = True
             for lease in givers:
                 lease.reason = Reason.QUOTA_RECLAIMED
-            self._board.raise_for(claim, ask, Reason.QUOTA_RECLAIMED)
+            self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
             ask = min(2 * ask, claim.slots - end)
         return has_got
 
