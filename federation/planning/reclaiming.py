@@ -96,7 +96,7 @@ class Reclaiming:
             return holding.priority, -share, lost_ms, -holding.token, lease.key
 
         old_ms = self.now_ms - self.rules.min_run_ms
-        return sorted((lease for lease in leases if lease.holding.since_ms <= old_ms and not lease.has_grown), key=order)
+        return sorted((lease for lease in leases if _may_be_asked(lease, old_ms)), key=order)
 
     def _part_of(self, lease: Lease, short: _Amounts, needed: _Amounts, claim: Claim, *, is_entitled: bool) -> dict[str, int]:
         """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
@@ -117,3 +117,7 @@ class Reclaiming:
         _, mine, theirs = self.board.forest.lowest_common(claim.node, lease.node)
         part = named(lease.key[2], {name: -slots * units for name, units in slot.items()})
         return self.board.share_with(mine, needed) <= self.board.share_with(theirs, part)
+
+
+def _may_be_asked(lease: Lease, old_ms: int) -> bool:
+    return lease.holding.since_ms <= old_ms and not lease.holding.is_fixed and not lease.has_grown
