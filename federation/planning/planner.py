@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from federation.planning.board import Board, Claim
+from federation.planning.borrowers import Borrowers
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
@@ -54,7 +55,7 @@ def plan(
     board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
     stopped = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
     _drain(board, stopped)
-    return _Round(board, Reclaiming(board, rules, now_ms)).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, Borrowers(board, rules, now_ms))).run(wants, stopped)
 
 
 def _drain(board: Board, stopped: Mapping[TenantPath, Stop]) -> None:
@@ -106,25 +107,26 @@ class _Round:
             if slots >= claim.least:
                 self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
-            elif self._reclaim(claim, claim.slots):
+            elif givers := self._reclaim(claim, claim.slots):
                 tournament.settle(claim, is_over=claim.slots == 0)
-                tournament.restart()
+                tournament.refresh(givers)
             else:
                 self._unmet.append(self._explain(claim))
                 tournament.settle(claim, is_over=True)
 
-    def _reclaim(self, claim: Claim, slots: int) -> bool:
-        """As many of these slots as others have to give; False when they do not even give the fewest that are of use."""
+    def _reclaim(self, claim: Claim, slots: int) -> set[int]:
+        """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
+        use."""
         end = claim.slots - slots
         ask = claim.least
-        has_got = False
+        leaves: set[int] = set()
         while ask and (givers := self._reclaiming.free(claim, ask)):
-            has_got = True
             for lease in givers:
                 lease.reason = Reason.QUOTA_RECLAIMED
+                leaves.add(lease.node)
             self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
             ask = min(2 * ask, claim.slots - end)
-        return has_got
+        return leaves
 
     def _explain(self, claim: Claim) -> Unmet:
         want = claim.want

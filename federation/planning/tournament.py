@@ -21,7 +21,7 @@ _Entry = tuple[int, int, int]
 
 
 class Tournament:
-    """Among claims of one priority. The shares of those who are not next must not change between two turns, or `restart` it."""
+    """Among claims of one priority. When shares of others than the one whose turn it was have changed, `refresh` it."""
 
     def __init__(self, board: Board, claims: Iterable[Claim]) -> None:
         self._board = board
@@ -30,23 +30,25 @@ class Tournament:
             self._claims[claim.node].append(claim)
         self._heaps: dict[int, list[_Entry]] = {}
         self._roots: list[int] = []
-        self.restart()
+        self._rank_all()
 
-    def restart(self) -> None:
-        """Rank everybody anew."""
-        forest = self._board.forest
-        self._heaps = {}
+    def refresh(self, leaves: Iterable[int]) -> None:
+        """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
+        for node in {node for leaf in leaves for node in self._board.forest.paths[leaf][1:]} & self._heaps.keys():
+            heap = self._heaps[node]
+            heap[:] = [(self._board.share(below), since_ms, below) for _, since_ms, below in heap]
+            heapq.heapify(heap)
+
+    def _rank_all(self) -> None:
         roots: dict[int, None] = {}
         for leaf, claims in self._claims.items():
-            path = forest.paths[leaf] if claims else ()
+            path = self._board.forest.paths[leaf]
+            roots[path[-1]] = None
             for below, node in pairwise(path):
-                heap = self._heaps.get(node)
-                first = heap is None
+                is_first = node not in self._heaps
                 self._heaps.setdefault(node, []).append((self._board.share(below), claims[0].want.since_ms, below))
-                if not first:
+                if not is_first:
                     break  # The rest of the way is there already.
-            if path:
-                roots[path[-1]] = None
         for heap in self._heaps.values():
             heapq.heapify(heap)
         self._roots = list(roots)
