@@ -100,6 +100,10 @@ class QuotaLedger:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._over.get(key, ()) for key in keys))
 
+    def keys_over(self, node: int) -> list[FlavorResource]:
+        """Of what the node uses more than its own."""
+        return [key for key, over in self._over.items() if node in over]
+
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
         return any(node in self._over.get(key, ()) for key in keys)

@@ -20,6 +20,10 @@ from federation.tenants import FlavorResource
 
 ShareKey = tuple[int, Fraction | int]  #: Orders shares; a zero weight that borrows is above all others.
 PER_MILLE = 1_000
+#: Of a share as a whole number: two shares whose parts a ledger can hold differ by more than one grain.
+GRAIN = 2**128
+#: Above every share that has an end, in grains.
+ENDLESS = 2**256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +63,7 @@ def dominant_share(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource
     forest = ledger.forest
     if forest.parents[node] < 0:
         return NOTHING_BORROWED
-    borrowed: dict[str, int] = {}
-    for key in forest.keys:
-        above = ledger.excess(node, key) + (extra.get(key, 0) if extra else 0)
-        if above > 0 and forest.rows(key).is_declared[node]:
-            borrowed[key[1]] = borrowed.get(key[1], 0) + above
+    borrowed = _borrowed(ledger, node, extra)
     if not borrowed:
         return NOTHING_BORROWED
     lendable = forest.lendable(forest.parents[node])
@@ -73,3 +73,30 @@ def dominant_share(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource
         default=(0, ""),
     )
     return Share(ratio=ratio, weight=forest.weights[node], resource=dominant, is_borrowing=True)
+
+
+def share_rank(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, int] | None = None) -> int:
+    """The share as a whole number that orders siblings as their shares do, for those who compare thousands of them."""
+    forest = ledger.forest
+    if forest.parents[node] < 0:
+        return 0
+    lendable = forest.lendable(forest.parents[node])
+    ratio = 0
+    for name, units in _borrowed(ledger, node, extra).items():
+        most = lendable.get(name, 0)
+        if most:
+            ratio = max(ratio, units * GRAIN // most)
+    weight = forest.weights[node]
+    if weight == 1 or not ratio:
+        return ratio
+    return ratio * weight.denominator // weight.numerator if weight else ENDLESS + ratio
+
+
+def _borrowed(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, int] | None) -> dict[str, int]:
+    """Resource to units in use beyond the node's own, all flavors together."""
+    borrowed: dict[str, int] = {}
+    for key in {*ledger.keys_over(node), *extra} if extra else ledger.keys_over(node):
+        above = ledger.excess(node, key) + (extra.get(key, 0) if extra else 0)
+        if above > 0 and ledger.forest.rows(key).is_declared[node]:
+            borrowed[key[1]] = borrowed.get(key[1], 0) + above
+    return borrowed

@@ -1,0 +1,145 @@
+"""The planner: who is entitled to what over all meshes, as targets for their leases.
+
+A round sees all leases and all wants at one instant. It gives what is free in fair order, and lets those who are entitled to more
+reclaim it from those who have borrowed; both are targets only: the ledger grows a lease when there is room, and shrinks it
+when its mesh has let go. What is freed for somebody cannot be taken by others, since nobody else's target rises. Two planners
+at once waste work and break nothing: the ledger compares, and checks every sum again.
+
+The order: first what tenants' own quotas cover, the most urgent first, reclaimed where others have borrowed it; then, priority by
+priority, what may be borrowed, turn by turn to the one with the least dominant share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from federation.planning.board import Board, Claim
+from federation.planning.borrowers import Borrowers
+from federation.planning.reclaiming import Reclaiming
+from federation.planning.tournament import Tournament
+from federation.planning.values import Holding, Plan, Unmet, Want
+from federation.quota.forest import QuotaForest
+from federation.quota.policies import MESH, QueueSettings, Rules, Stop
+from mesh.ids import TenantPath
+from mesh.reasons import Reason
+from mesh.resources import format_units
+
+#: A borrower gets a quarter of what it still wants at a turn, so that others of the same share get theirs beside it.
+PORTIONS = 4
+_NO_SETTINGS: Mapping[TenantPath, QueueSettings] = {}
+
+
+def plan(
+    forest: QuotaForest,
+    holdings: Iterable[Holding],
+    wants: Iterable[Want],
+    *,
+    now_ms: int,
+    rules: Rules = MESH,
+    settings: Mapping[TenantPath, QueueSettings] = _NO_SETTINGS,
+) -> Plan:
+    """Targets for all leases that have to change.
+
+    Args:
+        forest: The tenants' limits and weights.
+        holdings: Every lease with something held or promised, one per (mesh, tenant, flavor).
+        wants: What is asked for beyond that, one per (mesh, tenant, flavor).
+        now_ms: On the ledger's clock, as are all times of holdings and wants.
+        rules: Minimum run time, shares, weighing of lost work.
+        settings: Of tenants that are held or drained, by path.
+
+    Raises:
+        UnknownTenant: A holding or a want of a tenant that is not in the forest.
+    """
+    board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
+    stopped = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+    _drain(board, stopped)
+    return _Round(board, Reclaiming(board, rules, Borrowers(board, rules, now_ms))).run(wants, stopped)
+
+
+def _drain(board: Board, stopped: Mapping[TenantPath, Stop]) -> None:
+    for lease in board.leases.values():
+        if stopped.get(lease.key[1]) is Stop.DRAIN:
+            board.lower(lease, dict(lease.target))
+            lease.reason = Reason.TENANT_DRAINED
+
+
+class _Round:
+    def __init__(self, board: Board, reclaiming: Reclaiming) -> None:
+        self._board = board
+        self._reclaiming = reclaiming
+        self._unmet: list[Unmet] = []
+
+    def run(self, wants: Iterable[Want], stopped: Mapping[TenantPath, Stop]) -> Plan:
+        claims: list[Claim] = []
+        for want in wants:
+            if want.tenant in stopped:
+                reason = Reason.TENANT_DRAINED if stopped[want.tenant] is Stop.DRAIN else Reason.TENANT_HELD
+                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"{want.tenant} takes in nothing new"))
+            else:
+                claims.append(self._board.claim(want))
+        claims.sort(key=_urgency)
+        for claim in claims:
+            self._cover(claim)
+        for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
+            self._lend(equals)
+        lowered, raised = self._board.targets()
+        return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
+
+    def _cover(self, claim: Claim) -> None:
+        """Give what the tenant's own quota covers; others who have borrowed it give it back."""
+        own = min(claim.slots, self._board.slots_of_own(claim))
+        if own < claim.least:
+            return
+        free = min(own, self._board.slots_free(claim))
+        if free >= claim.least:
+            self._board.raise_for(claim, free, Reason.QUOTA_FREE)
+            own -= free
+        if own >= max(1, claim.least):
+            self._reclaim(claim, own)
+
+    def _lend(self, claims: Iterable[Claim]) -> None:
+        """Give what may be borrowed among claims of one priority, turn by turn."""
+        tournament = Tournament(self._board, claims)
+        while (claim := tournament.next()) is not None:
+            slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
+            if slots >= claim.least:
+                self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
+                tournament.settle(claim, is_over=claim.slots == 0)
+            elif givers := self._reclaim(claim, claim.slots):
+                tournament.settle(claim, is_over=claim.slots == 0)
+                tournament.refresh(givers)
+            else:
+                self._unmet.append(self._explain(claim))
+                tournament.settle(claim, is_over=True)
+
+    def _reclaim(self, claim: Claim, slots: int) -> set[int]:
+        """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
+        use."""
+        end = claim.slots - slots
+        ask = claim.least
+        leaves: set[int] = set()
+        while ask and (givers := self._reclaiming.free(claim, ask)):
+            for lease in givers:
+                lease.reason = Reason.QUOTA_RECLAIMED
+                leaves.add(lease.node)
+            self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
+            ask = min(2 * ask, claim.slots - end)
+        return leaves
+
+    def _explain(self, claim: Claim) -> Unmet:
+        want = claim.want
+        for key, units in claim.slot.items():
+            most = self._board.forest.rows(key).potential[claim.node]
+            if most < units * want.slots_min:
+                detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
+                return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
+        left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
+        detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it"
+        return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
+
+
+def _urgency(claim: Claim) -> tuple[int, int, str, str, str]:
+    want = claim.want
+    return -want.priority, want.since_ms, want.mesh, want.tenant, want.flavor

@@ -1,0 +1,111 @@
+"""Who gives way to a claim, and how much.
+
+A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
+ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
+left with. Nobody is brought below its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
+
+No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
+and of two borrowers the one that has taken is never above the one that gave.
+
+Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort and its final-share strategy; ADR 0018.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from federation.planning.board import Board, Claim, Lease, named
+from federation.planning.borrowers import Borrowers
+from federation.quota.policies import Rules
+from federation.tenants import FlavorResource
+
+_Amounts = Mapping[FlavorResource, int]
+
+
+@dataclass(slots=True)
+class Reclaiming:
+    """Over one board, for one round."""
+
+    board: Board
+    rules: Rules
+    borrowers: Borrowers
+    #: Nobody gives way to so much at this leaf: what was found once in a round holds for equal claims, as targets only rise after.
+    _hopeless: set[tuple[int, int, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
+
+    def free(self, claim: Claim, slots: int) -> tuple[Lease, ...]:
+        """Lower others' targets until so many slots fit; the leases that give way. When that cannot be, nobody does."""
+        needed = claim.amounts(slots)
+        question = claim.node, claim.want.priority, tuple(needed.items())
+        if question in self._hopeless:
+            return ()
+        taken: list[tuple[Lease, dict[str, int]]] = []
+        givers = self._givers(claim, needed)
+        for lease, is_entitled in givers:
+            short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
+            short = {key: units for key, units in short.items() if units > 0}
+            if not short:
+                break
+            part = self._part_of(lease, short, needed, claim, is_entitled=is_entitled)
+            if part:
+                self.board.lower(lease, part)
+                taken.append((lease, part))
+        givers.close()
+        if taken and self.board.ledger.fits(claim.node, needed):
+            return tuple(lease for lease, _ in taken)
+        for lease, part in reversed(taken):
+            self.board.lower(lease, {name: -units for name, units in part.items()})
+        self._hopeless.add(question)
+        return ()
+
+    def _givers(self, claim: Claim, needed: _Amounts) -> Generator[tuple[Lease, bool], None, None]:
+        """Leases that may have to give way, in order, each with: is the claimant entitled to it, whatever the shares?"""
+        yield from ((lease, True) for lease in self._less_urgent(claim))
+        ledger, keys = self.board.ledger, tuple(needed)
+        for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
+            if not any(ledger.would_borrow(below, key, units) for key, units in needed.items()):
+                with contextlib.closing(self.borrowers.below(ancestor, claim.want.flavor, keys, but=below)) as givers:
+                    yield from ((lease, True) for lease in givers)
+            elif self.rules.fair_sharing:
+                yield from ((lease, False) for lease in self._richer(claim, below, ancestor, needed))
+
+    def _less_urgent(self, claim: Claim) -> list[Lease]:
+        """Of the same tenant."""
+        leases = self.board.leases_of.get((claim.node, claim.want.flavor), ())
+        less = (lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease))
+        return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node))
+
+    def _richer(self, claim: Claim, below: int, ancestor: int, needed: _Amounts) -> list[Lease]:
+        """Of the siblings below the ancestor whose share is not under the claimant's with all that it needs."""
+        board, keys = self.board, tuple(needed)
+        share = board.share_with(below, needed)
+        over, children = board.ledger.nodes_over(keys), board.forest.children
+        pending = [child for child in children[ancestor] if child in over and child != below and board.share(child) >= share]
+        found: list[Lease] = []
+        while pending:
+            node = pending.pop()
+            found += (lease for lease in board.leases_of.get((node, claim.want.flavor), ()) if self.borrowers.may_be_asked(lease))
+            pending.extend(child for child in children[node] if child in over)
+        return sorted(found, key=lambda lease: self.borrowers.rank(lease, ancestor))
+
+    def _part_of(self, lease: Lease, short: _Amounts, needed: _Amounts, claim: Claim, *, is_entitled: bool) -> dict[str, int]:
+        """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
+        is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
+        slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
+        wanted = max((-(-units // slot[name]) for (_, name), units in short.items() if name in slot), default=0)
+        wanted = min([wanted, *(lease.target.get(name, 0) // units for name, units in slot.items())])
+        if not is_inside:
+            flavor = lease.key[2]
+            above = [self.board.ledger.excess(lease.node, (flavor, name)) // slot[name] for _, name in short if name in slot]
+            wanted = min([wanted, *above])
+        while wanted > 0 and not (is_inside or is_entitled) and not self._stays_fair(lease, slot, wanted, claim, needed):
+            wanted //= 2
+        return {name: wanted * units for name, units in slot.items()} if wanted > 0 else {}
+
+    def _stays_fair(self, lease: Lease, slot: Mapping[str, int], slots: int, claim: Claim, needed: _Amounts) -> bool:
+        """Is the claimant's share, with all that it needs, at or below what the giver is left with?"""
+        _, mine, theirs = self.board.forest.lowest_common(claim.node, lease.node)
+        part = named(lease.key[2], {name: -slots * units for name, units in slot.items()})
+        return self.board.share_with(mine, needed) <= self.board.share_with(theirs, part)
