@@ -14,6 +14,7 @@ from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, Stage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
+from mesh.vigil import Proof, Verdict, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
@@ -45,6 +46,8 @@ class SimulatedHost:
         self._stages: dict[StageId, _Hosted] = {}
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._holder = 0
+        self._vigil: Vigil | None = None
+        self._stamp_ms = 0
 
     @property
     def is_empty(self) -> bool:
@@ -88,8 +91,26 @@ class SimulatedHost:
         self._values.clear()
         self._holder = 0
 
+    def stamp(self) -> None:
+        """See `StageHost`."""
+        self._stamp_ms = self._clock.monotonic_ms()
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """See `StageHost`; before the first proof nothing is watched."""
+        self._vigil = self._vigil or Vigil()
+        proof = Proof(incarnation=incarnation, stamp_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+        self._vigil.accept(proof, self._clock.monotonic_ms())
+
+    def leave(self, incarnation: int) -> None:
+        """See `StageHost`."""
+        if self._vigil is not None and incarnation >= self._vigil.incarnation:
+            self._vigil = None
+            self.stop_all()
+
     def advance(self) -> None:
-        """End what is due, start what can start, report both."""
+        """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
+        if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not Verdict.GO_ON:
+            self.stop_all()
         for stage in tuple(self._stages):
             hosted = self._stages.get(stage)
             if hosted is not None:
