@@ -90,6 +90,7 @@ class CoordinatorLoop:
                         runs=stores.runs,
                         queue=stores.queue,
                         ledger=stores.ledger,
+                        registry=stores.registry,
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
@@ -136,6 +137,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
         Dependencies(
             runs=stores.runs,
             ledger=stores.ledger,
+            registry=stores.registry,
             queue=stores.queue,
             blobs=stores.blobs,
             feed=RedisEventFeed(feed_client, stores.keys),

@@ -15,6 +15,7 @@ from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
+from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.messages import NodeStarted, NodeSucceeded, StageEnded, StageStarted
@@ -59,6 +60,7 @@ class Root:
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
+        self.registry = MemoryRegistry()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
@@ -78,6 +80,7 @@ class Root:
             runs=self.flaky_runs,
             queue=self.flaky,
             ledger=self.flaky,
+            registry=self.registry,
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,

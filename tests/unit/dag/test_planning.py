@@ -16,7 +16,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 class Run:
     """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
 
-    def __init__(self, *nodes, at=None, stays_at=None, **told):
+    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **told):
         self.plans = {}
         for text in nodes:
             node, _, needs = text.partition(":")
@@ -29,6 +29,7 @@ class Run:
             )
         self._at = at or {}
         self._stays_at = stays_at or {}
+        self._sizes = sizes or {}
 
     def unplaced(self):
         return tuple(node for node in self.plans if node not in self._at)
@@ -38,6 +39,9 @@ class Run:
 
     def value_at(self, node):
         return self._stays_at.get(node)
+
+    def size_of(self, node):
+        return self._sizes.get(node)
 
 
 def mesh(name, *, cpus=8, used=0, alive=True, **labels):
