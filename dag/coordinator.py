@@ -49,7 +49,7 @@ class Coordinator:
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
         costs: What waiting and moving are reckoned with when a mesh is chosen.
-        steadiness: How long a mesh that was lost and came back is held back.
+        steadiness: How long a mesh that was lost and came back is on probation.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
 def _tell_returns(note: Note | None, now_ms: int) -> None:
     for mesh, kept in (note.steadiness if note is not None else {}).items():
         if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
-            log.warning("a lost mesh is back and held back", mesh=mesh, losses=len(kept.flaps_ms), held_ms=kept.remaining_ms(now_ms))
+            log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
 
 
 def machine_of(record: RunRecord) -> RunMachine:

@@ -3,6 +3,7 @@
 FederationError
 ├── ConfigError          the YAML is wrong; the message names file, line, path and remedy
 ├── UnknownTenant        no such path in the tenant tree
+├── UnknownMesh          no mesh of this name was ever seen
 ├── SessionLost          the ledger no longer knows this incarnation of the mesh: stop its work, join again
 ├── StaleFence           a message under a claim that is not current: a late result of a dead attempt
 └── StoreUnavailable     Redis does not answer
@@ -21,6 +22,10 @@ class ConfigError(FederationError):
 
 class UnknownTenant(FederationError):
     """No such path in the tenant tree."""
+
+
+class UnknownMesh(FederationError):
+    """No mesh of this name was ever seen by the federation."""
 
 
 class SessionLost(FederationError):

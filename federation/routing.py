@@ -248,9 +248,9 @@ def _closed(demand: Demand, view: MeshView, now_ms: int) -> tuple[Reason, str] |
 def _unsteady(view: MeshView) -> str:
     """Until when, and not how much longer: the words go into events, once per change."""
     kept = view.standing.steadiness
-    assert kept is not None  # noqa: S101  asked only of a mesh that is held back
+    assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
     until = datetime.fromtimestamp(kept.steady_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
-    times = "once" if len(kept.flaps_ms) == 1 else f"{len(kept.flaps_ms)} times"
+    times = "once" if len(kept.losses_ms) == 1 else f"{len(kept.losses_ms)} times"
     return f"it was lost {times} lately and came back; it gets nothing new before {until}"
 
 

@@ -49,7 +49,7 @@ class MeshView:
         return self.record.draining or self.standing.drain is not None
 
     def unsteady_ms(self, now_ms: int) -> int:
-        """For how much longer it is held back because it was lost; 0 when it is steady."""
+        """For how much longer it is on probation because it was lost; 0 when it is steady."""
         return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
 
 

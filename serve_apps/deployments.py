@@ -97,6 +97,8 @@ class CoordinatorLoop:
                         delete=partial(remove_within, self._settings.storage_url),
                         clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
+                        costs=self._settings.costs,
+                        steadiness=self._settings.steadiness,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:

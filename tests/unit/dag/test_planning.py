@@ -4,7 +4,7 @@ import pytest
 
 from dag.compiling import NodePlan
 from dag.planning import place
-from federation.routing import route
+from federation.routing import survey
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
@@ -147,7 +147,7 @@ def test_without_any_mesh_everything_that_could_be_first_is_blocked():
 
 def test_nodes_of_one_kind_ask_once(monkeypatch):
     asked = []
-    monkeypatch.setattr("dag.planning.route", lambda demand, snapshot: asked.append(demand) or route(demand, snapshot))
+    monkeypatch.setattr("dag.planning.survey", lambda demand, *on: asked.append(demand) or survey(demand, *on))
     run = Run("a:", *(f"n{index}: a" for index in range(50)), "big: a", at={"a": "east"}, big={"resources": ResourceSet.of({"cpu": 2})})
     assert len(placed(run, EAST, WEST)[0]) == 51
     assert [demand.slot["cpu"] for demand in asked] == [10_000, 20_000]
