@@ -69,15 +69,12 @@ def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRule
 
 def why(answer: Routed) -> str:
     """The decision in one line: the reason for the mesh, and what each other mesh said that had something against it."""
-    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in answer.verdicts if verdict.mesh != answer.mesh and _has_words(verdict)]
-    if len(others) > OTHERS_TOLD:
-        others = [*others[:OTHERS_TOLD], f"{len(others) - OTHERS_TOLD} others"]
+    telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
+    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_TOLD]]
+    if len(telling) > OTHERS_TOLD:
+        others.append(f"{len(telling) - OTHERS_TOLD} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
     return f"{own} ({'; '.join(others)})" if others else own
-
-
-def _has_words(verdict: Verdict) -> bool:
-    return verdict.reason is not None or verdict.wait_ms > 0
 
 
 def _words(verdict: Verdict) -> str:

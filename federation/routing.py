@@ -17,8 +17,10 @@ All in integers and by id at the end, so the same snapshot gives the same answer
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from heapq import nsmallest
+from typing import NamedTuple
 
 from federation.estimates import CostRules, transfer_ms, typical_run_ms, wait_ms
 from federation.snapshot import MeshView, PoolRecord, Snapshot
@@ -94,7 +96,7 @@ class Acceptance:
     view: MeshView
     verdict: Verdict  #: As if the inputs were there.
     pool: PoolRecord
-    size: ResourceSet  #: The capacity of all its pools.
+    load: int  #: Work before this one, in millionths of the mesh.
     run_ms: int  #: How long a stage runs there, about.
 
 
@@ -108,25 +110,20 @@ class Survey:
     rules: CostRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fit:
-    """A mesh that accepts, with what it is compared by."""
+class _Fit(NamedTuple):
+    """A mesh that accepts, with what it is compared by, in this order: the least is the best.
 
-    mesh: MeshId
-    verdict: Verdict
-    pool: PoolRecord
-    near: int
+    A tuple, because there is one for each mesh and each piece of work, and tuples are made and compared at once.
+    """
+
+    cost_ms: int  #: How long until the work could begin, about.
+    far: int  #: Bytes of the inputs that are there already, negated.
     load: int  #: Work before this one, in millionths of the mesh.
-
-    @property
-    def cost_ms(self) -> int:
-        """How long until the work could begin, about."""
-        return self.verdict.wait_ms + self.verdict.transfer_ms
-
-    @property
-    def rank(self) -> tuple[int, int, int, int, MeshId]:
-        """The least is the best."""
-        return (self.cost_ms, -self.near, self.load, -self.verdict.room, self.mesh)
+    full: int  #: Slots that could be granted there now, negated.
+    mesh: MeshId  #: No two are alike, so nothing below is ever compared.
+    wait_ms: int
+    transfer_ms: int
+    accepted: Acceptance
 
 
 #: When nobody says otherwise.
@@ -154,11 +151,11 @@ def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES) ->
     quotas: _Quotas = {}
     for view in views:
         run_ms = view.standing.pace.run_ms if view.standing.pace is not None else typical_ms
-        verdict, pool = _judge(demand, view, snapshot, quotas)
-        if pool is not None:
-            verdict = _with_wait(verdict, demand.slot, view, NOTHING, run_ms)
-            accepting.append(Acceptance(view=view, verdict=verdict, pool=pool, size=_size(view), run_ms=run_ms))
+        verdict, pool = _judge(demand, view, snapshot, quotas, run_ms)
         verdicts.append(verdict)
+        if pool is not None:
+            load = _load(demand.slot, view, NOTHING)
+            accepting.append(Acceptance(view=view, verdict=verdict, pool=pool, load=load, run_ms=run_ms))
     return Survey(demand=demand, verdicts=tuple(verdicts), accepting=tuple(accepting), rules=rules)
 
 
@@ -171,43 +168,52 @@ def choose(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, R
     """
     if not asked.accepting:
         return _refuse(asked.demand, asked.verdicts)
-    fits = sorted((_fit(asked, acceptance, near, planned or {}) for acceptance in asked.accepting), key=lambda fit: fit.rank)
-    best = fits[0]
-    told = {fit.mesh: fit.verdict for fit in fits}
-    verdicts = tuple(told.get(verdict.mesh, verdict) for verdict in asked.verdicts)
-    reason, detail = _why(best, fits[1:])
-    return Routed(mesh=best.mesh, pool=best.pool.pool, flavor=best.pool.flavor, reason=reason, detail=detail, verdicts=verdicts)
+    fits = _fits(asked, near, planned or {})
+    best, *others = nsmallest(2, fits)
+    told = {fit.mesh: _told(fit) for fit in fits if fit.transfer_ms or fit.wait_ms != fit.accepted.verdict.wait_ms}
+    verdicts = tuple([told.get(verdict.mesh, verdict) for verdict in asked.verdicts]) if told else asked.verdicts
+    reason, detail = _why(best, others)
+    pool = best.accepted.pool
+    return Routed(mesh=best.mesh, pool=pool.pool, flavor=pool.flavor, reason=reason, detail=detail, verdicts=verdicts)
 
 
-def _fit(asked: Survey, acceptance: Acceptance, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet]) -> _Fit:
-    view, verdict, slot = acceptance.view, acceptance.verdict, asked.demand.slot
-    mesh = view.record.mesh
-    ours = planned.get(mesh, NOTHING)
-    if ours:
-        verdict = _with_wait(verdict, slot, view, ours, acceptance.run_ms)
-    here = near.get(mesh, 0)
-    missing = sum(near.values()) - here
-    if missing:
-        verdict = replace(verdict, transfer_ms=transfer_ms(missing, asked.rules))
-    return _Fit(mesh=mesh, verdict=verdict, pool=acceptance.pool, near=here, load=_load(slot, view, acceptance.size, ours))
+def _fits(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet]) -> list[_Fit]:
+    total = sum(near.values())
+    all_far_ms = transfer_ms(total, asked.rules)
+    fits = []
+    for accepted in asked.accepting:
+        verdict, mesh = accepted.verdict, accepted.view.record.mesh
+        waits_ms, load, here = verdict.wait_ms, accepted.load, near.get(mesh, 0)
+        if mesh in planned:
+            ours = planned[mesh]
+            waits_ms = _expected_wait_ms(asked.demand.slot, accepted.view, verdict.room, accepted.run_ms, ours)
+            load = _load(asked.demand.slot, accepted.view, ours)
+        moves_ms = transfer_ms(total - here, asked.rules) if here else all_far_ms
+        fits.append(_Fit(waits_ms + moves_ms, -here, load, -verdict.room, mesh, waits_ms, moves_ms, accepted))
+    return fits
 
 
-def _with_wait(verdict: Verdict, slot: ResourceSet, view: MeshView, planned: ResourceSet, run_ms: int) -> Verdict:
-    """The verdict with the wait behind the mesh's queue and behind what is planned for it."""
+def _told(fit: _Fit) -> Verdict:
+    """The verdict with what this piece's inputs and what is planned change in it."""
+    kept = fit.accepted.verdict
+    return Verdict(
+        mesh=kept.mesh,
+        reason=kept.reason,
+        detail=kept.detail,
+        pool=kept.pool,
+        flavor=kept.flavor,
+        room=kept.room,
+        wait_ms=fit.wait_ms,
+        transfer_ms=fit.transfer_ms,
+    )
+
+
+def _expected_wait_ms(slot: ResourceSet, view: MeshView, room: int, run_ms: int, planned: ResourceSet) -> int:
+    """The wait behind the mesh's queue and behind what is planned for it."""
     if not slot:
-        return verdict  # What asks for nothing has room always.
-    ours = max((planned[name] // units for name, units in slot.items()), default=0)
-    estimate_ms = wait_ms(waiting=view.waiting + ours, room=verdict.room, running=view.claimed, run_ms=run_ms)
-    return replace(verdict, wait_ms=estimate_ms)
-
-
-def _size(view: MeshView) -> ResourceSet:
-    """The capacity of all pools of the mesh together."""
-    total: dict[str, int] = {}
-    for pool in view.record.pools:
-        for name, units in pool.capacity.items():
-            total[name] = total.get(name, 0) + units
-    return ResourceSet(total)
+        return 0  # What asks for nothing has room always.
+    ours = max([planned[name] // units for name, units in slot.items()]) if planned else 0
+    return wait_ms(waiting=view.waiting + ours, room=room, running=view.claimed, run_ms=run_ms)
 
 
 def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
@@ -215,11 +221,11 @@ def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
     return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
 
 
-def _judge(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas) -> tuple[Verdict, PoolRecord | None]:
+def _judge(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> tuple[Verdict, PoolRecord | None]:
     """The mesh's verdict, and the pool that takes the work when the mesh accepts it."""
     refusal = _closed(demand, view, snapshot.at_ms)
     if refusal is None:
-        return _judge_pools(demand, view, snapshot, quotas)
+        return _judge_pools(demand, view, snapshot, quotas, run_ms)
     reason, detail = refusal
     held_ms = view.unsteady_ms(snapshot.at_ms) if reason is Reason.MESH_UNSTEADY else 0
     return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), None
@@ -254,7 +260,9 @@ def _unsteady(view: MeshView) -> str:
     return f"it was lost {times} lately and came back; it gets nothing new before {until}"
 
 
-def _judge_pools(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas) -> tuple[Verdict, PoolRecord | None]:
+def _judge_pools(
+    demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int
+) -> tuple[Verdict, PoolRecord | None]:
     """The verdict of the pool that suits best: one that could start the work, else one where it would wait."""
     mesh = view.record.mesh
     pools = sorted(view.record.pools, key=lambda pool: pool.pool)
@@ -264,30 +272,32 @@ def _judge_pools(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Qu
         return Verdict(
             mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
         ), None
-    judged = [(_judge_pool(demand, mesh, pool, snapshot, quotas), pool) for pool in holding]
+    judged = [(_judge_pool(demand, view, pool, snapshot, quotas, run_ms), pool) for pool in holding]
     accepting = [(verdict, pool) for verdict, pool in judged if verdict.accepts]
     if not accepting:
         return judged[0][0], None
     return min(accepting, key=lambda pair: (pair[0].reason is not None, -pair[0].room, pair[1].pool))
 
 
-def _judge_pool(demand: Demand, mesh: MeshId, pool: PoolRecord, snapshot: Snapshot, quotas: _Quotas) -> Verdict:
+def _judge_pool(demand: Demand, view: MeshView, pool: PoolRecord, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> Verdict:
     """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
+    mesh, slot = view.record.mesh, demand.slot
     if pool.flavor not in quotas:
         quotas[pool.flavor] = _quota(demand, pool.flavor, snapshot)
     potential, available = quotas[pool.flavor]
-    short = _short(demand.slot, potential)
+    short = _short(slot, potential)
     if short is not None:
         words = f"{demand.tenant} can be granted at most {short} of flavor {pool.flavor}, even when nobody else uses any"
         return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words)
     # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
-    free = ResourceSet({name: max(0, units - pool.used[name]) for name, units in pool.capacity.items()})
+    free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
     reason, words = _wait(demand, pool, available, free)
-    room = min((min(free[name], available[name]) // units for name, units in demand.slot.items()), default=0)
-    return Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=pool.flavor, room=room)
+    room = min([min(free[name], available[name]) // units for name, units in slot.items()], default=0)
+    waits_ms = _expected_wait_ms(slot, view, room, run_ms, NOTHING)
+    return Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=pool.flavor, room=room, wait_ms=waits_ms)
 
 
-def _wait(demand: Demand, pool: PoolRecord, available: ResourceSet, free: ResourceSet) -> tuple[Reason | None, str]:
+def _wait(demand: Demand, pool: PoolRecord, available: ResourceSet, free: Mapping[str, int]) -> tuple[Reason | None, str]:
     """Why the work would wait in the pool; no reason when it would not."""
     short = _short(demand.slot, available)
     if short is not None:
@@ -312,7 +322,7 @@ def _quota(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> tuple[Reso
     return ResourceSet(potential), ResourceSet(available)
 
 
-def _short(slot: ResourceSet, room: ResourceSet) -> str | None:
+def _short(slot: ResourceSet, room: Mapping[str, int]) -> str | None:
     """The first resource of which `room` holds less than a slot, in words; None when the slot fits."""
     for name, units in slot.items():
         if room[name] < units:
@@ -320,28 +330,29 @@ def _short(slot: ResourceSet, room: ResourceSet) -> str | None:
     return None
 
 
-def _load(slot: ResourceSet, view: MeshView, size: ResourceSet, planned: ResourceSet) -> int:
+def _load(slot: ResourceSet, view: MeshView, planned: ResourceSet) -> int:
     """Work that comes first, in millionths of the mesh's capacity: what is planned, and a slot for each waiting stage.
 
     Nobody knows here how large the waiting stages are, so they count as large as this one.
     """
-    before = ((planned[name] + view.waiting * units, size[name]) for name, units in slot.items())
-    return max((units * _PARTS // held for units, held in before if held), default=view.waiting)
+    if not view.waiting and not planned:
+        return 0
+    pools = view.record.pools
+    before = [(planned[name] + view.waiting * units, sum([pool.capacity[name] for pool in pools])) for name, units in slot.items()]
+    return max([units * _PARTS // held for units, held in before if held], default=view.waiting)
 
 
 def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
-    """The first comparison that set the best apart, as a reason and in words."""
-    words = best.verdict.detail
-    if best.verdict.wait_ms:
-        words = f"{words}; about {_seconds(best.verdict.wait_ms)} to wait"
+    """The first comparison that set the best apart from the second, as a reason and in words."""
+    words = best.accepted.verdict.detail
+    if best.wait_ms:
+        words = f"{words}; about {_seconds(best.wait_ms)} to wait"
     if not others:
         return Reason.ONLY_FIT, words
     second = others[0]
-    if best.verdict.transfer_ms < second.verdict.transfer_ms and best.cost_ms <= second.cost_ms:
-        return Reason.LOCALITY, f"{words}; most of its inputs are there"
-    if best.verdict.wait_ms < second.verdict.wait_ms and best.cost_ms < second.cost_ms:
-        return Reason.MOST_HEADROOM, f"{words}; elsewhere it would wait about {_seconds(second.verdict.wait_ms)}"
-    if best.near > second.near:
+    if best.cost_ms < second.cost_ms and best.wait_ms < second.wait_ms:
+        return Reason.MOST_HEADROOM, f"{words}; elsewhere it would wait about {_seconds(second.wait_ms)}"
+    if best.cost_ms < second.cost_ms or best.far < second.far:
         return Reason.LOCALITY, f"{words}; most of its inputs are there"
     if best.load < second.load:
         return Reason.MOST_HEADROOM, f"{words}; less work is before it than elsewhere"

@@ -3,8 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.estimates import CostRules, Pace
 from federation.routing import Demand, Refused, Routed, may_use, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.standing import Drain, Standing
+from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.labels import mismatch
@@ -28,6 +31,18 @@ pools = st.lists(
 ).map(tuple)
 
 
+standings = st.builds(
+    Standing,
+    drain=st.sampled_from([None, None, None, Drain(), Drain(reason="disks")]),
+    steadiness=st.none()
+    | st.builds(
+        Steadiness, incarnation=st.just(1), alive=st.just(True), losses_ms=st.just((1,)), steady_ms=st.sampled_from([0, 900, 1_001])
+    ),
+    pace=st.none() | st.builds(Pace, run_ms=st.integers(0, 5_000)),
+)
+NOW_MS = 1_000
+
+
 @st.composite
 def views(draw, name):
     record = MeshRecord(
@@ -38,7 +53,15 @@ def views(draw, name):
         tenants=draw(st.sampled_from([("*",), ("*",), ("acme/lab",), ("acme/ops",), ()])),
         draining=draw(st.integers(0, 5)) == 0,
     )
-    return MeshView(record=record, incarnation=1, alive=draw(st.integers(0, 5)) > 0, heartbeat_age_ms=0, waiting=draw(st.integers(0, 3)))
+    return MeshView(
+        record=record,
+        incarnation=1,
+        alive=draw(st.integers(0, 5)) > 0,
+        heartbeat_age_ms=0,
+        waiting=draw(st.integers(0, 3)),
+        claimed=draw(st.integers(0, 3)),
+        standing=draw(standings),
+    )
 
 
 @st.composite
@@ -53,7 +76,7 @@ def snapshots(draw):
     for path in draw(st.lists(st.sampled_from(TENANTS), max_size=3)):
         tree.charge(usage, path, (draw(st.sampled_from(FLAVORS)), "cpu"), draw(st.integers(0, 4)) * 10_000)
     names = draw(st.lists(st.sampled_from(NAMES), unique=True))
-    return Snapshot(at_ms=0, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
+    return Snapshot(at_ms=NOW_MS, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
 
 
 demands = st.builds(
@@ -62,7 +85,7 @@ demands = st.builds(
     slot=amounts,
     labels=wishes,
     mesh=st.none() | st.sampled_from(NAMES),
-    near=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5)),
+    near=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5) | st.integers(0, 10**9)),
 )
 plans = st.dictionaries(st.sampled_from(NAMES), amounts)
 
@@ -76,7 +99,8 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         assert mismatch(demand.labels, view.record.labels) is None
         assert may_use(view.record.tenants, demand.tenant)
         assert view.alive
-        assert not view.record.draining
+        assert not view.is_draining
+        assert not view.unsteady_ms(snapshot.at_ms)
         assert demand.mesh in (None, answer.mesh)
         assert demand.slot <= pool.capacity
         assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
@@ -85,7 +109,8 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
-    is_open = view.alive and not record.draining and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
+    is_wanted = view.alive and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
+    is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
     return (
         is_open
         and mismatch(demand.labels, record.labels) is None
@@ -101,20 +126,38 @@ def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
 
 
 @given(demands, snapshots(), plans)
-def test_a_mesh_that_could_start_the_work_is_never_passed_over_for_one_that_could_not(demand, snapshot, planned):
+def test_a_mesh_that_could_start_the_work_has_nothing_against_it(demand, snapshot, planned):
     answer = route(demand, snapshot, planned)
     ready = {view.record.mesh for view in snapshot.meshes if could_start(demand, view, snapshot)}
-    if ready:
-        assert isinstance(answer, Routed)
-        assert answer.mesh in ready
     assert ready == {verdict.mesh for verdict in answer.verdicts if verdict.reason is None}
+    assert isinstance(answer, Routed) or not ready
+
+
+@given(demands, snapshots(), plans)
+def test_the_chosen_mesh_accepts_and_none_that_accepts_costs_less_time(demand, snapshot, planned):
+    answer = route(demand, snapshot, planned, CostRules(bandwidth_bytes_per_s=2**20))
+    if isinstance(answer, Routed):
+        costs_ms = {verdict.mesh: verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts}
+        assert answer.mesh in costs_ms
+        assert costs_ms[answer.mesh] == min(costs_ms.values())
+
+
+@given(demands, snapshots(), plans)
+def test_times_are_whole_and_never_negative_and_what_could_start_with_nobody_before_it_does_not_wait(demand, snapshot, planned):
+    waiting = {view.record.mesh: view.waiting for view in snapshot.meshes}
+    for verdict in route(demand, snapshot, planned).verdicts:
+        assert (type(verdict.wait_ms), type(verdict.transfer_ms)) == (int, int)
+        assert verdict.wait_ms >= 0
+        assert verdict.transfer_ms >= 0
+        if verdict.reason is None and not waiting[verdict.mesh] and not planned.get(verdict.mesh):
+            assert verdict.wait_ms == 0
 
 
 @given(demands, snapshots(), plans, st.randoms(use_true_random=False))
 def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, chance):
     shuffled = list(snapshot.meshes)
     chance.shuffle(shuffled)
-    other = Snapshot(at_ms=0, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
+    other = Snapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
     assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
 
 
