@@ -90,6 +90,24 @@ def test_most_of_the_inputs_decide():
     assert placed(run, EAST, WEST)[0] == {"d": "west"}
 
 
+def test_bytes_decide_and_not_the_number_of_inputs():
+    run = Run("a:", "b:", "c:", "d: a b c", at={"a": "east", "b": "west", "c": "west"}, sizes={"a": 10**9, "b": 10, "c": 10})
+    assert placed(run, EAST, WEST)[0] == {"d": "east"}
+
+
+def test_of_many_other_meshes_a_few_are_told_and_the_rest_counted():
+    others = [mesh(f"m{number:02}", alive=False) for number in range(30)]
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)))
+    assert answer.placements["a"].why.count("its heartbeat is overdue") == 8
+    assert answer.placements["a"].why.endswith("; 22 others)")
+
+
+def test_another_mesh_where_the_node_would_wait_says_for_how_long():
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))))
+    assert "west: would wait in pool general: it is full now" in answer.placements["a"].why
+    assert "for about 1000 ms" in answer.placements["a"].why
+
+
 def test_an_order_pulls_nothing_to_a_mesh():
     assert placed(Run("a:", "b: ~a", at={"a": "west"}), EAST, WEST)[0] == {"b": "east"}
 
