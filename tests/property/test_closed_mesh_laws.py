@@ -94,6 +94,11 @@ class Federation(RuleBasedStateMachine):
         self.due_ms[mesh] = self.clock.now_ms + RULES.probation_ms
 
     @rule(mesh=st.sampled_from(MESHES))
+    def work_comes_for_a_mesh_that_has_just_come_back(self, mesh):
+        self.a_mesh_is_lost_and_comes_back(mesh)
+        self.somebody_submits({"zone": mesh})
+
+    @rule(mesh=st.sampled_from(MESHES))
     def somebody_drains(self, mesh):
         self.registry.drain(mesh, Drain())
         self.drained.add(mesh)
