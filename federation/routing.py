@@ -260,9 +260,7 @@ def _unsteady(view: MeshView) -> str:
     return f"it was lost {times} lately and came back; it gets nothing new before {until}"
 
 
-def _judge_pools(
-    demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int
-) -> tuple[Verdict, PoolRecord | None]:
+def _judge_pools(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> tuple[Verdict, PoolRecord | None]:
     """The verdict of the pool that suits best: one that could start the work, else one where it would wait."""
     mesh = view.record.mesh
     pools = sorted(view.record.pools, key=lambda pool: pool.pool)
