@@ -25,6 +25,7 @@ from benchmarks import (
     preempting_start,
     queue_memory,
     report,
+    routing,
     urgent_start,
 )
 from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
@@ -52,7 +53,8 @@ STARTUP, DEMO = "startup", "demo"
 FRAGMENTATION, FRAGMENTATION_TURNS = "fragmentation", 3
 QUEUE_MEMORY = "queue_memory"
 CORE_DECISIONS = "core_decisions"
-NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY, CORE_DECISIONS)
+ROUTING = "routing"
+NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY, CORE_DECISIONS, ROUTING)
 
 
 def main() -> None:
@@ -79,12 +81,16 @@ def main() -> None:
     decided = core_decisions.measure(asked.turns or core_decisions.TURNS) if CORE_DECISIONS in names else []
     if decided:
         console.print(core_decisions.table(decided), "")
+    routed = routing.measure(asked.turns or routing.TURNS) if ROUTING in names else []
+    if routed:
+        console.print(routing.table(routed), "")
     machine["load_at_end"] = round(os.getloadavg()[0], 2)
     if asked.json:
         found = report.as_json(machine, results)
         found["benchmarks"] += [fragmentation.as_json(replays)] if replays else []
         found["benchmarks"] += [queue_memory.as_json(queued)] if queued else []
         found["benchmarks"] += [core_decisions.as_json(decided)] if decided else []
+        found["benchmarks"] += [routing.as_json(routed)] if routed else []
         print(json.dumps(found, indent=1))
 
 

@@ -120,9 +120,7 @@ def _nodes(chance: random.Random, tenants: int) -> list[ForestNode]:
                 for name in _SLOT
             }
             weight = Fraction(chance.choice((1, 2)))
-            nodes.append(
-                ForestNode(name=f"company/{group}/{team}", parent=f"company/{group}", quotas=quotas, is_queue=True, weight=weight)
-            )
+            nodes.append(ForestNode(name=f"company/{group}/{team}", parent=f"company/{group}", quotas=quotas, is_queue=True, weight=weight))
     return nodes
 
 

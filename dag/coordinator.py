@@ -8,28 +8,36 @@ is carried out is safe to repeat. Two coordinators at once cost work, not safety
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
 import structlog
 
 from dag.compiling import tasks_of
-from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
 from dag.machine import RunInput, RunMachine
 from dag.planning import place
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunRecord, RunStore, SendStage
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage
 from dag.spec import load
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
+from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.registry import MeshRegistry, Note, enrolled, look
+from federation.routing import COST_RULES
 from federation.snapshot import Snapshot
+from federation.steadiness import SteadinessRules
 from mesh.clock import Clock
 from mesh.ids import MeshId, RunId
 from mesh.wire import decode
 
 log = structlog.get_logger(__name__)
+
+#: How often the registry is looked at anew when another coordinator wrote into it meanwhile; then the next look has to do.
+LOOKS_MAX = 3
 
 
 class Coordinator:
@@ -40,6 +48,8 @@ class Coordinator:
         delete: Removes the file of a value that nobody needs any more.
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
+        costs: What waiting and moving are reckoned with when a mesh is chosen.
+        steadiness: How long a mesh that was lost and came back is on probation.
     """
 
     def __init__(
@@ -48,22 +58,29 @@ class Coordinator:
         runs: RunStore,
         queue: StageQueue,
         ledger: LeaseLedger,
+        registry: MeshRegistry,
         blobs: BlobStore,
         clock: Clock,
         on_end: Callable[[RunRecord], None],
         delete: Callable[[str], None],
         clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
+        costs: CostRules = COST_RULES,
+        steadiness: SteadinessRules = SteadinessRules(),  # noqa: B008  frozen
     ) -> None:
         self._runs = runs
         self._queue = queue
         self._ledger = ledger
+        self._registry = registry
         self._blobs = blobs
         self._clock = clock
         self._on_end = on_end
         self._delete = delete
         self._clear = clear
         self._retention_ms = retention_ms
+        self._costs = costs
+        self._steadiness = steadiness
+        self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
 
     def step(self, wait_ms: int) -> int:
@@ -73,11 +90,12 @@ class Coordinator:
             StoreUnavailable: Nothing is lost; call again.
         """
         entries = self._queue.inbox(wait_ms)
+        closed = self._closed_now() if entries else frozenset()
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in entries:
             by_run.setdefault(entry.run, []).append(entry)
         for run, of_run in by_run.items():
-            self._alone(run, partial(self._take, run, of_run))
+            self._alone(run, partial(self._take, run, of_run, closed))
         if entries:
             self._queue.acknowledge(tuple(entry.entry for entry in entries))
         return len(entries)
@@ -91,7 +109,7 @@ class Coordinator:
         swept = self._ledger.sweep()
         if swept.meshes:
             log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
-        snapshot = self._ledger.snapshot()
+        snapshot = self._look()
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         for run in self._runs.active():
             self._alone(run, partial(self._look_after, run, alive, snapshot))
@@ -105,8 +123,37 @@ class Coordinator:
             return
         unsent = (StageState.PLANNED, StageState.QUEUED)
         gone = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent and stage.mesh not in alive}
-        if gone or kept.unplaced():
-            self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
+        closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
+        news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
+        news += _closings(kept, closed - gone)
+        if news or kept.unplaced():
+            self._advance(run, news, "", snapshot)
+
+    def _look(self) -> Snapshot:
+        """The ledger's snapshot with what is remembered of each mesh; what is new in it is written down.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; look again.
+        """
+        for _ in range(LOOKS_MAX):
+            standings = self._registry.standings()
+            snapshot = self._ledger.snapshot()
+            run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
+            after, note = look(snapshot, standings, run_times_ms, self._steadiness)
+            if note is None or self._registry.note(note, standings.version):
+                self._run_times_ms.clear()
+                _tell_returns(note, snapshot.at_ms)
+                break
+        return enrolled(snapshot, after)
+
+    def _closed_now(self) -> frozenset[MeshId]:
+        """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""
+        standings = self._registry.standings()
+        return frozenset(
+            mesh
+            for mesh, kept in standings.meshes.items()
+            if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(standings.watched_ms))
+        )
 
     def _alone(self, run: RunId, work: Callable[[], None]) -> None:
         """What breaks over one run is told and stays with that run: the others, and other tenants, go on."""
@@ -123,7 +170,7 @@ class Coordinator:
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
-    def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
+    def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
@@ -131,7 +178,7 @@ class Coordinator:
         seen = _order(kept.record.last_entry)
         fresh = [entry for entry in entries if _order(entry.entry) > seen]
         if fresh:
-            events = [event for entry in fresh for event in _events_of(entry)]
+            events = [*_closings(kept, closed), *(event for entry in fresh for event in _events_of(entry))]
             self._advance(run, events, fresh[-1].entry, None)
 
     def _get(self, run: RunId) -> RunMachine | None:
@@ -153,7 +200,7 @@ class Coordinator:
             if not pending and not kept.unplaced():
                 break
             if not pending:
-                snapshot = snapshot if snapshot is not None else self._ledger.snapshot()
+                snapshot = snapshot if snapshot is not None else self._look()
                 placed = self._place(kept, snapshot)
                 if placed is None:
                     break
@@ -167,7 +214,7 @@ class Coordinator:
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
-        placed = place(machine, machine.record.tenant, snapshot)
+        placed = place(machine, machine.record.tenant, snapshot, self._costs)
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
@@ -181,9 +228,15 @@ class Coordinator:
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
+        self._note_run_times(change)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
+
+    def _note_run_times(self, change: RunChange) -> None:
+        for stage in change.stages:
+            if stage.state is StageState.ENDED and stage.started_ms:
+                self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))
 
     def _carry_out(self, record: RunRecord, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -211,6 +264,18 @@ def _delete_if_possible(delete: Callable[[], None], what: str) -> None:
         delete()
     except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
         log.exception("files could not be deleted", of=what)
+
+
+def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
+    """Told of the meshes that get nothing new, where something was planned for them that was not sent yet."""
+    planned = {stage.mesh for stage in machine.record.stages.values() if stage.state is StageState.PLANNED}
+    return [MeshClosed(mesh=mesh) for mesh in sorted(planned.intersection(closed))]
+
+
+def _tell_returns(note: Note | None, now_ms: int) -> None:
+    for mesh, kept in (note.steadiness if note is not None else {}).items():
+        if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
+            log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
 
 
 def machine_of(record: RunRecord) -> RunMachine:

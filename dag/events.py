@@ -43,3 +43,10 @@ class MeshGone:
     """The mesh is not heard of; what it has not begun goes elsewhere."""
 
     mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshClosed:
+    """The mesh is there and gets nothing new: it is draining, or has to show first that it stays."""
+
+    mesh: MeshId

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
 from dag.moves import Moves
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
 from dag.sending import spec_of
@@ -53,7 +53,7 @@ from mesh.reasons import Reason
 #: How many attempts a node may lose with meshes and workers before it fails; its own errors are counted by `retries`.
 LOSSES_MAX = 3
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed
 
 
 class RunMachine:
@@ -126,6 +126,11 @@ class RunMachine:
         sent = kept.state in (NodeState.ASSIGNED, NodeState.RUNNING, NodeState.SUCCEEDED)
         return kept.mesh if sent and not kept.exported else None
 
+    def size_of(self, node: NodeId) -> int | None:
+        """How many bytes the node's value has; None: it is not computed yet, or was never stored."""
+        stored = self.record.nodes[node].stored
+        return None if stored is None else stored.size_bytes
+
     def _take(self, event: RunInput) -> None:
         if isinstance(event, NodesPlaced):
             self._place(event)
@@ -133,6 +138,8 @@ class RunMachine:
             self._cancel(event)
         elif isinstance(event, MeshGone):
             self._lose_mesh(event.mesh)
+        elif isinstance(event, MeshClosed):
+            self._leave_mesh(event.mesh)
         else:
             stage = self.record.stages.get(event.stage)
             if stage is not None and stage.state not in STAGE_ENDS:
@@ -350,6 +357,12 @@ class RunMachine:
             elif stage.state is StageState.QUEUED:
                 self._moves.decide(CancelStage(stage=stage.stage))
                 self._recall_stage(stage)
+
+    def _leave_mesh(self, mesh: MeshId) -> None:
+        """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""
+        for stage in tuple(self.record.stages.values()):
+            if stage.mesh == mesh and stage.state is StageState.PLANNED:
+                self._dissolve(stage)
 
     def _recall_stage(self, stage: StageRecord) -> None:
         """Nothing of it ever ran, so nothing is lost: its nodes are placed again, at no cost."""

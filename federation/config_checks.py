@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from federation.config_models import Amount, FederationConfig, QuotaSection, format_duration
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.yaml_source import Path, Problem
-from mesh.errors import AmountError
-from mesh.labels import mismatch
+from mesh.errors import AmountError, SelectorError
+from mesh.labels import mismatch, wishes_of
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
 Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
@@ -60,6 +60,29 @@ def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat costs nothing")
 
 
+def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    probation_ms, most_ms = config.routing.probation_ms, config.routing.probation_max_ms
+    if probation_ms > most_ms:
+        text = f"must be at least probation (got {format_duration(most_ms)} and {format_duration(probation_ms)})"
+        yield Problem(path=("routing", "probation_max"), text=text)
+
+
+def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    """A mesh says what it is; wishes are for work and flavors."""
+    for mesh, section in config.meshes.items():
+        for key, value in section.labels.items():
+            if value.startswith(("!", "in(")):
+                text = f"{value!r} is a wish, and a mesh has labels; write what it is, and the wish where work or a flavor asks"
+                yield Problem(path=("meshes", mesh, "labels", key), text=text)
+
+
+def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for flavor, section in config.flavors.items():
+        for key in section.labels:
+            if (wrong := _misread(section.labels, key)) is not None:
+                yield Problem(path=("flavors", flavor, "labels", key), text=wrong)
+
+
 def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     if config.redis.url is not None and urlsplit(config.redis.url).scheme not in _REDIS_SCHEMES:
         yield Problem(path=("redis", "url"), text="must begin with redis://, rediss:// or unix://, or be null for an embedded server")
@@ -90,6 +113,8 @@ def _pools(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             flavor = config.flavors.get(declared.flavor)
             if flavor is None:
                 yield Problem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
+            elif any(_misread(flavor.labels, key) for key in flavor.labels):
+                continue  # Told where the flavor is.
             elif (missing := mismatch(flavor.labels, section.labels)) is not None:
                 yield Problem(path=(*place, "flavor"), text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
             yield from _amounts(declared.capacity, (*place, "capacity"))
@@ -183,7 +208,20 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 yield Problem(path=("meshes", name, "pools"), text=text)
 
 
-CHECKS: tuple[Check, ...] = (_ids, _timing, _addresses, _clusters, _pools, _tenant_names, _quotas, _windows, _sums)
+CHECKS: tuple[Check, ...] = (
+    _ids,
+    _timing,
+    _routing,
+    _mesh_labels,
+    _flavor_labels,
+    _addresses,
+    _clusters,
+    _pools,
+    _tenant_names,
+    _quotas,
+    _windows,
+    _sums,
+)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold)
 
 
@@ -221,6 +259,15 @@ def _each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, 
     for flavor, quotas in tenant.rights.quotas.items():
         for resource, quota in quotas.items():
             yield flavor, resource, quota, (*tenant.place, "quotas", flavor, resource)
+
+
+def _misread(selector: Mapping[str, str], key: str) -> str | None:
+    """Why the wish for this label cannot be read; None when it can."""
+    try:
+        wishes_of({key: selector[key]})
+    except SelectorError as wrong:
+        return str(wrong)
+    return None
 
 
 def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -167,6 +167,37 @@ class RootSection(Section):
     gateways: int = Field(default=1, ge=1, le=64, description="How many gateway replicas answer HTTP.")
 
 
+class RoutingSection(Section):
+    """How a mesh is chosen for a piece of work."""
+
+    probation_ms: DurationMs = Field(
+        default=5_000,
+        le=86_400_000,
+        alias="probation",
+        description="How long a mesh that was lost and came back gets nothing new; doubled by each further loss. 0s: not at all.",
+    )
+    probation_max_ms: DurationMs = Field(
+        default=600_000, le=86_400_000, alias="probation_max", description="The longest probation, however often the mesh was lost."
+    )
+    loss_window_ms: DurationMs = Field(
+        default=1_800_000, ge=1_000, le=30 * 86_400_000, alias="loss_window", description="Losses longer ago than this are forgotten."
+    )
+    bandwidth_bytes_per_s: SizeBytes = Field(
+        default=100 * 2**20,
+        ge=1_024,
+        le=2**40,
+        alias="bandwidth",
+        description="Bytes per second between meshes: what bringing inputs is reckoned with against waiting where they are.",
+    )
+    run_time_ms: DurationMs = Field(
+        default=1_000,
+        ge=1,
+        le=86_400_000,
+        alias="run_time",
+        description="How long a stage is taken to run where none has ended yet; later the mesh's own recent mean counts.",
+    )
+
+
 class TelemetrySection(Section):
     """What is told to the outside."""
 
@@ -207,7 +238,9 @@ class ClusterSection(Section):
 class FlavorSection(Section):
     """A named kind of capacity."""
 
-    labels: Labels = Field(default={}, description="A mesh must carry all of these labels to offer the flavor.")
+    labels: Labels = Field(
+        default={}, description="What labels a mesh needs to offer the flavor: `x`, `!x`, `in(x, y)`, `!in(x, y)`, or `!`: not there."
+    )
     description: str = Field(default="", description="For people.")
 
 
@@ -379,6 +412,7 @@ class FederationConfig(Section):
     redis: RedisSection = Field(default=RedisSection(), description="Where the truth is kept.")
     storage: StorageSection = Field(default=StorageSection(), description="Where large results are kept.")
     root: RootSection = Field(description="Where the root answers.")
+    routing: RoutingSection = Field(default=RoutingSection(), description="How a mesh is chosen for a piece of work.")
     telemetry: TelemetrySection = Field(default=TelemetrySection(), description="What is told to the outside.")
     import_paths: tuple[str, ...] = Field(
         default=(".",), description="Folders, relative to this file, that functions named in JSON specs are imported from."

@@ -4,6 +4,7 @@ FederationError
 ├── ConfigError               the YAML is wrong; the message names file, line, path and remedy
 │   └── TenantCycle           a tenant would be its own ancestor
 ├── UnknownTenant             no such path in the tenant tree
+├── UnknownMesh               no mesh of this name was ever seen
 ├── SessionLost               the ledger does not listen to this session any more: stop its work, join again
 │   ├── SessionUnknown        the ledger has no session of this mesh
 │   ├── SessionSuperseded     the mesh has joined again since
@@ -43,6 +44,10 @@ class TenantCycle(ConfigError):
 
 class UnknownTenant(FederationError):
     """No such path in the tenant tree."""
+
+
+class UnknownMesh(FederationError):
+    """No mesh of this name was ever seen by the federation."""
 
 
 class SessionLost(FederationError):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from federation.standing import NEWCOMER, Standing
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -40,6 +41,16 @@ class MeshView:
     heartbeat_age_ms: int
     waiting: int = 0  #: Stages in its queue.
     claimed: int = 0  #: Stages it runs.
+    standing: Standing = NEWCOMER  #: What is remembered of it; see `federation.registry.enrolled`.
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it finishes what it has and takes nothing new, by its own word or by somebody else's."""
+        return self.record.draining or self.standing.drain is not None
+
+    def unsteady_ms(self, now_ms: int) -> int:
+        """For how much longer it is on probation because it was lost; 0 when it is steady."""
+        return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ class Reason(str, Enum):
     """The mesh has joined no session, or its heartbeat is overdue."""
     MESH_DRAINING = "MESH_DRAINING"
     """The mesh finishes what it has and takes nothing new."""
+    MESH_UNSTEADY = "MESH_UNSTEADY"
+    """The mesh was lost and has come back; it gets nothing new until it has stayed for a while."""
     TENANT_NOT_ALLOWED = "TENANT_NOT_ALLOWED"
     """The mesh is closed to this tenant."""
     CAPACITY_TOO_SMALL = "CAPACITY_TOO_SMALL"
@@ -197,6 +199,7 @@ PASSING: frozenset[Reason] = frozenset(
     {
         Reason.MESH_UNREACHABLE,
         Reason.MESH_DRAINING,
+        Reason.MESH_UNSTEADY,
         Reason.CAPACITY_BUSY,
         Reason.QUOTA_EXHAUSTED,
         Reason.LOST_TO_OTHERS,

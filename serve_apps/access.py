@@ -13,7 +13,7 @@ from federation.snapshot import Snapshot
 from mesh.ids import RunId, TenantPath
 from serve_apps.auth import Denial, Denied, Principal, authenticate
 from serve_apps.dependencies import Dependencies, Ports
-from serve_apps.errors import NotAuthenticated
+from serve_apps.errors import NotAuthenticated, OutOfReach
 
 #: The tenant of a key that reaches all of them: an operator's.
 EVERYBODY = TenantPath("*")
@@ -44,6 +44,21 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
 
 #: A parameter of a route: whoever asks.
 Asking = Annotated[Principal, Depends(asking)]
+
+
+def operating(principal: Asking) -> Principal:
+    """The holder of an operator's key.
+
+    Raises:
+        OutOfReach: The key is of one tenant.
+    """
+    if principal.tenant != EVERYBODY:
+        raise OutOfReach("only an operator's API key may do this; `schedulemesh keys create '*'` makes one")
+    return principal
+
+
+#: A parameter of a route: whoever asks, who has to be an operator.
+Operating = Annotated[Principal, Depends(operating)]
 
 
 def reaches(principal: Principal, tenant: TenantPath) -> bool:

@@ -14,6 +14,7 @@ from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
+from federation.registry import MeshRegistry
 from mesh.clock import Clock
 
 
@@ -23,6 +24,7 @@ class Dependencies:
 
     runs: RunStore
     ledger: LeaseLedger
+    registry: MeshRegistry
     queue: StageQueue
     blobs: BlobStore
     feed: EventFeed

@@ -90,12 +90,15 @@ class CoordinatorLoop:
                         runs=stores.runs,
                         queue=stores.queue,
                         ledger=stores.ledger,
+                        registry=stores.registry,
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
                         delete=partial(remove_within, self._settings.storage_url),
                         clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
+                        costs=self._settings.costs,
+                        steadiness=self._settings.steadiness,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
@@ -136,6 +139,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
         Dependencies(
             runs=stores.runs,
             ledger=stores.ledger,
+            registry=stores.registry,
             queue=stores.queue,
             blobs=stores.blobs,
             feed=RedisEventFeed(feed_client, stores.keys),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from dag.errors import RunConflict, SpecError, UnknownRun
-from federation.errors import StoreUnavailable, UnknownTenant
+from federation.errors import StoreUnavailable, UnknownMesh, UnknownTenant
 from mesh.errors import MeshError, RuntimeDoorError
 from serve_apps.schemas import ErrorBody, ErrorView, ProblemView
 
@@ -70,6 +70,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (OutOfReach, HttpMeaning(HTTPStatus.FORBIDDEN, "forbidden")),
     (ValueNotThere, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_output")),
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
+    (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),

@@ -57,7 +57,9 @@ def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
 def meshes_view(snapshot: Snapshot, within: Within) -> MeshesView:
     """The meshes that some tenant within reach may use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
-    return MeshesView(at_ms=snapshot.at_ms, meshes=[_mesh_entry(view) for view in snapshot.meshes if _is_open_to(view.record, reached)])
+    return MeshesView(
+        at_ms=snapshot.at_ms, meshes=[_mesh_entry(view, snapshot.at_ms) for view in snapshot.meshes if _is_open_to(view.record, reached)]
+    )
 
 
 def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
@@ -129,12 +131,19 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
     return any(may_use(record.tenants, path) for path in reached)
 
 
-def _mesh_entry(view: MeshView) -> MeshEntry:
-    record = view.record
+def _mesh_entry(view: MeshView, now_ms: int) -> MeshEntry:
+    record, standing = view.record, view.standing
+    held_ms = view.unsteady_ms(now_ms)
     return MeshEntry(
         mesh=record.mesh,
         alive=view.alive,
-        draining=record.draining,
+        draining=view.is_draining,
+        drain_reason=standing.drain.reason if standing.drain is not None else "",
+        drained_ms=standing.drain.since_ms if standing.drain is not None else 0,
+        steady=held_ms == 0,
+        steady_in_ms=held_ms,
+        losses=len(standing.steadiness.losses_ms) if standing.steadiness is not None else 0,
+        run_ms=standing.pace.run_ms if standing.pace is not None else None,
         heartbeat_age_ms=view.heartbeat_age_ms,
         labels=record.labels,
         cluster=record.cluster,

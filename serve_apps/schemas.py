@@ -47,6 +47,14 @@ class CancelRequest(BaseModel):
     reason: str = Field(default="", max_length=1_000, description="Shown wherever the run is shown.")
 
 
+class DrainRequest(BaseModel):
+    """Take a mesh out of use."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it.")
+
+
 class SubmittedView(_View):
     """A run that was accepted, now or before."""
 
@@ -280,7 +288,13 @@ class MeshEntry(_View):
 
     mesh: str
     alive: bool
-    draining: bool
+    draining: bool = Field(description="It finishes what it has and gets nothing new.")
+    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
+    drained_ms: int = Field(default=0, description="Since when it is drained.")
+    steady: bool = Field(default=True, description="False: it was lost, came back, and gets nothing new yet.")
+    steady_in_ms: int = Field(default=0, description="How much longer it is on probation.")
+    losses: int = Field(default=0, description="How often it was lost lately, as far as that is remembered.")
+    run_ms: int | None = Field(default=None, description="How long a stage ran there lately, a smoothed mean; null: none has ended yet.")
     heartbeat_age_ms: int
     labels: dict[str, str]
     cluster: str

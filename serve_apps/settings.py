@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from federation.estimates import CostRules
 from federation.snapshot import MeshRecord
+from federation.steadiness import SteadinessRules
 
 
 class _Settings(BaseModel):
@@ -42,6 +44,8 @@ class RootSettings(_Settings):
     retention_ms: int
     otlp_endpoint: str | None = None
     traces_file: str | None = None  #: JSON lines, one span each.
+    costs: CostRules = CostRules()
+    steadiness: SteadinessRules = SteadinessRules()
 
     @staticmethod
     def read(path: str) -> RootSettings:

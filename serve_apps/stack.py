@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import structlog
 
-from federation.config import FederationConfig, mesh_record_of, tenants_of
+from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.errors import StoreUnavailable
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
@@ -160,6 +160,8 @@ class Stack:
             retention_ms=federation.retention_ms,
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
+            costs=cost_rules_of(self._config),
+            steadiness=steadiness_rules_of(self._config),
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")

@@ -12,6 +12,7 @@ from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis_registry import RedisRegistry
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
 ANSWER_S_MAX = 5.0
@@ -24,6 +25,7 @@ class Stores:
     client: redis.Redis
     keys: Keys
     ledger: RedisLedger
+    registry: RedisRegistry
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
@@ -43,6 +45,7 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: b
         client=client,
         keys=keys,
         ledger=RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms), founding=founding),
+        registry=RedisRegistry(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys),

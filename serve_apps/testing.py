@@ -20,6 +20,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
 from federation.store.memory import MemoryStore
 from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
@@ -68,6 +69,7 @@ class World:
     body_limit_bytes: int = 1 << 20
     storage_url: str = ""
     store: MemoryStore = field(init=False)
+    registry: MemoryRegistry = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
@@ -75,6 +77,7 @@ class World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
+        self.registry = MemoryRegistry()
         self.runs = MemoryRunStore(self.store)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
@@ -84,6 +87,7 @@ class World:
         return Dependencies(
             runs=self.runs,
             ledger=self.store,
+            registry=self.registry,
             queue=self.store,
             blobs=self.store,
             feed=MemoryEventFeed(self.runs),

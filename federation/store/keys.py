@@ -155,6 +155,11 @@ class Keys:
         return self._key("api-keys")
 
     @property
+    def registry(self) -> str:
+        """Hash: `version`, `watched_ms`, and per mesh `drain|<mesh>`, `steadiness|<mesh>`, `pace|<mesh>` as JSON."""
+        return self._key("registry")
+
+    @property
     def coordinator(self) -> str:
         """Hash: who coordinates runs at present, and until when."""
         return self._key("coordinator")

@@ -24,6 +24,7 @@ from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import TenantPath
+from serve_apps.access import EVERYBODY
 from serve_apps.auth import issue
 from serve_apps.cli.demo import show_demo
 from serve_apps.config_file import read_config
@@ -144,7 +145,7 @@ def down(state: StateOption = STATE) -> None:
 def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
     """Make the file's tenants and quotas those of the running federation; work that runs goes on."""
     checked = _read(config)
-    stores = _running_stores(state)
+    stores = running_stores(state)
     tenants = tenants_of(checked)
     stores.ledger.configure(TenantTree(tenants))
     Console().print(f"applied: {len(tenants)} tenants")
@@ -182,18 +183,20 @@ def _keep(stack: Stack, console: Console) -> None:
 
 @keys_app.command("create")
 def create_key(
-    tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below.")], state: StateOption = STATE
+    tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")],
+    state: StateOption = STATE,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
-    stores = _running_stores(state)
-    stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
+    stores = running_stores(state)
+    if tenant != EVERYBODY:
+        stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
     typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms()))
 
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE) -> None:
     """The keys by id; secrets are not kept."""
-    stores = _running_stores(state)
+    stores = running_stores(state)
     table = Table("id", "tenant", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
@@ -204,7 +207,7 @@ def list_keys(state: StateOption = STATE) -> None:
 @keys_app.command("revoke")
 def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], state: StateOption = STATE) -> None:
     """Make a key useless from now on."""
-    stores = _running_stores(state)
+    stores = running_stores(state)
     if not RedisKeyRing(stores.client, stores.keys).revoke(key):
         raise MeshError(f"there is no key {key}; `schedulemesh keys list` shows them")
     typer.echo(f"revoked {key}")
@@ -220,7 +223,7 @@ def _read(config: Path) -> FederationConfig:
     return checked
 
 
-def _running_stores(state: Path) -> Stores:
+def running_stores(state: Path) -> Stores:
     """The stores of the stack that runs with this folder.
 
     Raises:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from serve_apps.schemas import (
+    MeshEntry,
     MeshesView,
     MeshShare,
     NoResultView,
@@ -162,25 +163,37 @@ def meshes_table(view: MeshesView) -> RenderableType:
         return Text("no mesh has joined that this key may use")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("mesh", overflow="fold", max_width=16)
-    table.add_column("state", no_wrap=True)
+    table.add_column("state", overflow="fold", max_width=18)
     table.add_column("heartbeat", justify="right", no_wrap=True)
     table.add_column("labels", overflow="fold", max_width=20)
     table.add_column("pools (used/capacity)", overflow="fold", max_width=28)
     table.add_column("queued", justify="right", no_wrap=True)
     table.add_column("running", justify="right", no_wrap=True)
+    table.add_column("a stage", justify="right", no_wrap=True)
     for mesh in view.meshes:
-        state = ("draining", "yellow") if mesh.draining else ("alive", "green") if mesh.alive else ("unreachable", "red")
         labels = ", ".join(f"{name}={value}" for name, value in sorted(mesh.labels.items()))
         table.add_row(
             Text(mesh.mesh),
-            Text(*state),
+            _mesh_state(mesh),
             duration(mesh.heartbeat_age_ms),
             Text(labels),
             Text("\n".join(_pool_text(pool) for pool in mesh.pools)),
             str(mesh.waiting),
             str(mesh.running),
+            "" if mesh.run_ms is None else duration(mesh.run_ms),
         )
     return table
+
+
+def _mesh_state(mesh: MeshEntry) -> Text:
+    """Whether the mesh is there, and what keeps work away from it; the first is not lost over the second."""
+    told = [] if mesh.alive else [("unreachable", "red")]
+    if mesh.draining:
+        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
+    if not mesh.steady:
+        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
+    lines = [Text(*each) for each in told or [("alive", "green")]]
+    return Text("\n").join(lines)
 
 
 def error_line(message: str) -> RenderableType:

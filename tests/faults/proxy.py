@@ -103,7 +103,9 @@ class Proxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _requests(self, client_in: asyncio.StreamReader, server_out: asyncio.StreamWriter, again: asyncio.StreamWriter | None) -> None:
+    async def _requests(
+        self, client_in: asyncio.StreamReader, server_out: asyncio.StreamWriter, again: asyncio.StreamWriter | None
+    ) -> None:
         while said := await client_in.read(CHUNK_BYTES):
             self.requests += 1
             await asyncio.sleep(self.weather.request_delay_s)

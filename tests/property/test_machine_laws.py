@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshGone, NodesPlaced, Placement
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
 from dag.machine import RunMachine
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
@@ -130,6 +130,7 @@ class Meshes:
             yield ("kill the runner", mesh)
             yield ("sweep the session", mesh)
             yield ("miss the mesh", mesh)
+            yield ("close the mesh", mesh)
             for node in sorted(self.values.get(self.holders[mesh], ())):
                 yield ("lose a value", mesh, node)
 
@@ -202,6 +203,8 @@ class Meshes:
         here = {name: stage for name, stage in self.stages.items() if stage.mesh == mesh and stage.holder}
         if kind == "miss the mesh":
             self.tell(MeshGone(mesh=mesh))
+        elif kind == "close the mesh":
+            self.tell(MeshClosed(mesh=mesh))
         elif kind == "lose a value":
             self.lose_value(holder, node, here)
         else:

@@ -13,8 +13,12 @@ from dag.states import NodeState, RunState, StageState
 from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StoreUnavailable
+from federation.estimates import Pace
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.standing import Drain
+from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
+from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.clock import ManualClock
@@ -26,6 +30,7 @@ from mesh.wire import encode
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000
+PROBATION_MS = 2_000
 
 
 class Flaky:
@@ -60,6 +65,7 @@ class Root:
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
+        self.registry = MemoryRegistry()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
@@ -79,12 +85,14 @@ class Root:
             runs=self.flaky_runs,
             queue=self.flaky,
             ledger=self.flaky,
+            registry=self.registry,
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,
             delete=self.deleted.append,
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
+            steadiness=SteadinessRules(probation_ms=PROBATION_MS),
         )
 
     def join(self, mesh):
@@ -298,6 +306,129 @@ def test_old_runs_are_retired_with_their_files(root):
     root.clock.advance(1)
     root.coordinator.tick()
     assert (root.record(), root.deleted) == (None, ["file:///result"])
+
+
+# -- meshes that are closed ------------------------------------------------------------------------------------------------
+
+
+def drained(root, mesh):
+    root.registry.drain(mesh, Drain(reason="disks"))
+
+
+def lose_and_return(root, mesh):
+    """The mesh falls silent for its time to live, and joins again."""
+    root.coordinator.tick()
+    root.clock.advance(TTL_MS)
+    root.join(mesh)
+
+
+def test_a_drained_mesh_gets_nothing_new_and_finishes_what_it_has(root):
+    root.submit("one", a="")
+    root.coordinator.step(0)
+    drained(root, "east")
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.states("two")) == (["one.1"], {"a": "BLOCKED"})
+    assert root.record("two").nodes["a"].reason is Reason.MESH_DRAINING
+    assert "disks" in root.record("two").nodes["a"].detail
+    root.finish("east")
+    root.coordinator.step(0)
+    assert root.record("one").state is RunState.SUCCEEDED
+
+
+def test_what_was_blocked_by_a_drain_goes_on_when_it_is_taken_back(root):
+    drained(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.registry.undrain("east")
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+@pytest.mark.parametrize("heir", [pytest.param(False, id="its session"), pytest.param(True, id="its session and its coordinator")])
+def test_a_drain_outlives_a_mesh_that_loses(root, heir):
+    drained(root, "east")
+    root.clock.advance(TTL_MS + GRACE_MS + 1)
+    root.coordinator.tick()
+    root.join("east")
+    root.submit(a="")
+    (root.another() if heir else root.coordinator).step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_DRAINING)
+
+
+def test_what_was_planned_for_a_mesh_that_is_drained_goes_elsewhere_before_anything_is_sent():
+    root = Root("east", "south", "west")
+    root.submit(a="@west", b="a @!west")
+    root.coordinator.step(0)
+    stage = root.record().stages["r.2"]
+    assert (stage.mesh, stage.state) == ("east", StageState.PLANNED)
+    drained(root, "east")
+    root.finish("west")
+    root.coordinator.step(0)
+    assert root.record().stages["r.2"].state is StageState.ENDED
+    assert (root.waiting("east"), root.waiting("south")) == ([], ["r.3"])
+
+
+def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
+    lose_and_return(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+    root.clock.advance(PROBATION_MS - 1)
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    version = root.record().version
+    root.clock.advance(1)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+    assert version < root.record().version
+
+
+def test_a_run_that_waits_for_a_probation_says_so_once(root):
+    lose_and_return(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    version = root.record().version
+    root.clock.advance(10)
+    root.coordinator.tick()
+    assert root.record().version == version
+
+
+def test_another_coordinator_knows_of_the_losses_too(root):
+    lose_and_return(root, "east")
+    root.coordinator.tick()
+    root.submit(a="")
+    root.another().step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+
+
+def test_a_loss_between_two_looks_of_two_coordinators_is_found_by_the_second(root):
+    root.coordinator.tick()
+    root.join("east")
+    root.submit(a="")
+    root.another().step(0)
+    assert root.record().nodes["a"].reason is Reason.MESH_UNSTEADY
+
+
+def test_a_registry_that_another_coordinator_keeps_writing_into_stops_nobody(root):
+    root.registry.note = lambda _note, _version: False
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_how_long_stages_run_is_learnt_from_those_that_end(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(700)
+    root.say(claimed, 2, root.done(claimed, claimed.spec.tasks[0]), StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from dag.compiling import NodePlan
-from dag.events import Blockage, CancelRequested, MeshGone, NodesPlaced, Placement
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
 from dag.machine import LOSSES_MAX, RunMachine
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
@@ -764,6 +764,17 @@ def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
     assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.LOST, StageState.ENDED)
     assert run.cancelled() == [queued]
     assert run.machine.unplaced() == ("c", "d")
+
+
+def test_a_closed_mesh_keeps_what_it_was_sent_and_what_was_only_planned_for_it_is_placed_anew():
+    run = Driven("a:", "b: a", "c: b", "d:")
+    run.place(d="closed", b="east", c="closed")
+    queued, planned = run.node("d").stage, run.node("c").stage
+    run.take(MeshClosed(mesh="closed"))
+    assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.QUEUED, StageState.ENDED)
+    assert run.node("d").state is NodeState.ASSIGNED
+    assert run.cancelled() == []
+    assert run.machine.unplaced() == ("a", "b", "c")  # Those that were not sent are placed together.
 
 
 def test_a_second_word_of_the_gone_mesh_changes_nothing():

@@ -2,13 +2,16 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
+from federation.snapshot import MeshRecord, PoolRecord
+from mesh.resources import ResourceSet
 from mesh.values import Encoding
-from serve_apps.cli import checking, runs, session
+from serve_apps.cli import checking, federation, runs, session
 from serve_apps.cli.app import run_command
 from serve_apps.testing import RESEARCH, World, spec_of
 
@@ -121,6 +124,37 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
         assert word in capsys.readouterr().out
         assert run_command([*command, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def operated(world, monkeypatch) -> World:
+    """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c"))
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    return world
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    assert run_command(["drain", "east", "--reason", "new disks"]) == 0
+    told = capsys.readouterr().out
+    assert "east gets nothing new" in told
+    assert "draining: new" in told
+    assert operated.registry.standings().meshes["east"].drain.reason == "new disks"
+    assert run_command(["undrain", "east", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["draining"] is False
+    assert run_command(["drain", "eats"]) == 1
+    assert "did you mean east?" in capsys.readouterr().err
+
+
+def test_a_tenants_key_drains_nothing(world, capsys):
+    assert run_command(["drain", "east"]) == 1
+    assert "schedulemesh keys create '*'" in capsys.readouterr().err
 
 
 def test_cancel_says_what_became_of_the_run(world, capsys):

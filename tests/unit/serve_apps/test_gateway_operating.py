@@ -6,8 +6,11 @@ import httpx
 import pytest
 
 from federation.errors import StoreUnavailable
+from federation.estimates import Pace
 from federation.leases import Granted
+from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.steadiness import Steadiness
 from federation.testing import HandMesh
 from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
@@ -180,3 +183,60 @@ def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
     other = World()
     other.http().get("/v1/runs")
     assert 'route="/v1/runs"' not in httpx.Client(transport=world.http()._transport, base_url=ADDRESS).get("/metrics").text
+
+
+# -- drains ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_drains_a_mesh_and_everybody_who_may_use_it_sees_why(world):
+    with_mesh(world)
+    answer = world.http("*").post("/v1/meshes/east/drain", json={"reason": "new disks"})
+    (mesh,) = answer.json()["meshes"]
+    assert (answer.status_code, mesh["mesh"], mesh["draining"], mesh["drain_reason"]) == (200, "east", True, "new disks")
+    (seen,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (seen["draining"], seen["drain_reason"], seen["drained_ms"]) == (True, "new disks", world.clock.wall_ms())
+    (mesh,) = world.http("*").post("/v1/meshes/east/undrain").json()["meshes"]
+    assert (mesh["draining"], mesh["drain_reason"], mesh["drained_ms"]) == (False, "", 0)
+
+
+def test_a_drain_needs_no_body_and_undraining_twice_is_harmless(world):
+    with_mesh(world)
+    http = world.http("*")
+    assert [http.post(f"/v1/meshes/east/{verb}").status_code for verb in ("drain", "drain", "undrain", "undrain")] == [200] * 4
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_only_an_operator_may_drain(world, verb):
+    with_mesh(world)
+    answer = world.http(ACME).post(f"/v1/meshes/east/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+    assert world.http(None).post(f"/v1/meshes/east/{verb}").status_code == 401
+    assert world.registry.standings().meshes == {}
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
+    with_mesh(world)
+    answer = world.http("*").post(f"/v1/meshes/eats/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_mesh")
+    assert "did you mean east?" in answer.json()["error"]["message"]
+
+
+def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
+    world.registry.note(Note(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
+    answer = world.http("*").post("/v1/meshes/east/drain")
+    assert (answer.status_code, answer.json()["meshes"]) == (200, [])
+    assert world.registry.standings().meshes[EAST].drain is not None
+
+
+def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
+    with_mesh(world)
+    now_ms = world.clock.wall_ms()
+    kept = Steadiness(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, steady_ms=now_ms + 5_000)
+    world.registry.note(Note(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
+    world.clock.advance(2_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)
+    world.clock.advance(3_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"]) == (True, 0)
