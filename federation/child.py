@@ -5,15 +5,15 @@ the mesh's pools, the host runs, and each stage is paid for by the lease of its 
 the leases at hand do not cover, and what lies idle goes back after a while, or as soon as others want it. What the ledger
 takes away is given up: the last and least urgent stages stop, and then it is told.
 
-While the store does not answer, what there is to tell is kept and told later, in order. When the session is lost, or has
-not been renewed for its time to live by this process' own clock, all work stops at once: the leases that paid for it are
-no longer ours. A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
+While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
+less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
+session is lost: the leases that paid for it are no longer ours. The host's watchdogs see to that when this process cannot.
+A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -23,6 +23,7 @@ import structlog
 
 from federation.balance import LeaseBalance, LeaseKey, sum_of
 from federation.blobs import BlobStore
+from federation.deadlines import Deadlines, Permission
 from federation.dispatch import Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
     EpochChanged,
@@ -52,8 +53,6 @@ log = structlog.get_logger(__name__)
 
 #: Queued stages that are looked at together.
 LOOK_LIMIT = 4096
-#: The part of its time to live after which a session that could not be renewed counts as lost here: clocks differ in rate.
-OWN_PART_OF_TTL = 0.99
 #: A batch number beyond all others: whatever the store has taken in of a claim that is given back, this comes after it.
 LAST_BATCH = 2**31
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
@@ -107,6 +106,7 @@ class ChildMesh:
         self._heartbeat_ms = heartbeat_ms
         self._session: Session | None = None
         self._renewed_ms = 0
+        self._deadlines = Deadlines.of(0)
         self._due_ms = 0
         self._beats = 0
         self._is_cut_off = False  #: The store did not answer a question since the last heartbeat.
@@ -129,15 +129,17 @@ class ChildMesh:
 
     def beat(self) -> None:
         """Renew the session, or begin one; tell what could not be told; look at the queue."""
+        self._host.stamp()
         sent_ms = self._clock.monotonic_ms()
         self._due_ms = sent_ms + self._heartbeat_ms
+        if self._session is not None and self._permission(sent_ms) is Permission.OVER:  # This process was paused: nothing is ours.
+            self._look_at_the_clock(sent_ms)
         try:
             if self._session is None:
                 self._join()
             else:
                 self._renew(self._session)
-            self._renewed_ms = sent_ms
-            self._is_cut_off = False
+            self._note_renewal(sent_ms)
         except SessionLost as lost:
             self._lose_session(str(lost))
             self._due_ms = sent_ms
@@ -215,20 +217,41 @@ class ChildMesh:
         wanted = self._now_wanted()
         return wanted if wanted != self._wants else None
 
+    def _note_renewal(self, sent_ms: int) -> None:
+        """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
+        self._renewed_ms = sent_ms
+        self._is_cut_off = False
+        if self._session is not None:
+            self._deadlines = Deadlines.of(self._session.ttl_ms)
+            self._host.prove(self._session.incarnation, self._deadlines.stop_ms, self._deadlines.over_ms)
+
+    def _permission(self, now_ms: int) -> Permission:
+        return self._deadlines.permission(now_ms - self._renewed_ms)
+
     def _look_at_the_clock(self, now_ms: int) -> None:
+        """Do what the time without an answer asks for, and be called when it asks for more."""
         if self._session is None:
             return
-        over_ms = self._renewed_ms + math.ceil(self._session.ttl_ms * OWN_PART_OF_TTL)
-        if now_ms >= over_ms:
+        permission = self._permission(now_ms)
+        if permission is Permission.OVER:
             self._lose_session("it could not be renewed in time")
-        else:
-            self._due_ms = min(self._due_ms, over_ms)
+            return
+        if permission is Permission.STOPPING:
+            for stage, running in self._running.items():
+                if not running.gives_way and not running.cancelled:
+                    log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
+                    running.gives_way = True
+                    self._host.cancel(stage)
+        change_ms = self._deadlines.next_change_ms(now_ms - self._renewed_ms)
+        if change_ms is not None:
+            self._due_ms = min(self._due_ms, now_ms + change_ms)
 
     def leave(self) -> None:
         """Stop all work and end the session, so that its quota is free at once."""
         self._host.stop_all()
         session, self._session = self._session, None
         if session is not None:
+            self._host.leave(session.incarnation)
             self._ledger.leave(session)
 
     def _lose_session(self, why: str) -> None:
@@ -384,6 +407,9 @@ class ChildMesh:
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
         key = (wanted.tenant, wanted.flavor)
+        if self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
+            detail = "the session has not been renewed for too long to begin anything new"
+            return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=detail)
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
         short = wanted.want - self._balance.room(key, wanted.slot)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from mesh.clock import Clock
 from mesh.hosting import Delivered, HostReport
-from mesh.ids import NodeId, RunId, StageId
-from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageMessage
+from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
@@ -18,6 +18,7 @@ from mesh.vigil import Proof, Verdict, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
+_SOME_MESH = MeshId("some")
 
 
 def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
@@ -39,7 +40,8 @@ class _Hosted:
 class SimulatedHost:
     """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`."""
 
-    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour) -> None:
+    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour, mesh: MeshId = _SOME_MESH) -> None:
+        self._mesh = mesh
         self._report = report
         self._clock = clock
         self._behaviour = behaviour
@@ -110,11 +112,18 @@ class SimulatedHost:
     def advance(self) -> None:
         """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
         if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not Verdict.GO_ON:
-            self.stop_all()
+            self._die()
         for stage in tuple(self._stages):
             hosted = self._stages.get(stage)
             if hosted is not None:
                 self._advance(hosted)
+
+    def _die(self) -> None:
+        """The watchdog kills the runner: its stages are reported lost, when whoever holds the leases can hear it again."""
+        for stage in tuple(self._stages):
+            lost = StageLost(stage=stage, mesh=self._mesh, incarnation=self._holder, reason=Reason.WORKER_LOST)
+            self._report(HostReport(stage=stage, messages=(lost,)))
+        self.stop_all()
 
     def _advance(self, hosted: _Hosted) -> None:
         now_ms = self._clock.wall_ms()

@@ -20,7 +20,7 @@ import structlog
 from federation.child import ChildMesh
 from federation.dispatch import Mail, StageQueue
 from federation.errors import StoreUnavailable
-from mesh.clock import SystemClock
+from mesh.clock import EnduringClock
 from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
@@ -60,7 +60,7 @@ def main(settings_file: str) -> None:
         queue=stores.queue,
         blobs=stores.blobs,
         host=host,
-        clock=SystemClock(),
+        clock=EnduringClock(),
         heartbeat_ms=settings.heartbeat_ms,
     )
     threading.Thread(target=_read_mail, args=(stores.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()

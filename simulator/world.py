@@ -131,7 +131,7 @@ class World:
             mesh.child.beat()
 
     def _boot(self, mesh: SimulatedMesh) -> None:
-        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour)
+        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh)
         mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
         mesh.child = ChildMesh(
             record=mesh.record,

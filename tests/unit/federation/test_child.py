@@ -553,12 +553,24 @@ def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy)
 
 
 def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
-    busy.clock.advance(TTL_MS + GRACE_MS + 1)
-    assert busy.store.sweep().stages == ("s",)
+    earlier = busy.view().incarnation
+    busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
     busy.child.beat()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
     busy.beat()
     assert busy.view().alive
+    assert busy.view().incarnation > earlier
+
+
+def test_a_child_that_slept_longer_than_its_session_lives_stops_all_work_before_it_asks_anybody(busy):
+    earlier = busy.view().incarnation
+    busy.clock.advance(TTL_MS)
+    busy.flaky.down = {"heartbeat", "join"}
+    busy.child.beat()
+    assert (busy.running(), busy.host.is_empty) == (set(), True)
+    busy.flaky.down = set()
+    busy.beat()
+    assert busy.view().incarnation > earlier
 
 
 def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
