@@ -7,6 +7,8 @@ a second one at the same time would be harmless.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import threading
 from functools import partial
 
@@ -22,6 +24,7 @@ from redis.lock import Lock
 from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
+from federation.planning.seat import PlannerSeat
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
@@ -77,6 +80,7 @@ class CoordinatorLoop:
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
+        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
@@ -103,6 +107,7 @@ class CoordinatorLoop:
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
                     coordinator.tick()
+                    planner.tick()
                     due_ms = clock.monotonic_ms() + TICK_MS
             except StoreUnavailable as gone:
                 log.warning("the store does not answer", error=str(gone))
