@@ -59,11 +59,7 @@ def dominant_share(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource
     forest = ledger.forest
     if forest.parents[node] < 0:
         return NOTHING_BORROWED
-    borrowed: dict[str, int] = {}
-    for key in forest.keys:
-        above = ledger.excess(node, key) + (extra.get(key, 0) if extra else 0)
-        if above > 0 and forest.rows(key).is_declared[node]:
-            borrowed[key[1]] = borrowed.get(key[1], 0) + above
+    borrowed = ledger.borrowed(node, extra)
     if not borrowed:
         return NOTHING_BORROWED
     lendable = forest.lendable(forest.parents[node])
