@@ -7,6 +7,7 @@ from fractions import Fraction
 from operator import itemgetter
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -379,3 +380,13 @@ def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, c
             if chance.random() < 0.6:
                 snapshot.charge(queue, expected.assignment.amounts)
     assert next(order, None) is None
+
+
+@pytest.mark.parametrize("seed", [2827, 2875])
+def test_worlds_that_would_go_in_circles_come_to_rest(seed: int):
+    """Found by search: a workload takes back its quota, loses it to its own queue, which then borrows and is taken from."""
+    scheduler, waves = busy_world(Random(seed))
+    assert all(number < 40 for number, *_ in evictions_of(scheduler, waves, 60))
+    other, waves = busy_world(Random(seed))
+    loose = QuotaScheduler(other.forest, other.settings, replace(other.rules, ends_loops=False))
+    assert any(number >= 50 for number, *_ in evictions_of(loose, waves, 60))
