@@ -83,7 +83,7 @@ class QuotaCase:
             raise CaseError(f"{name}: there is no queue {queue!r}")
         identity = fields.get("uid", str, default=name)
         self.names[identity] = name
-        created_ms = fields.number("created", default=0) * 1_000
+        created_ms = round(fields.get("created", (int, float), default=0) * 1_000)
         return Workload(workload=identity, queue=queue, created_ms=created_ms, priority=fields.number("priority", default=0))
 
     def pending(self, fields: Fields) -> Workload:
@@ -98,7 +98,7 @@ class QuotaCase:
         return Running(
             workload=self.workload(fields),
             amounts=amounts_of(fields),
-            since_ms=fields.number("reserved_at", default=0) * 1_000,
+            since_ms=round(fields.get("reserved_at", (int, float), default=0) * 1_000),
             is_leaving=fields.get("evicted", bool, default=False),
         )
 

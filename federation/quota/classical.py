@@ -82,6 +82,7 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
     advantage = _advantages(snapshot, ask)
     over = ledger.nodes_over(ask.needed)
     own_path = frozenset(path)
+    only_borrows = policies.borrow is Preempt.NEVER and not is_within_own(snapshot, ask, with_request=False)
     for queue in sorted(over.intersection(snapshot.running)):
         if queue == ask.node or forest.root(queue) != path[-1]:
             continue
@@ -93,6 +94,8 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
         if not over.issuperset(between):
             continue
         has_advantage = advantage[forest.parents[between[-1]]]
+        if only_borrows and not has_advantage:
+            continue  # There will be no pass in which these could be taken.
         for running in candidates_in(snapshot, ask, queue, policies.reclaim):
             right = _Right.ADVANTAGE if has_advantage else _right(ask.workload, running.workload, policies)
             if right is not _Right.RECLAIM_BORROWING or not has_displaced(snapshot, ask, running):

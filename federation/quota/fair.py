@@ -39,6 +39,8 @@ _BELOW_ALL: ShareKey = (-1, 0)
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     """Who has to give way so that the request fits; empty when nothing helps. The snapshot is afterwards as it was."""
+    if _is_hopeless(snapshot, ask):
+        return ()
     candidates = _candidates(snapshot, ask)
     if not candidates:
         return ()
@@ -51,6 +53,34 @@ def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     victims = hunt.settled() if found else []
     snapshot.undo(mark)
     return tuple(victims)
+
+
+def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
+    """Would no share allow anything, whatever runs? Asked before the candidates are gathered, which costs far more.
+
+    At every level all siblings would have to be below the taker with its request: what they give makes theirs lower still.
+    """
+    forest, policies = snapshot.forest, snapshot.settings[ask.node].policies
+    if policies.within_queue is not Preempt.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
+        return False
+    if len(forest.paths[ask.node]) == 1 or policies.reclaim is Preempt.NEVER:
+        return True
+    if is_within_own(snapshot, ask, with_request=True):
+        return False
+    mark = snapshot.mark()
+    snapshot.charge(ask.node, ask.amounts)
+    found = all(
+        _is_above(snapshot, snapshot.share(mine).key, [child for child in forest.children[above] if child != mine])
+        for mine, above in pairwise(forest.paths[ask.node])
+    )
+    snapshot.undo(mark)
+    return found
+
+
+def _is_above(snapshot: QuotaSnapshot, taker: ShareKey, siblings: list[int]) -> bool:
+    if snapshot.rules.rechecks_shares:
+        return all(snapshot.share(child).key <= taker for child in siblings)
+    return all(snapshot.share(child).key < taker for child in siblings)
 
 
 def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
@@ -171,6 +201,9 @@ class _Hunt:
         if not self._borrows():
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
         taker, before = self._shares(queue)
+        if taker.key > before.key:  # Giving makes the giver's share lower still.
+            self._retry += reversed(tree.waiting[queue])
+            tree.waiting[queue].clear()
         while tree.waiting[queue]:
             running = tree.waiting[queue].pop()
             if _permits(strategy, taker, before, self._share_without(queue, running)):

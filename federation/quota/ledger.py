@@ -96,13 +96,24 @@ class QuotaLedger:
         """Units in use beyond the node's own; negative where there is room within it."""
         return self.use(node, key) - self.own(node, key)
 
+    def borrowed(self, node: int, extra: Amounts | None = None) -> dict[str, int]:
+        """Resource to what the node uses beyond its own, with so much more at the node itself, flavors together.
+
+        Only a (flavor, resource) that the node declares counts.
+        """
+        found: dict[str, int] = {}
+        for key, over in self._over.items():
+            more = extra.get(key, 0) if extra else 0
+            if more or node in over:
+                rows = self._rows[key]
+                above = self._use[key][node] + more - rows.own[node]
+                if above > 0 and rows.is_declared[node]:
+                    found[key[1]] = found.get(key[1], 0) + above
+        return found
+
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._over.get(key, ()) for key in keys))
-
-    def keys_over(self, node: int) -> list[FlavorResource]:
-        """Of what the node uses more than its own."""
-        return [key for key, over in self._over.items() if node in over]
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""

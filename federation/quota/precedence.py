@@ -3,8 +3,8 @@
 Every eviction is remembered while the two live. Nobody evicts a workload that evicted it, directly or by others; only a
 queue that takes back what is its own does not ask. Suppose that evictions went on for ever among finitely many workloads:
 following evictors back, some would form a circle of evictions that each happen again and again. But of a circle that is
-remembered no eviction is allowed again, unless all of them are reclaims; and a reclaim needs a taker within its quota and a
-giver beyond its own, which a circle of reclaims alone would have to turn round at every step.
+remembered no eviction is allowed again, unless all of them are reclaims. That such a circle cannot be is not proven; in a
+reclaim the taker ends within its quota and the giver was beyond its own, and a search through random worlds found none.
 Source: ADR 0018; Kueue loops in #14543 and #13662.
 """
 

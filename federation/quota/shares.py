@@ -63,7 +63,7 @@ def dominant_share(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource
     forest = ledger.forest
     if forest.parents[node] < 0:
         return NOTHING_BORROWED
-    borrowed = _borrowed(ledger, node, extra)
+    borrowed = ledger.borrowed(node, extra)
     if not borrowed:
         return NOTHING_BORROWED
     lendable = forest.lendable(forest.parents[node])
@@ -82,7 +82,7 @@ def share_rank(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, in
         return 0
     lendable = forest.lendable(forest.parents[node])
     ratio = 0
-    for name, units in _borrowed(ledger, node, extra).items():
+    for name, units in ledger.borrowed(node, extra).items():
         most = lendable.get(name, 0)
         if most:
             ratio = max(ratio, units * GRAIN // most)
@@ -90,13 +90,3 @@ def share_rank(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, in
     if weight == 1 or not ratio:
         return ratio
     return ratio * weight.denominator // weight.numerator if weight else ENDLESS + ratio
-
-
-def _borrowed(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, int] | None) -> dict[str, int]:
-    """Resource to units in use beyond the node's own, all flavors together."""
-    borrowed: dict[str, int] = {}
-    for key in {*ledger.keys_over(node), *extra} if extra else ledger.keys_over(node):
-        above = ledger.excess(node, key) + (extra.get(key, 0) if extra else 0)
-        if above > 0 and ledger.forest.rows(key).is_declared[node]:
-            borrowed[key[1]] = borrowed.get(key[1], 0) + above
-    return borrowed

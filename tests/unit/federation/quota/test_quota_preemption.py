@@ -113,5 +113,5 @@ def test_by_default_the_work_that_displaced_one_cannot_be_displaced_by_it():
     assert not victims(snapshot, work("in", "a", 2))
     within = {**tree, "a": Node(parent="all", nominal=2, policies=ALL)}
     reclaiming = snapshot_of([runs(work("b1", "b", 6))], DEFAULT, **within)
-    reclaiming.displaces = lambda by, victim: True
+    reclaiming.displaces = lambda *_: True
     assert victims(reclaiming, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
