@@ -80,7 +80,7 @@ class CoordinatorLoop:
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
-        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS)
+        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=self._settings.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():

@@ -18,6 +18,7 @@ import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.errors import StoreUnavailable
+from federation.quota.from_config import standing_orders_of
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
@@ -162,6 +163,7 @@ class Stack:
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
             costs=cost_rules_of(self._config),
             steadiness=steadiness_rules_of(self._config),
+            orders=standing_orders_of(self._config),
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")

@@ -14,20 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from federation.planning.board import Board, Claim
+from federation.planning.board import Board, Claim, Lease
 from federation.planning.borrowers import Borrowers
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import MESH, QueueSettings, Rules, Stop
-from mesh.ids import TenantPath
+from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
 from mesh.reasons import Reason
 from mesh.resources import format_units
 
 #: A borrower gets a quarter of what it still wants at a turn, so that others of the same share get theirs beside it.
 PORTIONS = 4
-_NO_SETTINGS: Mapping[TenantPath, QueueSettings] = {}
+_NO_SETTINGS: Mapping[str, QueueSettings] = {}
 
 
 def plan(
@@ -37,7 +36,7 @@ def plan(
     *,
     now_ms: int,
     rules: Rules = MESH,
-    settings: Mapping[TenantPath, QueueSettings] = _NO_SETTINGS,
+    settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
 ) -> Plan:
     """Targets for all leases that have to change.
 
@@ -54,15 +53,37 @@ def plan(
     """
     board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
     stopped = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+    borrowers = Borrowers(board, rules, now_ms)
     _drain(board, stopped)
-    return _Round(board, Reclaiming(board, rules, Borrowers(board, rules, now_ms))).run(wants, stopped)
+    _cut(board, borrowers, settings)
+    return _Round(board, Reclaiming(board, rules, borrowers)).run(wants, stopped)
 
 
-def _drain(board: Board, stopped: Mapping[TenantPath, Stop]) -> None:
+def _drain(board: Board, stopped: Mapping[str, Stop]) -> None:
     for lease in board.leases.values():
         if stopped.get(lease.key[1]) is Stop.DRAIN:
             board.lower(lease, dict(lease.target))
             lease.reason = Reason.TENANT_DRAINED
+
+
+def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
+    """Where limits were lowered below what is held, tenants that say so give way now; the others as their work ends."""
+    by_choice = [lease for lease in board.leases.values() if _gives_way_to_cuts(lease, settings) and not lease.holding.is_fixed]
+    for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
+        slot = {name: units for name, units in lease.holding.slot.items() if units} or {
+            name: 1 for name, units in lease.target.items() if units
+        }
+        above = {name: board.ledger.deficit(lease.node, (lease.key[2], name)) for name in slot}
+        wanted = max((-(-above[name] // units) for name, units in slot.items()), default=0)
+        slots = min([wanted, *(lease.target.get(name, 0) // units for name, units in slot.items())])
+        if slots > 0:
+            board.lower(lease, {name: slots * units for name, units in slot.items()})
+            lease.reason = Reason.QUOTA_CUT
+
+
+def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> bool:
+    known = settings.get(lease.key[1])
+    return known is not None and known.on_cut is OnCut.EVICT
 
 
 class _Round:
@@ -71,7 +92,7 @@ class _Round:
         self._reclaiming = reclaiming
         self._unmet: list[Unmet] = []
 
-    def run(self, wants: Iterable[Want], stopped: Mapping[TenantPath, Stop]) -> Plan:
+    def run(self, wants: Iterable[Want], stopped: Mapping[str, Stop]) -> Plan:
         claims: list[Claim] = []
         for want in wants:
             if want.tenant in stopped:

@@ -15,7 +15,7 @@ from federation.leases import ROWS_MAX, Aim, LeaseLedger
 from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Target, Want
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import MESH, Rules
+from federation.quota.policies import StandingOrders
 from federation.snapshot import LeaseView, Snapshot, WantView
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -32,13 +32,14 @@ class PlannerSeat:
     Args:
         name: Tells this root from others.
         seat_ms: For how long the seat is taken each time.
+        orders: Rules, and the tenants' weights and settings.
     """
 
-    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, rules: Rules = MESH) -> None:
+    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: StandingOrders) -> None:
         self._ledger = ledger
         self._name = name
         self._seat_ms = seat_ms
-        self._rules = rules
+        self._orders = orders
         self._forest: tuple[int, QuotaForest] | None = None  #: With the version of the tree that it was made of.
 
     def tick(self) -> Plan | None:
@@ -51,7 +52,7 @@ class PlannerSeat:
         if token is None:
             return None
         snapshot = self._ledger.snapshot()
-        if snapshot.learn_ms or not snapshot.wants:
+        if snapshot.learn_ms or not (snapshot.wants or snapshot.leases):
             return None
         answer = self._plan(snapshot)
         try:
@@ -71,12 +72,13 @@ class PlannerSeat:
             [_holding(lease) for lease in snapshot.leases],
             [want for want in wants if want.slots > 0 and want.mesh in alive and want.tenant in snapshot.tree.tenants],
             now_ms=snapshot.at_ms,
-            rules=self._rules,
+            rules=self._orders.rules,
+            settings=self._orders.settings,
         )
 
     def _forest_of(self, snapshot: Snapshot) -> QuotaForest:
         if self._forest is None or self._forest[0] != snapshot.version:
-            self._forest = snapshot.version, QuotaForest.of_tenants(snapshot.tree)
+            self._forest = snapshot.version, QuotaForest.of_tenants(snapshot.tree, self._orders.weights)
         return self._forest[1]
 
 

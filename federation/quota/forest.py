@@ -20,7 +20,6 @@ from fractions import Fraction
 
 from federation.errors import ConfigError, UnknownTenant
 from federation.tenants import FlavorResource, Quota, TenantTree
-from mesh.ids import TenantPath
 
 UNLIMITED = 2**63 - 1  #: From here on an amount has no end; Kueue's largest integer.
 OWN_LEAF = "/*"  #: Ends the name of the leaf that a tenant's own work stands in; no part of a path can be `*`.
@@ -86,7 +85,7 @@ class QuotaForest:
         self._lendable: dict[int, dict[str, int]] = {}
 
     @classmethod
-    def of_tenants(cls, tree: TenantTree, weights: Mapping[TenantPath, Fraction] | None = None) -> QuotaForest:
+    def of_tenants(cls, tree: TenantTree, weights: Mapping[str, Fraction] | None = None) -> QuotaForest:
         """The forest of a tenant tree; every flavor of the tree is declared at every tenant, as any may borrow any."""
         keys = dict.fromkeys(sorted(tree.flavor_resources()), Quota())
         nodes: list[ForestNode] = []

@@ -18,6 +18,7 @@ from federation.quota.policies import (
     QueueSettings,
     ResourceGroup,
     Rules,
+    StandingOrders,
     Stop,
     TimeWindow,
     TryOn,
@@ -61,6 +62,17 @@ def rules_of(config: FederationConfig) -> Rules:
     )
 
 
+def standing_orders_of(config: FederationConfig) -> StandingOrders:
+    """What holds for the tenants of a file, by path: for those who have the limits from elsewhere."""
+    forest, settings = forest_with_settings(config)
+    placed = forest_of(config.tenants).tenants
+    return StandingOrders(
+        rules=rules_of(config),
+        weights={tenant.path: tenant.rights.weight for tenant in placed if tenant.rights.weight != 1},
+        settings={tenant.path: settings[forest.node(tenant.path)] for tenant in placed},
+    )
+
+
 def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping[int, QueueSettings]]:
     """The forest of a file's tenants, and what holds for each node.
 
@@ -68,7 +80,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     a replica set.
     """
     placed = forest_of(config.tenants).tenants
-    weights: dict[TenantPath, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
+    weights: dict[str, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
     forest = QuotaForest.of_tenants(TenantTree(tenants_of(config)), weights)
     resources = sorted({resource for _, resource in forest.keys})
     group = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from fractions import Fraction
 
 
 class Preempt(str, Enum):
@@ -145,3 +147,12 @@ KUEUE = Rules(
     backfills=False,
 )
 MESH = Rules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingOrders:
+    """What holds for tenants beside their limits, whoever decides: a file says it, and it goes along with the limits."""
+
+    rules: Rules = MESH
+    weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 where there is none.
+    settings: Mapping[str, QueueSettings] = field(default_factory=dict)  #: By path.

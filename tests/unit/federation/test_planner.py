@@ -9,7 +9,7 @@ import pytest
 from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Target, Want
 from federation.quota.forest import ForestNode, QuotaForest
-from federation.quota.policies import MESH, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
 from federation.tenants import Quota
 from mesh.reasons import Reason
 
@@ -182,3 +182,11 @@ def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
     answer = decide(tree, (holding("a", 2), holding("b", 2), holding("c", 2)), (want("vision", 6, slots_min=6),), rules=MESH)
     assert gpus_of(answer.lowered) == {"a": 0, "b": 0, "c": 0}
     assert gpus_of(answer.raised) == {"vision": 6}
+
+
+@pytest.mark.parametrize(("on_cut", "left"), [(OnCut.KEEP, {}), (OnCut.EVICT, {"batch": 1})], ids=["keep", "evict"])
+def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_so(on_cut: OnCut, left: dict[str, int]):
+    held = (holding("vision", 2), holding("batch", 3))
+    answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
+    assert gpus_of(answer.lowered) == left
+    assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)

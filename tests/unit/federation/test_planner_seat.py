@@ -8,7 +8,7 @@ import pytest
 
 from federation.leases import Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import Rules
+from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
@@ -83,7 +83,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def seat(store: MemoryStore) -> PlannerSeat:
-    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, rules=Rules(min_run_ms=0))
+    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
 
 
 def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
@@ -121,7 +121,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, sea
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, rules=Rules(min_run_ms=0))
+    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
     assert seat.tick() is not None
     assert other.tick() is None
     for _ in range(1 + SEAT_MS // 1_000):
