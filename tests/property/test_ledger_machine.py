@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage
-from federation.errors import EpochChanged, QuotaExceeded, SessionLost
+from federation.errors import QuotaExceeded, SessionLost
 from federation.leases import Aim, Beat, LeaseTerms, Session, Want
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -357,7 +357,9 @@ class LedgerMachine(RuleBasedStateMachine):
             said.append(StageLost(stage=stage, mesh=mesh, incarnation=1, reason=Reason.WORKER_LOST))
         self.both("report", pair, batch, (tuple(said), tuple(said)))
 
-    @rule(mesh=meshes, stage=stages, verb=st.sampled_from(["deliver", "deliver", "cancel", "explain", "explain", "forget"]), odd=st.booleans())
+    @rule(
+        mesh=meshes, stage=stages, verb=st.sampled_from(["deliver", "deliver", "cancel", "explain", "explain", "forget"]), odd=st.booleans()
+    )
     def say_about_a_stage(self, mesh, stage, verb, odd):
         if verb == "deliver":
             self.both("deliver", stage, NodeId("x" if odd else "y"), VALUE if odd else None)
@@ -433,7 +435,9 @@ def min_of(one, other):
 
 
 def without_tokens(snapshot):
-    leases = sorted((view.lease, view.amounts, view.target, view.priority, view.incarnation is None) for view in map(shown, snapshot.leases))
+    leases = sorted(
+        (view.lease, view.amounts, view.target, view.priority, view.incarnation is None) for view in map(shown, snapshot.leases)
+    )
     views = [(view.record, view.alive, view.waiting, view.claimed) for view in snapshot.meshes]
     wants = sorted((want.mesh, want.tenant, want.flavor, repr(want.slot), want.slots, want.priority) for want in snapshot.wants)
     return leases, views, wants, snapshot.learn_ms > 0

@@ -25,6 +25,7 @@ local function lease_from(holder, tenant, flavor, packed)
   if packed then
     local token, version, priority, cut, rest = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
+    lease.had_cut = lease.cut > 0
     for resource, held, target in string.gmatch(rest, '|([^|]+)|(%d+)|(%d+)') do
       lease.resources[#lease.resources + 1] = resource
       lease.held[resource], lease.target[resource] = tonumber(held), tonumber(target)
@@ -121,7 +122,7 @@ end
 
 -- Write what was changed, the tree and the last token; each change is told in the log.
 local function keep_leases()
-  local gone, changed, marks = {}, {}, {}
+  local gone, changed, marks, told = {}, {}, {}, {}
   keep_tree()
   for _, lease in ipairs(LEASE_ORDER) do
     if lease.changed then
@@ -135,13 +136,16 @@ local function keep_leases()
       marks[lease.holder] = math.max(marks[lease.holder] or 0, lease.version)
       if lease.cut > 0 and kept == changed then
         redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), lease.holder .. '|' .. field)
-      else
+      elseif lease.had_cut then
         redis.call('ZREM', CUTS, lease.holder .. '|' .. field)
       end
-      redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', lease.changed, 'holder', lease.holder, 'tenant', lease.tenant,
-        'flavor', lease.flavor, 'row', packed, 'lt', text(LT))
-      lease.changed = nil
+      told[#told + 1] = tostring(#told / 2)
+      told[#told + 1] = table.concat({ lease.changed, lease.holder, field, packed }, '|')
+      lease.changed, lease.had_cut = nil, lease.cut > 0
     end
+  end
+  for first = 1, #told, CHUNK do -- One entry for all changes of a call; each as 'verb|holder|tenant|flavor|row'.
+    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', unpack(told, first, math.min(#told, first + CHUNK - 1)))
   end
   for holder, fields in pairs(gone) do
     in_pieces('HDEL', LEASES .. holder, fields)
