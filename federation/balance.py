@@ -116,8 +116,8 @@ class LeaseBalance:
         offers = []
         for key, account in sorted(self._accounts.items()):
             lease = account.lease
-            if lease is None or key == keep:
-                continue
+            if lease is None or key == keep or not lease.target <= lease.held:
+                continue  # What a plan lets grow is not whole yet, and may be of use only then.
             is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
             kept = _least(lease.held, account.in_use)
             if is_due and kept != lease.held:

@@ -18,9 +18,11 @@ import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.errors import StoreUnavailable
+from federation.leases import LeaseTerms
 from federation.quota.from_config import standing_orders_of
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_safety import check_server
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import RuntimeDoorError
@@ -103,10 +105,15 @@ class Stack:
             self._redis_url = self._redis.url
             self._say("redis: an embedded server, append-only file in the state folder")
         stores = self._stores(founding=is_new)
+        check_server(stores.client, stores.keys, self._terms(), durable=self._redis is not None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
         return stores
+
+    def _terms(self) -> LeaseTerms:
+        section = self._config.federation
+        return LeaseTerms(ttl_ms=section.lease_ttl_ms, grace_ms=section.lease_grace_ms)
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation

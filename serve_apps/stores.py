@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from dag.store.redis_runs import RedisRunStore
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
-ANSWER_S_MAX = 5.0
+ANSWER_MS_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +36,7 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: b
     Args:
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
     """
-    client = redis.Redis.from_url(
-        url, socket_timeout=ANSWER_S_MAX, socket_connect_timeout=ANSWER_S_MAX, retry=Retry(NoBackoff(), 1), health_check_interval=0
-    )
+    client = connect(url, timeout_ms=ANSWER_MS_MAX)
     keys = Keys()
     return Stores(
         client=client,

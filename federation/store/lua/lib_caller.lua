@@ -25,3 +25,4 @@ if ARGV[2] ~= EPOCH then
   return { 'EPOCH', UID, EPOCH, text(learn_left()) }
 end
 local SESSION = session_of(MESH)
+MARK_BEFORE = tonumber(redis.call('HGET', MARKS, MESH) or '0')

@@ -13,6 +13,7 @@
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
 local LEASE_ROWS, LEASE_ORDER = {}, {}
+local MARK_BEFORE, NEW_MARKS = nil, {} -- Of the caller when the script began; of holders whose leases it has changed.
 
 local function field_of(tenant, flavor)
   return tenant .. '|' .. flavor
@@ -25,6 +26,7 @@ local function lease_from(holder, tenant, flavor, packed)
   if packed then
     local token, version, priority, cut, rest = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
+    lease.had_cut = lease.cut > 0
     for resource, held, target in string.gmatch(rest, '|([^|]+)|(%d+)|(%d+)') do
       lease.resources[#lease.resources + 1] = resource
       lease.held[resource], lease.target[resource] = tonumber(held), tonumber(target)
@@ -121,11 +123,12 @@ end
 
 -- Write what was changed, the tree and the last token; each change is told in the log.
 local function keep_leases()
-  local gone, changed, marks = {}, {}, {}
+  local gone, changed, marks, told = {}, {}, {}, {}
   keep_tree()
   for _, lease in ipairs(LEASE_ORDER) do
     if lease.changed then
       local field, packed = field_of(lease.tenant, lease.flavor), packed_lease(lease)
+      lease.packed = packed
       local kept = is_empty(lease) and gone or changed
       kept[lease.holder] = kept[lease.holder] or {}
       table.insert(kept[lease.holder], field)
@@ -135,13 +138,16 @@ local function keep_leases()
       marks[lease.holder] = math.max(marks[lease.holder] or 0, lease.version)
       if lease.cut > 0 and kept == changed then
         redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), lease.holder .. '|' .. field)
-      else
+      elseif lease.had_cut then
         redis.call('ZREM', CUTS, lease.holder .. '|' .. field)
       end
-      redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', lease.changed, 'holder', lease.holder, 'tenant', lease.tenant,
-        'flavor', lease.flavor, 'row', packed, 'lt', text(LT))
-      lease.changed = nil
+      told[#told + 1] = tostring(#told / 2)
+      told[#told + 1] = table.concat({ lease.changed, lease.holder, field, packed }, '|')
+      lease.changed, lease.had_cut = nil, lease.cut > 0
     end
+  end
+  for first = 1, #told, CHUNK do -- One entry for all changes of a call; each as 'verb|holder|tenant|flavor|row'.
+    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', unpack(told, first, math.min(#told, first + CHUNK - 1)))
   end
   for holder, fields in pairs(gone) do
     in_pieces('HDEL', LEASES .. holder, fields)
@@ -151,23 +157,30 @@ local function keep_leases()
   end
   for holder, mark in pairs(marks) do
     redis.call('HSET', MARKS, holder, text(mark))
+    NEW_MARKS[holder] = mark
   end
   keep_token()
 end
 
 -- Everything of the mesh that changed after `seen`, as {tenant, flavor, row, ms until the cut or ''}, and the mark.
 local function told_since(mesh, seen)
-  local mark = tonumber(redis.call('HGET', MARKS, mesh) or '0')
-  local rows = {}
-  if seen ~= mark then
-    for _, lease in ipairs(leases_of(mesh)) do
-      if lease.version > seen then
-        local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
-        rows[#rows + 1] = { lease.tenant, lease.flavor, packed_lease(lease), left }
+  local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
+  local rows, changed = {}, {}
+  if seen ~= mark then -- Who had seen all when the script began has to be told what the script itself has changed.
+    for _, lease in ipairs(seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)) do
+      if lease.holder == mesh and lease.version > seen and not is_empty(lease) then
+        changed[#changed + 1] = { field_of(lease.tenant, lease.flavor), lease }
       end
     end
+    table.sort(changed, function(one, other) return one[1] < other[1] end)
+    for place, pair in ipairs(changed) do
+      local lease = pair[2]
+      local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
+      rows[place] = { lease.tenant, lease.flavor, lease.packed or packed_lease(lease), left }
+    end
   end
-  local waiting = redis.call('SCARD', WANTING) - redis.call('SISMEMBER', WANTING, mesh)
+  local waiting = redis.call('SCARD', WANTING)
+  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
   return { 'OK', EPOCH, text(learn_left()), text(mark), waiting > 0 and '1' or '0', rows }
 end
 

@@ -19,9 +19,7 @@ local function session_of(mesh)
   }
 end
 
--- Delete first: see lib_clock.
 local function write_session(session)
-  redis.call('HDEL', SESSIONS, session.mesh)
   redis.call('HSET', SESSIONS, session.mesh, table.concat({ session.incarnation, text(session.expires), text(session.heartbeat),
     text(session.beat), text(session.ttl_ms) }, '|'))
 end
