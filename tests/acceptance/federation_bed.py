@@ -48,6 +48,12 @@ tenants:
       research: {{tenants: {{vision: {{}}, nlp: {{}}}}}}
       small: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 0}}}}}}}}
       narrow: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 1}}}}}}}}
+  shared:
+    pickled_code: true
+    tenants:
+      owner: {{quotas: {{standard: {{cpu: {{nominal: 3}}}}}}}}
+      guest: {{}}
+quota: {{min_run: 200ms}}
 """
 
 
