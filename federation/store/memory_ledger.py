@@ -171,7 +171,7 @@ class MemoryLedger:
             passed_ms = passed_us // 1000
             self._last_us += passed_ms * 1000
             if passed_ms > self._terms.max_step_ms:
-                was_clamped = 0 <= self._clamped and self._lt - self._clamped < self._terms.ttl_ms
+                was_clamped = self._clamped >= 0 and self._lt - self._clamped < self._terms.ttl_ms
                 passed_ms = 0 if was_clamped else self._terms.max_step_ms
                 self._clamped = self._lt
             self._lt += passed_ms
@@ -197,7 +197,7 @@ class MemoryLedger:
 
     def _hear(self, known: int) -> None:
         """A token that somebody has."""
-        if known > self._now_us() + _SKEW_US_MAX:
+        if known > max(self._token, self._now_us() + _SKEW_US_MAX):
             raise FutureToken(f"token {known} is from the future; is the clock of a server far ahead?")
         if known > self._token:
             self._begin_epoch("a mesh has seen a token that was not given out: writes were lost", known)

@@ -87,7 +87,7 @@ def kept(store, request) -> Kept:
             yield MemoryEventFeed(runs)
 
         return Kept(runs=runs, feed=memory_feed)
-    client, keys = request.getfixturevalue("redis_server"), Keys("contract")
+    client, keys = store.client, Keys("contract")
 
     @asynccontextmanager
     async def redis_feed() -> AsyncIterator[EventFeed]:

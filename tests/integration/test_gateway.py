@@ -24,6 +24,7 @@ from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore
 from dag.store.remote import Client, Run
+from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_key_ring import RedisKeyRing
@@ -99,7 +100,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
     with running_redis() as client:
         keys = Keys("gateway")
         socket = client.connection_pool.connection_kwargs["path"]
-        ledger = RedisLedger(client, keys, ttl_ms=10_000, grace_ms=3_000)
+        ledger = RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=10_000, grace_ms=3_000), founding=True)
         ledger.configure(TenantTree(TENANTS))
         ring, runs, blobs = RedisKeyRing(client, keys), RedisRunStore(client, keys), RedisBlobs(client, keys)
         waiting = redis.asyncio.Redis(unix_socket_path=socket)

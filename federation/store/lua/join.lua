@@ -12,12 +12,10 @@
 
 local mesh, record, adopted, over, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-if seen > NOW_US + 60000000 then
+if is_from_the_future(seen) then
   return { 'SKEW' }
 end
-if seen > TOKEN then
-  begin_epoch('a mesh has seen a token that was not given out: writes were lost', seen)
-end
+learn_from(seen)
 local earlier = session_of(mesh)
 local freed = 0
 if earlier and earlier.expires > 0 then

@@ -16,12 +16,11 @@ local MESH, INCARNATION, SEEN = ARGV[3], ARGV[4], tonumber(ARGV[5])
 if ARGV[1] ~= UID then
   return { 'TREE', UID }
 end
-if math.max(SEEN, tonumber(INCARNATION)) > NOW_US + 60000000 then
-  return { 'SKEW' } -- Nobody can burn the space of tokens.
+local known = math.max(SEEN, tonumber(INCARNATION))
+if is_from_the_future(known) then
+  return { 'SKEW' }
 end
-if math.max(SEEN, tonumber(INCARNATION)) > TOKEN then
-  begin_epoch('a mesh has seen a token that was not given out: writes were lost', math.max(SEEN, tonumber(INCARNATION)))
-end
+learn_from(known)
 if ARGV[2] ~= EPOCH then
   return { 'EPOCH', UID, EPOCH, text(learn_left()) }
 end

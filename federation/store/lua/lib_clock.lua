@@ -51,6 +51,18 @@ local function begin_epoch(why, known)
   redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
 end
 
+-- A token that nobody can have given out yet: nobody shall burn the space of tokens.
+local function is_from_the_future(token)
+  return token > TOKEN and token > NOW_US + 60000000
+end
+
+-- A token that somebody has, and this ledger has not given out, proves that writes were lost.
+local function learn_from(token)
+  if token > TOKEN then
+    begin_epoch('a mesh has seen a token that was not given out: writes were lost', token)
+  end
+end
+
 -- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
 -- was deleted. The clock has to go on, so it deletes first.
 redis.call('HDEL', META, '-')

@@ -16,6 +16,7 @@ from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.messages import NodeStarted, NodeSucceeded, StageEnded, StageStarted
 from mesh.reasons import Reason
@@ -88,7 +89,8 @@ class Root:
 
     def join(self, mesh):
         pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}))
-        self.sessions[mesh] = self.store.join(MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}"))
+        record = MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}")
+        self.sessions[mesh] = HandMesh(self.store, record)
         self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
 
     def submit(self, run="r", **nodes):
@@ -116,8 +118,8 @@ class Root:
     def start(self, mesh):
         """The mesh claims its first stage and starts it."""
         (stage, *_) = self.store.waiting(mesh)
-        self.store.acquire(self.sessions[mesh], stage.stage, "acme", "standard", CPU, 1)
-        claimed = self.store.claim(self.sessions[mesh], stage.stage)
+        self.sessions[mesh].acquire("acme", "standard", CPU, 1)
+        claimed = self.store.claim(self.sessions[mesh].session, stage.stage, self.sessions[mesh].lease("acme", "standard"))
         self.say(claimed, 1, StageStarted(stage=stage.stage, mesh=mesh, incarnation=5, cluster="c", slots=1, token=1))
         return claimed
 
@@ -128,7 +130,7 @@ class Root:
         """The mesh runs its first stage from claim to end."""
         claimed = self.start(mesh)
         self.say(claimed, 2, *(self.done(claimed, task) for task in claimed.spec.tasks), StageEnded(stage=claimed.claim.stage))
-        self.store.release(self.sessions[mesh], claimed.claim.stage)
+        self.sessions[mesh].release("acme", "standard")
 
     def done(self, claimed, task):
         value = StoredValue(sha256=hashlib.sha256(task.node.encode()).hexdigest(), size_bytes=1, encoding=Encoding.JSON)

@@ -6,9 +6,10 @@ import httpx
 import pytest
 
 from federation.errors import StoreUnavailable
-from federation.leases import Lease
+from federation.leases import Granted
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import LeaseId, PoolName, RunId, StageId
+from federation.testing import HandMesh
+from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
@@ -25,13 +26,13 @@ def world() -> World:
 def with_mesh(world: World, *tenants: str) -> None:
     """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
-    session = world.store.join(MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
-    assert isinstance(world.store.acquire(session, LeaseId("l1"), RESEARCH, STANDARD, ONE_CPU, 3), Lease)
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    assert mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3) == Granted(slots=3)
     for number in (1, 2):
         tenant = RIVAL if number == 1 else RESEARCH
         stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
         world.store.submit(EAST, stage)
-    world.store.explain(session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    world.store.explain(mesh.session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
 
 
 def test_a_body_that_says_it_is_too_large_is_413(world):
@@ -137,7 +138,7 @@ def test_meshes_are_those_that_somebody_within_reach_may_use(world):
 def test_leases_are_those_within_reach(world):
     with_mesh(world)
     (lease,) = world.http(RESEARCH).get("/v1/leases").json()["leases"]
-    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == ("l1", 3)
+    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == (f"{EAST}:{RESEARCH}:{STANDARD}", 3)
     assert world.http(RIVAL).get("/v1/leases").json()["leases"] == []
 
 
