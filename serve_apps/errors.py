@@ -2,7 +2,8 @@
 
 Every answer that is no success has the same body:
 `{"error": {"code", "message", "problems": [{"place", "problem"}], "request_id"}}`, and `facts` where an
-error carries numbers. Never a stack: what is not in the table is `internal`, its message says nothing, and the log has the story under the request's id.
+error carries numbers. Never a stack: what is not in the table is `internal`, its message says nothing,
+and the log has the story under the request's id.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
     app.state.metrics = metrics
-    app.state.desk = link_routes.LinkDesk()
+    app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
     app.include_router(link_routes.router)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
@@ -47,9 +48,13 @@ from serve_apps.link_calls import read_call
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-#: Threads of a replica, and calls of a mesh in a second with those that may come at once after a pause.
+#: Threads of a replica.
 THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
-CALLS_PER_S = {Budget.BEAT: (5.0, 20), Budget.CALL: (200.0, 500), Budget.MAIL: (20.0, 40)}
+#: Calls of a mesh in a second, and those that may come at once after a pause.
+CALLS_PER_S, CALLS_BURST = 200.0, 500
+MAILS_PER_S, MAILS_BURST = 20.0, 40
+#: Heartbeats of a mesh in the time of one, and at least so many in a second: after an epoch or a lost session there are several.
+BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
 #: When every thread for mail waits, a mailbox is looked into this often instead.
 LOOK_S = 0.25
 
@@ -60,11 +65,20 @@ router = APIRouter(prefix=LINK_PATH, tags=["link"])
 
 
 class LinkDesk:
-    """What the routes of one replica share: threads and budgets."""
+    """What the routes of one replica share: threads and budgets.
 
-    def __init__(self) -> None:
+    Args:
+        heartbeat_ms: How often each mesh renews its session.
+    """
+
+    def __init__(self, heartbeat_ms: int) -> None:
+        beats_per_s = max(BEATS_PER_S_MIN, BEATS_PER_BEAT * 1_000 / heartbeat_ms)
         self._threads = {budget: CapacityLimiter(count) for budget, count in THREADS.items()}
-        self._budgets = {budget: CallBudget(calls_per_s=rate, burst=burst) for budget, (rate, burst) in CALLS_PER_S.items()}
+        self._budgets = {
+            Budget.BEAT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
+            Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
+            Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
+        }
 
     async def do(self, budget: Budget, work: Callable[[], T]) -> T:
         """Do the work in a thread of this kind."""
