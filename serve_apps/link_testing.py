@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,6 @@ from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session,
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
 from federation.store.memory import MemoryStore
-from federation.store.memory_key_ring import MemoryKeyRing
 from mesh.clock import SystemClock
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageMessage
@@ -112,7 +111,15 @@ def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: 
     feed = MemoryEventFeed(MemoryRunStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)))
     return create_app(
         Dependencies(
-            runs=runs, ledger=ledger, queue=queue, blobs=blobs, feed=feed, keys=keys, body_limit_bytes=1_024, heartbeat_ms=1, clock=SystemClock()
+            runs=runs,
+            ledger=ledger,
+            queue=queue,
+            blobs=blobs,
+            feed=feed,
+            keys=keys,
+            body_limit_bytes=1_024,
+            heartbeat_ms=1,
+            clock=SystemClock(),
         )
     )
 
