@@ -162,7 +162,7 @@ class _NotThere(Exception):
 def _read(answer: httpx.Response, deadline: float) -> bytes:
     """The whole body. A peer that sends a byte now and then keeps nobody longer than one that sends none."""
     data = bytearray()
-    for chunk in answer.iter_raw():
+    for chunk in answer.iter_bytes():
         data += chunk
         if len(data) > ANSWER_BYTES_MAX:
             raise _Away("the answer is larger than any of a root")
