@@ -22,13 +22,15 @@ from mesh.wire import encode
 from serve_apps.auth import issue_for_mesh
 from serve_apps.errors import meaning_of
 from serve_apps.gateway import create_app
-from serve_apps.link_routes import CALLS_BURST
+from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST
 from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
 
 EAST, WEST = MeshId("east"), MeshId("west")
 RECORD = MeshRecord(
     mesh=EAST, labels={}, pools=(PoolRecord(pool=PoolName("p"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 1})),), cluster="c"
 )
+#: Heartbeats of a mesh that may come at once, at two seconds between them.
+BEATS_BURST = int(4 * BEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=(), slot=ResourceSet(), width=1)
 
@@ -97,7 +99,7 @@ def test_no_other_key_is_a_meshs(world, header):
     text = header.format(tenants=tenants, tenants_tail=tenants[4:], revoked=revoked, head=good[:13], good=good)
     answer = post(http(world, text), "terms", encode(AskTerms(mesh=EAST)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
-    assert text[7:] not in answer.text
+    assert not [secret for secret in (good[13:], revoked[13:], tenants[13:]) if secret in answer.text]
 
 
 def test_a_meshs_key_reaches_no_tenant(world):
@@ -276,9 +278,10 @@ def test_a_mesh_that_asks_too_much_is_told_when_to_ask_again_and_its_heartbeats_
 
 def test_heartbeats_have_a_budget_too(world):
     ledger = HttpLedger(link(world))
+    for _ in range(BEATS_BURST):
+        ledger.join(RECORD)
     with pytest.raises(StoreUnavailable, match="used up"):
-        for _ in range(100):
-            ledger.join(RECORD)
+        ledger.join(RECORD)
     world.clock.advance(60_000)
     assert ledger.join(RECORD).mesh == EAST
 
