@@ -73,6 +73,11 @@ class Stack:
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
         self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
 
+    @property
+    def redis_url(self) -> str:
+        """Of the server that holds the truth, once it is known; it may hold a password."""
+        return self._redis_url
+
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
