@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from dag.runs import RunRecord
-from federation.dispatch import Claim
+from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
 from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, VERBS, AskTerms
@@ -22,7 +22,7 @@ from mesh.wire import encode
 from serve_apps.auth import issue_for_mesh
 from serve_apps.errors import meaning_of
 from serve_apps.gateway import create_app
-from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST
+from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
 from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
 
 EAST, WEST = MeshId("east"), MeshId("west")
@@ -290,3 +290,25 @@ def test_a_session_that_nobody_knows_is_told_so(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+
+
+# ---- mail
+
+
+def test_letters_come_over_the_link(world):
+    stages = HttpStageQueue(link(world), EAST)
+    cursor, nothing = stages.mail(EAST, "", 0)
+    world.store.submit(EAST, SPEC)
+    _, (letter,) = stages.mail(EAST, cursor, 1_000)
+    assert (nothing, letter.kind, letter.subject) == ((), MailKind.STAGE, SPEC.stage)
+
+
+def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
+    monkeypatch.setattr(LinkDesk, "has_room", lambda *_: False)
+    stages = HttpStageQueue(link(world), EAST)
+    cursor, _ = stages.mail(EAST, "", 1_000)
+    assert stages.mail(EAST, cursor, 0) == (cursor, ())
+    world.store.submit(EAST, SPEC)
+    assert [letter.subject for letter in stages.mail(EAST, cursor, 1_000)[1]] == [SPEC.stage]
+    with pytest.raises(LinkRefused):
+        stages.mail(WEST, cursor, 0)
