@@ -135,7 +135,7 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
 @pytest.fixture(params=["memory", "redis", "redis with functions", "http"])
 def store(request: pytest.FixtureRequest) -> Store:
     """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them;
-    and in memory behind a gateway, which all that a child says reaches over HTTP."""
+    and on a Redis behind a gateway, to which all that a child says goes over HTTP."""
     return _store_of(request, STEP_MS_MAX)
 
 
@@ -148,10 +148,9 @@ def careful_store(request: pytest.FixtureRequest) -> Store:
 def _store_of(request: pytest.FixtureRequest, max_step_ms: int) -> Store:
     if request.param == "memory":
         return memory_store(max_step_ms)
-    if request.param == "http":
-        return linked_store(request, memory_store(max_step_ms))
-    if request.param == "redis":
-        return redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
+    if request.param in ("redis", "http"):
+        by_scripts = redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
+        return by_scripts if request.param == "redis" else linked_store(request, by_scripts)
     client = request.getfixturevalue("newer_redis_process")
     client.flushall()
     return redis_store(client, max_step_ms=max_step_ms)
