@@ -14,6 +14,7 @@ import ray
 from rich.console import Console
 
 from benchmarks import (
+    acquire_granted,
     after_pause,
     choose,
     collective,
@@ -37,6 +38,8 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
     "after_pause": (after_pause.measure, 7),
+    "acquire_granted": (acquire_granted.measure_direct, 300),
+    "acquire_granted_http": (acquire_granted.measure_http, 300),
     "choose": (choose.measure_waiting, 100),
     "choose_burst": (choose.measure_burst, 60),
     "all": (collective.measure_all, 200),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from federation.config_models import Amount, FederationConfig, QuotaSection, format_duration
+from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, format_duration
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.yaml_source import Path, Problem
 from mesh.errors import AmountError, SelectorError
@@ -97,6 +97,10 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     if config.root.cluster not in config.clusters:
         yield Problem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
     for name, mesh in config.meshes.items():
+        if not mesh.cluster:
+            if mesh.link is not MeshLink.JOINS:
+                yield Problem(path=("meshes", name, "cluster"), text="is missing; the cluster that the mesh is in")
+            continue
         cluster = config.clusters.get(mesh.cluster)
         if cluster is None:
             yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))

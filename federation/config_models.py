@@ -7,6 +7,7 @@ resources stay as they were written until it is known which resource they are of
 from __future__ import annotations
 
 import re
+from enum import Enum
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -253,10 +254,26 @@ class PoolSection(Section):
     )
 
 
+class MeshLink(str, Enum):
+    """How a mesh reaches the root, and who starts it."""
+
+    DIRECT = "direct"
+    """Started by `up`; has the URL of Redis, as the root itself."""
+    HTTP = "http"
+    """Started by `up`; has a key of its own and no URL of Redis."""
+    JOINS = "joins"
+    """Not started by `up`: comes by itself with `schedulemesh join`, over HTTP, from any Ray cluster."""
+
+
 class MeshSection(Section):
     """A Ray cluster, or a labelled slice of one, as a scheduling domain."""
 
-    cluster: str = Field(description="The cluster that the mesh is in.")
+    cluster: str = Field(default="", description="The cluster that the mesh is in; only a mesh that joins by itself needs none.")
+    link: MeshLink = Field(
+        default=MeshLink.DIRECT,
+        description="`direct`: `up` starts the mesh, with the URL of Redis. `http`: with a key of its own instead, over HTTP. "
+        "`joins`: it comes by itself, see [joining](joining.md).",
+    )
     node_labels: Labels = Field(default={}, description="Only nodes with all of these Ray labels belong to the mesh; empty: all nodes.")
     labels: Labels = Field(default={}, description="What work asks for by `labels=`; flavors are matched with these.")
     tenants: tuple[str, ...] = Field(default=("*",), description="Who may use it: tenant paths, each with all below it; `*` for everybody.")

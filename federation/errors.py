@@ -24,7 +24,8 @@ FederationError
 ├── QuotaExceeded             a plan or a change of the tree would exceed a limit
 ├── PlannerSuperseded         somebody else plans by now
 ├── StaleFence                a message under a claim that is not current: a late result of a dead attempt
-└── StoreUnavailable          Redis does not answer
+└── StoreUnavailable          the store does not answer, or no root that leads to it
+    └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
 """
 
 from mesh.errors import MeshError, RuntimeDoorError
@@ -135,4 +136,11 @@ class StaleFence(FederationError):
 
 
 class StoreUnavailable(FederationError, RuntimeDoorError):
-    """Redis does not answer; nothing is known about whether the last command took effect."""
+    """The store does not answer, or no root that leads to it; nothing is known about whether the last command took effect."""
+
+
+class LinkRefused(StoreUnavailable):
+    """A root answers, and does not listen to this mesh: the message says what about its key, its name or its words is wrong.
+
+    Somebody has to act, and a mesh may go on asking until then; so to those who ask it is a store that does not answer.
+    """

@@ -11,7 +11,7 @@ from dag.errors import UnknownRun
 from dag.runs import RunRecord, RunSummary
 from federation.snapshot import Snapshot
 from mesh.ids import RunId, TenantPath
-from serve_apps.auth import Denial, Denied, Principal, authenticate
+from serve_apps.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.dependencies import Dependencies, Ports
 from serve_apps.errors import NotAuthenticated, OutOfReach
 
@@ -24,6 +24,7 @@ _WORDS = {
     Denial.UNKNOWN: "the API key is not known here",
     Denial.REVOKED: "the API key was revoked",
 }
+_MESHS_WORDS = {denial: words.replace("smk_", "smm_").replace("API key", "mesh key") for denial, words in _WORDS.items()}
 
 #: For `/docs` only, where it makes the button; the header itself is read below.
 _scheme = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key: `smk_<id>_<secret>`.")
@@ -39,6 +40,14 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
     answer = authenticate(request.headers.get("authorization"), ports.keys.find)
     if isinstance(answer, Denied):
         raise NotAuthenticated(_WORDS[answer.reason])
+    return answer
+
+
+def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal:
+    """The mesh whose key an `Authorization` header holds. Raises as `asking`."""
+    answer = authenticate_mesh(authorization, ports.keys.find)
+    if isinstance(answer, Denied):
+        raise NotAuthenticated(_MESHS_WORDS[answer.reason])
     return answer
 
 

@@ -31,6 +31,8 @@ class Dependencies:
     keys: KeyRing
     body_limit_bytes: int
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
+    heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
+    inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
     clock: Clock
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 

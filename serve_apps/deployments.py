@@ -25,6 +25,7 @@ from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.planning.seat import PlannerSeat
+from federation.receipts import ReceiptKeys
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
@@ -138,7 +139,12 @@ def _leave(seat: Lock) -> None:
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
     configure_logging()
-    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    stores = open_stores(
+        settings.redis_url,
+        lease_ttl_ms=settings.lease_ttl_ms,
+        lease_grace_ms=settings.lease_grace_ms,
+        receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
+    )
     feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
     return create_app(
         Dependencies(
@@ -151,6 +157,8 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,
             storage_url=settings.storage_url,
+            heartbeat_ms=settings.heartbeat_ms,
+            inline_limit_bytes=settings.inline_limit_bytes,
             clock=SystemClock(),
             close=feed_client.aclose,
         )

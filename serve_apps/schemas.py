@@ -31,6 +31,9 @@ class ErrorView(_View):
     message: str = Field(description="For people.")
     problems: list[ProblemView] = []
     request_id: str = Field(default="", description="The log has the story under this id.")
+    facts: dict[str, int] = Field(
+        default={}, exclude_if=lambda facts: not facts, description="Numbers that the error carries; left out when there are none."
+    )
 
 
 class ErrorBody(_View):

@@ -23,9 +23,9 @@ from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.ids import TenantPath
+from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
-from serve_apps.auth import issue
+from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging, stop_on_signals
@@ -42,7 +42,7 @@ DOWN_S_MAX = 60.0
 StateOption = Annotated[Path, typer.Option("--state", help="The state folder: Redis' file, logs, keys.", show_default=True)]
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
 
-keys_app = typer.Typer(help="API keys of tenants: made, listed, revoked.", no_args_is_help=True)
+keys_app = typer.Typer(help="API keys of tenants and of meshes: made, listed, revoked.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -183,24 +183,36 @@ def _keep(stack: Stack, console: Console) -> None:
 
 @keys_app.command("create")
 def create_key(
-    tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")],
+    tenant: Annotated[
+        str | None, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")
+    ] = None,
+    mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
     state: StateOption = STATE,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
-    stores = running_stores(state)
-    if tenant != EVERYBODY:
-        stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
-    typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms()))
+    if (tenant is None) == (mesh is None):
+        raise typer.BadParameter("name either a tenant or, with --mesh, a mesh")
+    stores, settings = running_stores(state), _root_settings(state)
+    ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
+    if mesh is not None:
+        if mesh not in settings.meshes:
+            raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.meshes)}")
+        typer.echo(issue_for_mesh(ring, MeshId(mesh), now_ms))
+        return
+    path = TenantPath(str(tenant))
+    if path != EVERYBODY:
+        stores.ledger.snapshot().tree.tenant(path)
+    typer.echo(issue(ring, path, now_ms))
 
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE) -> None:
     """The keys by id; secrets are not kept."""
     stores = running_stores(state)
-    table = Table("id", "tenant", "created", "revoked")
+    table = Table("id", "of", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
-        table.add_row(key.key, key.tenant, created, "yes" if key.revoked else "")
+        table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, created, "yes" if key.revoked else "")
     Console().print(table)
 
 
@@ -224,7 +236,13 @@ def _read(config: Path) -> FederationConfig:
 
 
 def running_stores(state: Path) -> Stores:
-    """The stores of the stack that runs with this folder.
+    """The stores of the stack that runs with this folder. Raises as `_root_settings`."""
+    settings = _root_settings(state)
+    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+
+
+def _root_settings(state: Path) -> RootSettings:
+    """What the root of the stack that runs with this folder was told.
 
     Raises:
         MeshError: None does.
@@ -232,8 +250,7 @@ def running_stores(state: Path) -> Stores:
     file = StateFolder(state).path / "settings" / "root.json"
     if StateFolder(state).owner() is None or not file.exists():
         raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
-    settings = RootSettings.read(str(file))
-    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    return RootSettings.read(str(file))
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Fixtures of the contract suites: real Redis servers for the session, and every store over all back-ends."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -14,11 +14,13 @@ from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
+from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.testing import copied, feign_restart, lose_writes, move_time, running_redis, servers
 from mesh.clock import ManualClock
+from serve_apps.link_testing import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
 #: Long against the run time of any test, so that only `advance` decides what has run out.
 TTL_MS = 600_000
@@ -96,9 +98,32 @@ def redis_store(client: "redis.Redis", *, max_step_ms: int = STEP_MS_MAX, functi
     )
 
 
-@pytest.fixture(params=["memory", "redis", "redis with functions"])
+@pytest.fixture(scope="session")
+def switchboard() -> Iterator[tuple[Switchboard, str]]:
+    """A real HTTP server that answers for whatever a test plugs in, and its address."""
+    board = Switchboard()
+    with serving(board) as address:
+        yield board, address
+
+
+def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
+    """The store behind a gateway: the child's verbs go over HTTP, the root's own directly."""
+    board, address = request.getfixturevalue("switchboard")
+    meshes = LinkedMeshes(address=address, keys=MemoryKeyRing())
+    request.addfinalizer(meshes.close)
+    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys)
+    return replace(
+        root,
+        ledger=cast("LeaseLedger", LinkedLedger(root.ledger, meshes)),
+        queue=cast("StageQueue", LinkedQueue(root.queue, meshes)),
+        blobs=LinkedBlobs(root.blobs, meshes),
+    )
+
+
+@pytest.fixture(params=["memory", "redis", "redis with functions", "http"])
 def store(request: pytest.FixtureRequest) -> Store:
-    """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them."""
+    """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them;
+    and on a Redis behind a gateway, to which all that a child says goes over HTTP."""
     return _store_of(request, STEP_MS_MAX)
 
 
@@ -111,8 +136,9 @@ def careful_store(request: pytest.FixtureRequest) -> Store:
 def _store_of(request: pytest.FixtureRequest, max_step_ms: int) -> Store:
     if request.param == "memory":
         return memory_store(max_step_ms)
-    if request.param == "redis":
-        return redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
+    if request.param in ("redis", "http"):
+        by_scripts = redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
+        return by_scripts if request.param == "redis" else linked_store(request, by_scripts)
     client = request.getfixturevalue("newer_redis_process")
     client.flushall()
     return redis_store(client, max_step_ms=max_step_ms)

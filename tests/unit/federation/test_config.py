@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from federation.config import FederationConfig, cost_rules_of, load_config, mesh_record_of, steadiness_rules_of, tenants_of
-from federation.config_models import format_duration, parse_duration
+from federation.config_models import MeshLink, format_duration, parse_duration
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.steadiness import SteadinessRules
@@ -26,6 +26,7 @@ flavors: {standard: {labels: {tier: standard}}}
 meshes: {east: {cluster: local, labels: {tier: standard}, pools: {general: {flavor: standard, capacity: {cpu: 4, memory: 1GiB}}}}}
 """
 TENANTS = "tenants: {acme: {}}\n"
+POOLS: dict[str, Any] = {"pools": {"general": {"flavor": "standard", "capacity": {"cpu": 1}}}}
 
 
 def loaded(text: str) -> FederationConfig:
@@ -218,6 +219,11 @@ WRONG = {
         "meshes.east.labels.tier: must be text (got 1); put it in quotes",
     ),
     "a list where a mapping belongs": (changed("flavors", to=["standard"]), "flavors: must be a mapping"),
+    "a mesh without a cluster": (
+        changed("meshes", "east", to={"labels": {"tier": "standard"}, **POOLS}),
+        "meshes.east.cluster: is missing",
+    ),
+    "a link that is none": (changed("meshes", "east", "link", to="tcp"), "meshes.east.link: Input should be 'direct', 'http' or 'joins'"),
     "a missing section": (SMALL, "x.yaml:1:1: tenants: is missing; The tenant tree"),
     "an empty section": (changed("meshes", to={}), "meshes: must not be empty"),
     "a cluster from nowhere": (changed("clusters", "local", to={}), "clusters.local: needs either `nodes` (started here) or `address`"),
@@ -377,3 +383,13 @@ def test_import_paths_are_counted_from_the_file(tmp_path: Path):
     (tmp_path / "y.yaml").write_text(SMALL + TENANTS + "import_paths: [nowhere]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="import_paths: there is no folder"):
         read_config(tmp_path / "y.yaml")
+
+
+def test_a_mesh_that_joins_by_itself_needs_no_cluster():
+    config = loaded(changed("meshes", "east", to={"link": "joins", "labels": {"tier": "standard"}, **POOLS}))
+    assert (config.meshes["east"].link, config.meshes["east"].cluster) == (MeshLink.JOINS, "")
+    assert mesh_record_of(config, "east", cluster="c").mesh == "east"
+
+
+def test_a_mesh_is_linked_directly_when_nothing_else_is_said():
+    assert loaded(SMALL + TENANTS).meshes["east"].link is MeshLink.DIRECT
