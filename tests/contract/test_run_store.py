@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import pytest
 import redis
@@ -28,6 +29,7 @@ from mesh.values import Encoding, StoredValue
 LAB = TenantPath("acme/lab")
 RUN = RunId("digits-1")
 EAST = MeshId("east")
+BYTES, EMPTY, X, NOWHERE = (sha256(data).hexdigest() for data in (b"\x00\xff", b"", b"x", b"nowhere"))
 
 
 def a_record(run: str = RUN, *, tenant: str = LAB, created_ms: int = 1000, nodes: int = 3, **fields: object) -> RunRecord:
@@ -125,10 +127,10 @@ def test_an_unknown_run_is_no_error(runs):
 
 
 def test_creating_tells_the_inbox_once_and_keeps_the_blobs(store, runs):
-    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""})
-    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""}) is False
+    assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""})
+    assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""}) is False
     assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)] == [(RUN, "submitted", b"")]
-    assert store.blobs.get(RUN, ("h1", "h2", "h3")) == {"h1": b"\x00\xff", "h2": b""}
+    assert store.blobs.get(RUN, (BYTES, EMPTY, NOWHERE)) == {BYTES: b"\x00\xff", EMPTY: b""}
 
 
 def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
@@ -144,9 +146,9 @@ def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
 def test_the_id_with_what_follows_is_a_conflict_and_changes_nothing(store, runs, other):
     runs.create(a_record(), {})
     with pytest.raises(RunConflict, match=RUN):
-        runs.create(replace(a_record(), **other), {"h": b"x"})
+        runs.create(replace(a_record(), **other), {X: b"x"})
     assert runs.load(RUN) == a_record()
-    assert store.blobs.get(RUN, ("h",)) == {}
+    assert store.blobs.get(RUN, (X,)) == {}
     assert len(store.queue.inbox(0)) == 1
 
 
@@ -177,7 +179,7 @@ def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
         DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
         DeliverInput(stage=stage.stage, node=failing.node, value=None),
         CancelStage(stage=stage.stage),
-        ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=("h",)),
+        ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=(X,)),
     )
     change = RunChange(nodes=(node, failing), stages=(stage,), events=(event(record, "RUNNING", kind="run"),), decisions=record.outbox)
     assert runs.commit(record, change)
@@ -350,7 +352,7 @@ def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
 def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> None:
     """A run with stages, inputs, blobs, values in files and events, none of which anybody came to forget."""
     record = a_record(run, tenant=tenant, created_ms=ended_ms - 1)
-    runs.create(record, {"h": b"x"})
+    runs.create(record, {X: b"x"})
     node, failing = list(record.nodes.values())[:2]
     node.stored = stored("a", f"file:///{run}/a")
     failing.failure = Failure(
@@ -374,7 +376,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
     assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
     assert (runs.load(RUN), runs.summary(RUN), runs.events(RUN), runs.list(TenantPath("acme"))) == (None, None, (), ())
-    assert store.blobs.get(RUN, ("h",)) == {}
+    assert store.blobs.get(RUN, (X,)) == {}
     assert store.queue.waiting(EAST) == ()
     assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
     assert (set(kept.client.keys("*")) if kept.client else set()) == before
