@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.scheduling.decisions import EndTask, ExplainWaiting, RequestCapacity
-from mesh.scheduling.evicting import end_eviction, evict_for, is_complete
-from mesh.scheduling.gangs import admit_gang
-from mesh.scheduling.placing import place
+from mesh.scheduling.evicting import end_eviction, evict_for, eviction_of_gang, is_complete
+from mesh.scheduling.gangs import NO_PLACES, admit_gang, starts_together
+from mesh.scheduling.placing import Refusal, place
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
@@ -31,16 +32,22 @@ def admit(state: MeshState) -> None:
             heads.again(bucket)
 
 
-def try_now(state: MeshState, record: TaskRecord) -> bool:
-    """Place the task, or ask others to give way to it; False when its bucket has to wait."""
+def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> bool:
+    """Place the task, or ask others to give way to it; False when its bucket has to wait.
+
+    Args:
+        places: Rows that were found for it, or for each member of its gang; taken if they have the room.
+    """
     bucket, request = record.bucket, record.request
     assert bucket is not None  # noqa: S101  it is queued
-    refusal = admit_gang(state, record) if request.gang else place(state, record)
+    refusal = admit_gang(state, record, places) if request.gang else place(state, record, places.get(request.task, ()))
     bucket.tried_at = -1 if refusal is None else state.room_epoch
     if (refusal is None) is not (bucket.refused is None):
         state.refusals += 1
     bucket.refused = refusal
     if refusal is None:
+        if request.gang and (eviction := eviction_of_gang(state, request.gang)) is not None:
+            end_eviction(state, eviction.preemptor)  # Room has come from elsewhere.
         return True
     if refusal[0] in _FATAL:
         state.doomed.append((request.task, refusal))
@@ -49,10 +56,25 @@ def try_now(state: MeshState, record: TaskRecord) -> bool:
     if refusal[0] in _NEVER:
         put_aside(state, record, refusal)
         return True
-    if refusal[0] in _CAN_PREEMPT and not request.gang and evict_for(state, record, refusal[0]):
-        bucket.refused = refusal = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
+    bucket.refused = refusal = _make_room(state, record, refusal)
     explain(state, record, *refusal)
     return False
+
+
+def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refusal:
+    """Ask others to give way to the task, or to its gang; what it waits for now."""
+    together = starts_together(state, record)
+    if refusal[0] not in _CAN_PREEMPT and not together:
+        return refusal
+    asked = evict_for(state, record, refusal[0], together)
+    if asked is Reason.WAITING_FOR_VICTIMS:
+        waiting = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
+        for member in together:
+            if member.bucket is not None:
+                member.bucket.refused = waiting
+            explain(state, member, *waiting)
+        return waiting
+    return refusal if asked is None else (refusal[0], f"{refusal[1]}; {asked.value}")
 
 
 def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str]) -> None:
@@ -84,11 +106,11 @@ def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
     """All victims are gone: whom they gave way to is placed now, before anybody else is looked at."""
     if preemptor is None or not is_complete(state, preemptor):
         return
-    end_eviction(state, preemptor)
-    record = state.records.get(preemptor)
-    if record is not None and preemptor in state.queues:
+    eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
+    if eviction is not None and record is not None and preemptor in state.queues:
         state.may_give_way = None  # Much may have happened since the last pass.
-        try_now(state, record)
+        there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
+        try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
 
 
 def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.tasks import TaskRequest, Weights
@@ -80,6 +80,20 @@ class Eviction:
     groups: set[GroupId] = field(default_factory=set)  #: Still being removed.
     rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to the preemptor.
     holders: list[str] = field(default_factory=list)  #: Entries of the pool's ledger that hold its quota.
+    gang: str = ""  #: The room is for all members of this gang, of whom the preemptor is one.
+    places: Mapping[TaskId, tuple[NodeName, ...]] = field(default_factory=dict)  #: Where whom of them goes; empty: wherever it fits.
+
+
+@dataclass(slots=True, kw_only=True)
+class Reservation:
+    """Room that is set aside in one pool, as it comes free, for work that has waited for too long."""
+
+    task: TaskId  #: The head that waits; of a gang, one of its members.
+    pool: PoolName
+    since_ms: int
+    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to it.
+    quota: ResourceSet = NOTHING  #: What is set aside of the pool.
+    ready_ms: int | None = None  #: When its places are expected to be free; None: nobody knows.
 
 
 @dataclass(slots=True, kw_only=True)

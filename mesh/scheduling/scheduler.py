@@ -21,7 +21,7 @@ from mesh.scheduling import events as happened
 from mesh.scheduling import snapshot
 from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasible
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
-from mesh.scheduling.evicting import end_eviction, let_group_go, order_end_of_stray
+from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.judging import check_label, check_pool, what_is_wrong
 from mesh.scheduling.lifecycle import (
@@ -123,6 +123,7 @@ class MeshScheduler:
         if event.node not in state.table:
             return
         state.table.leave(event.node)
+        forget_node(state, event.node)
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
