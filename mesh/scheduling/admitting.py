@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mesh.ids import TaskId
@@ -12,24 +12,41 @@ from mesh.scheduling.evicting import end_eviction, evict_for, eviction_of_gang, 
 from mesh.scheduling.gangs import NO_PLACES, admit_gang, starts_together
 from mesh.scheduling.placing import Refusal, place
 from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.reserving import HELPED_BY_ROOM, close_reservations, lend_behind, open_reservations, set_aside, use_or_name
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 #: What a task asked for in so many words is not to be had: it fails, as Ray's does.
 _FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL})
-_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT})
+_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.ROOM_RESERVED})
 
 
 def admit(state: MeshState) -> None:
-    """One pass over the queue, best first."""
+    """One pass over the queue, best first; another one when room that was set aside came free in it."""
+    if not _pass(state):
+        _pass(state)
+
+
+def _pass(state: MeshState) -> bool:
+    """True: nothing that was set aside has come free."""
     state.evaluations, state.may_give_way = 0, None
     waiting: Any = state.queues.buckets()
+    if state.reservations and _has_news(state, waiting):
+        open_reservations(state)
     heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:
         bucket: Any = head[0]
         if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
             heads.again(bucket)
+    return not (state.opened and close_reservations(state))
+
+
+def _has_news(state: MeshState, waiting: Iterable[Any]) -> bool:
+    """Is there anybody to be tried, or has somebody gone for whom room was set aside?"""
+    if any(bucket.tried_at != state.room_epoch for bucket in waiting):
+        return True
+    return any(reservation.task not in state.queues for reservation in state.reservations.values())
 
 
 def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> bool:
@@ -41,6 +58,8 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
     bucket, request = record.bucket, record.request
     assert bucket is not None  # noqa: S101  it is queued
     refusal = admit_gang(state, record, places) if request.gang else place(state, record, places.get(request.task, ()))
+    if refusal is not None and state.reservations and (not request.gang or record.in_admitted_gang):
+        refusal = use_or_name(state, record, refusal)
     bucket.tried_at = -1 if refusal is None else state.room_epoch
     if (refusal is None) is not (bucket.refused is None):
         state.refusals += 1
@@ -56,24 +75,29 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
     if refusal[0] in _NEVER:
         put_aside(state, record, refusal)
         return True
-    bucket.refused = refusal = _make_room(state, record, refusal)
-    explain(state, record, *refusal)
+    if refusal[0] is Reason.ROOM_RESERVED:
+        lend_behind(state, bucket)
+    together = starts_together(state, record)
+    refusal = _make_room(state, record, refusal, together)
+    if refusal[0] is not Reason.WAITING_FOR_VICTIMS and (together or refusal[0] in HELPED_BY_ROOM):
+        kept = set_aside(state, record, together)
+        if kept is not None and kept.places and not places:
+            return try_now(state, record, kept.places)
+        refusal = kept.refusal if kept is not None and not kept.places else refusal
+    for waiting in together or (record,):
+        if waiting.bucket is not None:
+            waiting.bucket.refused = refusal
+        explain(state, waiting, *refusal)
     return False
 
 
-def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refusal:
+def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal, together: list[TaskRecord]) -> Refusal:
     """Ask others to give way to the task, or to its gang; what it waits for now."""
-    together = starts_together(state, record)
     if refusal[0] not in _CAN_PREEMPT and not together:
         return refusal
     asked = evict_for(state, record, refusal[0], together)
     if asked is Reason.WAITING_FOR_VICTIMS:
-        waiting = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
-        for member in together:
-            if member.bucket is not None:
-                member.bucket.refused = waiting
-            explain(state, member, *waiting)
-        return waiting
+        return Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
     return refusal if asked is None else (refusal[0], f"{refusal[1]}; {asked.value}")
 
 

@@ -22,6 +22,7 @@ from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
 from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
+from mesh.scheduling.reserving import had_room
 from mesh.scheduling.seats import wants_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
@@ -231,7 +232,11 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason, together: Se
     found = plan_for(state, request, _eligible(state, request), state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:
         return None
-    _order_victims(state, Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set()), found)
+    eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())
+    _order_victims(state, eviction, found)
+    if had_room(state, record):  # What was set aside for it would be lost to others until the victims are gone.
+        eviction.places = {request.task: (state.table.name(found.row),)}
+        _hold_free(state, eviction, members)
     return Reason.WAITING_FOR_VICTIMS
 
 
@@ -370,7 +375,7 @@ def end_eviction(state: MeshState, preemptor: TaskId) -> Eviction | None:
         state.pools.release(holder)
     for node, vector in eviction.rows:
         if node in state.table:
-            state.table.withdraw(state.table.row(node), vector)
+            state.table.withdraw(state.table.row(node), state.table.widened(vector))
     state.room_came()
     return eviction
 

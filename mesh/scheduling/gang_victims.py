@@ -17,6 +17,7 @@ from mesh.ids import LabelName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.feasibility import RowMask
 from mesh.scheduling.preemption import NO_COUNTS, PreemptionRules, Preemptor, Scored
 from mesh.scheduling.seats import Rows, Seat, Wants, arrange, best_fit, has_seats, open_rows, rows_of_same
 from mesh.scheduling.victims import DISRUPTION_COST, PreemptionPlan, PreemptionRefused, count_verdicts
@@ -167,9 +168,9 @@ class _Search:
         has_room = all((left[row][columns] >= 0).all() for row, columns in wanted.items())
         return taken if has_room and self._has_quota(taken) else None
 
-    def _wanted(self, rows: list[int]) -> dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def _wanted(self, rows: list[int]) -> dict[int, RowMask]:
         """Which resources are wanted on each row."""
-        wanted: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+        wanted: dict[int, RowMask] = {}
         for seat, row in zip(self.wants.seats, rows, strict=True):
             wanted[row] = wanted.get(row, False) | (seat.vector > 0)
         return wanted
@@ -188,7 +189,7 @@ class _Search:
         return rows, kept
 
     def _free_without(self, offers: list[_Offer]) -> Units:
-        free = self.free.copy()
+        free: Units = self.free.copy()
         for offer in offers:
             _free(free, offer)
         return free
@@ -233,7 +234,8 @@ def _free(left: Units, offer: _Offer) -> None:
 
 
 def _on(offer: _Offer, row: int) -> Units:
-    return np.sum([amounts for where, amounts in offer.gives.rooms if where == row], axis=0, dtype=np.int64)
+    there: Units = np.sum([amounts for where, amounts in offer.gives.rooms if where == row], axis=0, dtype=np.int64)
+    return there
 
 
 def _lacks(lacks: Units, seat: Seat) -> bool:

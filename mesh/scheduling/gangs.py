@@ -13,7 +13,6 @@ from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
-
 NO_PLACES: Mapping[TaskId, tuple[int, ...]] = {}
 
 

@@ -93,7 +93,7 @@ class Reservation:
     since_ms: int
     rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to it.
     quota: ResourceSet = NOTHING  #: What is set aside of the pool.
-    ready_ms: int | None = None  #: When its places are expected to be free; None: nobody knows.
+    needs: dict[NodeName, ResourceSet] = field(default_factory=dict)  #: What its places take of each node, held or still to come.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -110,7 +110,7 @@ class ReservationSnapshot:
     since_ms: int
     rows: tuple[tuple[NodeName, ResourceSet], ...]
     quota: ResourceSet
-    ready_ms: int | None
+    needs: Mapping[NodeName, ResourceSet]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ def _reservation(state: MeshState, kept: Reservation) -> ReservationSnapshot:
         since_ms=kept.since_ms,
         rows=tuple((node, state.table.amounts(vector)) for node, vector in kept.rows),
         quota=kept.quota,
-        ready_ms=kept.ready_ms,
+        needs=dict(kept.needs),
     )
 
 
@@ -369,5 +369,5 @@ def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
         if node in state.table:
             state.table.queue_for(state.table.row(node), vector)
     state.reservations[kept.pool] = Reservation(
-        task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, ready_ms=kept.ready_ms
+        task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs)
     )

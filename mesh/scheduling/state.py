@@ -71,6 +71,7 @@ class MeshState:
         self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
         self.reservations: dict[PoolName, Reservation] = {}  #: Room set aside for work that has waited too long; one in a pool.
+        self.opened: dict[PoolName, Reservation] = {}  #: What they were before the pass that is under way; empty between passes.
         self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while it stops.
         self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to those that come after it.
         self.gangs: dict[str, list[TaskId]] = {}  #: Members known so far.

@@ -21,7 +21,7 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
-EAGER = SchedulerSettings(rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20)
+EAGER = SchedulerSettings(rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20, reserve_after_ms=25)
 
 
 def cpus(count: float) -> ResourceSet:
@@ -166,7 +166,7 @@ def _lose_node(world: World, node: NodeName) -> None:
 
 
 def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
-    size = data.draw(st.sampled_from([0, 0, 0, 2]))
+    size = data.draw(st.sampled_from([0, 0, 0, 2, 3]))
     count = len(world.submitted)
     names = [f"t{count + index}" for index in range(max(1, size))]
     world.submitted.update(names)
@@ -183,6 +183,9 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
         "gang": f"gang{count}" if size else "",
         "gang_size": size,
         "has_agent": pool == PLAIN.pool or data.draw(st.integers(0, 4)) > 0,
+        "estimated_ms": data.draw(st.sampled_from([None, 1, 30])),
+        "bundles": data.draw(st.sampled_from([(), (), (), (cpus(1), cpus(1))])),
+        "strategy": data.draw(st.sampled_from(["PACK", "STRICT_PACK", "STRICT_SPREAD"])),
         "after": (TaskId(f"t{count - 1}"),) if count and data.draw(st.integers(0, 5)) == 0 else (),
     }
     return [events.TaskSubmitted(at_ms=world.now_ms, request=TaskRequest(task=TaskId(name), **shape)) for name in names]
@@ -194,7 +197,7 @@ def _finish(world: World) -> None:
         events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(20), labels={"zone": "a"}),
         events.PoolConfigured(at_ms=world.now_ms, spec=PLAIN),
     )
-    for _ in range(400):
+    for _ in range(600):
         if world.orders:
             world.carry_out(world.orders.pop(0), well=True)
             continue
