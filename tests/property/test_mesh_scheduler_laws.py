@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -194,8 +194,8 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
 def _finish(world: World) -> None:
     """Room comes, and everything goes well from here on: what can run ends, and nothing is held then but what is reserved."""
     world.tell(
-        events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(20), labels={"zone": "a"}),
-        events.PoolConfigured(at_ms=world.now_ms, spec=PLAIN),
+        events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(60), labels={"zone": "a"}),
+        *(events.PoolConfigured(at_ms=world.now_ms, spec=replace(spec, capacity=cpus(60))) for spec in (GROUPED, PLAIN)),
     )
     for _ in range(600):
         if world.orders:
@@ -218,6 +218,7 @@ def _finish(world: World) -> None:
     assert set(world.ended) | set(left) == world.submitted
     assert all(state.ended[TaskId(task)] in TERMINAL for task in world.ended)
     assert not state.evictions
+    assert not state.reservations
     assert {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)} <= {
         f"group:{group}" for group in state.groups.records
     }
