@@ -57,16 +57,12 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
     """
     bucket, request = record.bucket, record.request
     assert bucket is not None  # noqa: S101  it is queued
-    refusal = admit_gang(state, record, places) if request.gang else place(state, record, places.get(request.task, ()))
-    if refusal is not None and state.reservations and (not request.gang or record.in_admitted_gang):
-        refusal = use_or_name(state, record, refusal)
+    refusal = _attempt(state, record, places)
     bucket.tried_at = -1 if refusal is None else state.room_epoch
     if (refusal is None) is not (bucket.refused is None):
         state.refusals += 1
     bucket.refused = refusal
     if refusal is None:
-        if request.gang and (eviction := eviction_of_gang(state, request.gang)) is not None:
-            end_eviction(state, eviction.preemptor)  # Room has come from elsewhere.
         return True
     if refusal[0] in _FATAL:
         state.doomed.append((request.task, refusal))
@@ -75,13 +71,29 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
     if refusal[0] in _NEVER:
         put_aside(state, record, refusal)
         return True
-    if refusal[0] is Reason.ROOM_RESERVED:
-        lend_behind(state, bucket)
+    return _wait(state, record, refusal, is_last=bool(places))
+
+
+def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
+    """Place the task, with its gang if it starts with one; if need be in room that is set aside, and that it will not need for long."""
+    gang = record.request.gang
+    refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
+    if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
+        return use_or_name(state, record, refusal)
+    if refusal is None and gang and (eviction := eviction_of_gang(state, gang)) is not None:
+        end_eviction(state, eviction.preemptor)  # Room has come from elsewhere.
+    return refusal
+
+
+def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bool) -> bool:
+    """Make room for the task, or set it aside, and say what it waits for; True when a closer look found places that suit."""
     together = starts_together(state, record)
+    if refusal[0] is Reason.ROOM_RESERVED and record.bucket is not None:
+        lend_behind(state, record.bucket)
     refusal = _make_room(state, record, refusal, together)
     if refusal[0] is not Reason.WAITING_FOR_VICTIMS and (together or refusal[0] in HELPED_BY_ROOM):
         kept = set_aside(state, record, together)
-        if kept is not None and kept.places and not places:
+        if kept is not None and kept.places and not is_last:
             return try_now(state, record, kept.places)
         refusal = kept.refusal if kept is not None and not kept.places else refusal
     for waiting in together or (record,):

@@ -10,6 +10,7 @@ from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
+from mesh.scheduling.events import KeptPlace
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.tasks import TaskRequest, Weights
 
@@ -94,6 +95,18 @@ class Reservation:
     rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to it.
     quota: ResourceSet = NOTHING  #: What is set aside of the pool.
     needs: dict[NodeName, ResourceSet] = field(default_factory=dict)  #: What its places take of each node, held or still to come.
+
+
+@dataclass(slots=True, kw_only=True)
+class JobPlaces:
+    """Places of a job's workers that wait for their leader."""
+
+    job: JobId
+    pool: PoolName
+    wanted: tuple[KeptPlace, ...]
+    until_ms: int
+    attempt: int  #: Of the leader.
+    kept: tuple[KeptPlace, ...] = ()  #: Of the wanted, those whose room and quota are held.
 
 
 @dataclass(slots=True, kw_only=True)
