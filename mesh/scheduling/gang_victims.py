@@ -74,6 +74,10 @@ def plan_together(
     return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=words)
 
 
+#: Stands for zero where it is divided by: who helps nothing comes last.
+_NO_WORTH = 1e-9
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Offer:
     scored: Scored
@@ -113,10 +117,28 @@ class _Search:
             for row, _ in offer.gives.rooms:
                 self.by_row.setdefault(row, []).append(offer)
         for rows in (self._cheapest_rows(), last_resort):
-            victims = self._cover(rows, offers) if rows is not None else None
-            if rows is not None and victims is not None:
-                return self._fill_back(rows, victims)
+            if rows is None:
+                continue
+            covers = [self._cover(rows, offers), self._cover(rows, self._by_worth(rows, offers))]
+            found = [self._fill_back(rows, victims) for victims in covers if victims is not None]
+            if found:
+                return min(found, key=lambda each: (sum(offer.crosses for offer in each[1]), sum(offer.cost for offer in each[1])))
         return None
+
+    def _by_worth(self, rows: list[int], offers: list[_Offer]) -> list[_Offer]:
+        """Those first who give most of what these rows lack for what they cost."""
+        lacks: dict[int, Units] = {}
+        for seat, row in zip(self.wants.seats, rows, strict=True):
+            lacks[row] = lacks.get(row, -self.free[row]) + seat.vector
+
+        def price(offer: _Offer) -> tuple[bool, float, TaskId]:
+            worth = 0.0
+            for row, amounts in offer.gives.rooms:
+                short = np.maximum(lacks.get(row, np.zeros_like(amounts)), 0)
+                worth += float((np.minimum(amounts, short) / np.maximum(short, 1)).sum())
+            return offer.crosses, offer.cost / (worth or _NO_WORTH), offer.scored.candidate.task
+
+        return sorted(offers, key=price)
 
     def _cheapest_rows(self) -> list[int] | None:
         """Seat after seat on a row that needs nobody more to go, else on the one where that costs least."""
