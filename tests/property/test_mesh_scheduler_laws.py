@@ -21,7 +21,9 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
-EAGER = SchedulerSettings(rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20, reserve_after_ms=25)
+EAGER = SchedulerSettings(
+    rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20, reserve_after_ms=25
+)
 
 
 def cpus(count: float) -> ResourceSet:
@@ -160,7 +162,8 @@ def _step(world: World, data: st.DataObject) -> None:  # noqa: C901  a table of 
 
 
 def _lose_node(world: World, node: NodeName) -> None:
-    for task in [task for task, record in world.mesh.state.records.items() if record.node == node]:
+    groups = {group.group for group in world.mesh.state.groups.on_node(node)}  # With one of its bundles a task of several goes.
+    for task in [task for task, record in world.mesh.state.records.items() if record.node == node or record.group in groups]:
         world.running.pop(task, None)
     world.tell(events.NodeLeft(at_ms=world.now_ms, node=node))
 

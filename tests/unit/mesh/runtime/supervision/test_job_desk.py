@@ -20,7 +20,17 @@ from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import JobWork, TaskWorks
-from mesh.scheduling.events import AgentLost, NodeJoined, NodeLeft, PoolConfigured, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted, Ticked
+from mesh.scheduling.events import (
+    AgentLost,
+    NodeJoined,
+    NodeLeft,
+    PoolConfigured,
+    TaskEnded,
+    TaskStarted,
+    TaskStopped,
+    TaskSubmitted,
+    Ticked,
+)
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TaskRequest
 
