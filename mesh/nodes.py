@@ -100,6 +100,11 @@ class NodeTable:
         """The other way round."""
         return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column]})
 
+    def widened(self, vector: Units) -> Units:
+        """A vector that was made when the table had fewer columns, in those of now [r]."""
+        lacking = len(self.resources) - len(vector)
+        return np.pad(vector, (0, lacking)) if lacking else vector
+
     def join(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str]) -> None:
         """A new node, or new totals and labels of a known one; what is used there stays used, over-committed if need be."""
         vector = self.vector(total)

@@ -192,6 +192,10 @@ class Reason(str, Enum):
     """The job is over, and its members are cleaned away as it asks."""
     RESTART_LIMIT = "RESTART_LIMIT"
     """It failed more often than it may be started again."""
+    GATHERING_ROOM = "GATHERING_ROOM"
+    """It has waited for too long: places are set aside for it as they come free."""
+    ROOM_RESERVED = "ROOM_RESERVED"
+    """There is room, and it is set aside for work that has waited for too long."""
 
 
 #: Reasons that a later event may lift; the others hold until somebody changes the configuration or the work.
@@ -225,5 +229,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.WAITING_FOR_AGENT,
         Reason.WAITING_FOR_GANG,
         Reason.STARTING,
+        Reason.GATHERING_ROOM,
+        Reason.ROOM_RESERVED,
     }
 )

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from mesh.conformance.fields import CaseError, Fields
 from mesh.errors import AmountError
-from mesh.resources import ResourceSet
+from mesh.ids import LabelName, NodeName, TaskId
+from mesh.nodes import NodeTable
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.gang_victims import Gives, plan_together
 from mesh.scheduling.preemption import (
     Candidate,
     PreemptionRules,
     PreemptionRulesError,
     Preemptor,
+    Scored,
     evaluate,
     parse_cross_label,
 )
+from mesh.scheduling.seats import Seat, Wants
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
 
 _SCORE_DIGITS = 6
@@ -27,7 +34,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
     with Fields(case["given"], "given") as given:
         now_ms, nodes = given.take("now_ms", 0), given.take("nodes")
         rows = {name: row for row, name in enumerate(nodes)}
-        request, wanted = _request(given.take("request"))
+        request, wanted, places = _request(given.take("request"))
         tasks = [_candidate(name, task, rows) for name, task in given.take("tasks", {}).items()]
         short = _amounts(given.take("pool_short", {}), "pool_short")
         given_way, reusable = given.take("given_way", {}), frozenset(given.take("reusable", []))
@@ -36,6 +43,9 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         except PreemptionRulesError as wrong:
             return {"error": "PreemptionRulesError", "words": str(wrong)}
     scored = evaluate(request, tasks, rules, now_ms, given_way=given_way)
+    if places:
+        free = {name: _amounts(amounts, f"nodes.{name}") for name, amounts in nodes.items()}
+        return {**_judged(scored), **_told_together(_together(places, free, scored, short, request, rules, given_way), list(nodes))}
     found = plan(
         wanted,
         pool=request.pool,
@@ -47,12 +57,64 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         given_way=given_way,
         reusable=reusable,
     )
+    return {**_judged(scored), **_told(found, list(nodes))}
+
+
+def _judged(scored: Sequence[Scored]) -> Mapping[str, Any]:
     return {
         "verdicts": {one.candidate.task: one.verdict.value for one in scored},
         "scores": {one.candidate.task: round(one.score, _SCORE_DIGITS) for one in scored},
         "words": {one.candidate.task: one.words for one in scored},
-        **_told(found, list(nodes)),
     }
+
+
+def _together(
+    places: Sequence[ResourceSet],
+    free: Mapping[str, ResourceSet],
+    scored: Sequence[Scored],
+    short: ResourceSet,
+    request: Preemptor,
+    rules: PreemptionRules,
+    given_way: Mapping[LabelName, int],
+) -> PreemptionPlan | PreemptionRefused:
+    """Room for several places at once; each may be on any node that could hold it with all that runs there gone."""
+    table = NodeTable()
+    whole = dict(free)
+    for one in scored:
+        name = list(free)[one.candidate.row]
+        whole[name] += one.candidate.resources
+    for name in free:
+        table.join(NodeName(name), whole[name], {})
+    for one in scored:
+        table.queue_for(one.candidate.row, table.vector(one.candidate.resources))
+    vectors = [table.vector(wanted) for wanted in places]
+    seats = tuple(
+        Seat(task=TaskId(f"place-{index}"), vector=vector, rows=np.flatnonzero((table.total[: len(free)] >= vector).all(axis=1)))
+        for index, vector in enumerate([table.widened(vector) for vector in vectors])
+    )
+    gives = {
+        one.candidate.task: Gives(
+            rooms=((one.candidate.row, table.vector(one.candidate.resources)),),
+            quota=one.candidate.resources if one.candidate.pool == request.pool else NOTHING,
+        )
+        for one in scored
+    }
+    return plan_together(
+        Wants(pool=request.pool, seats=seats, quota=sum(places, start=NOTHING)),
+        free=table.left[: len(free)],
+        quota_short=short,
+        groups_short=0,
+        scored=scored,
+        gives=gives,
+        preemptor=request,
+        rules=rules,
+        given_way=given_way,
+    )
+
+
+def _told_together(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
+    told = _told(found, nodes)
+    return told if isinstance(found, PreemptionRefused) else {**told, "nodes": [nodes[row] for _, (row,) in found.places]}
 
 
 def _told(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
@@ -62,15 +124,20 @@ def _told(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mappin
     return {"victims": victims, "node": nodes[found.row], "reuses": found.reuses, "refused": None, "detail": None}
 
 
-def _request(written: object) -> tuple[Preemptor, ResourceSet]:
+def _request(written: object) -> tuple[Preemptor, ResourceSet, list[ResourceSet]]:
     with Fields(written, "given.request") as fields:
-        wanted = _amounts(fields.take("resources"), "given.request.resources")
-        return Preemptor(
-            task=fields.take("task", "request"),
-            label=fields.take("label", ""),
-            pool=fields.take("pool", "pool"),
-            priority=fields.take("priority"),
-        ), wanted
+        wanted = _amounts(fields.take("resources", {}), "given.request.resources")
+        places = [_amounts(place, "given.request.places") for place in fields.take("places", [])]
+        return (
+            Preemptor(
+                task=fields.take("task", "request"),
+                label=fields.take("label", ""),
+                pool=fields.take("pool", "pool"),
+                priority=fields.take("priority"),
+            ),
+            wanted,
+            places,
+        )
 
 
 def _candidate(name: str, written: object, rows: Mapping[str, int]) -> Candidate:

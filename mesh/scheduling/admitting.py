@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.scheduling.decisions import EndTask, ExplainWaiting, RequestCapacity
-from mesh.scheduling.evicting import end_eviction, evict_for, is_complete
-from mesh.scheduling.gangs import admit_gang
-from mesh.scheduling.placing import place
+from mesh.scheduling.evicting import end_eviction, evict_for, eviction_of_gang, is_complete
+from mesh.scheduling.gangs import NO_PLACES, admit_gang, starts_together
+from mesh.scheduling.placing import Refusal, place
 from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.reserving import HELPED_BY_ROOM, close_reservations, lend_behind, open_reservations, set_aside, use_or_name
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 #: What a task asked for in so many words is not to be had: it fails, as Ray's does.
 _FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL})
-_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT})
+_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.ROOM_RESERVED})
 
 
 def admit(state: MeshState) -> None:
-    """One pass over the queue, best first."""
+    """One pass over the queue, best first; another one when room that was set aside came free in it."""
+    if not _pass(state):
+        _pass(state)
+
+
+def _pass(state: MeshState) -> bool:
+    """True: nothing that was set aside has come free."""
     state.evaluations, state.may_give_way = 0, None
     waiting: Any = state.queues.buckets()
+    if state.reservations and _has_news(state, waiting):
+        open_reservations(state)
     heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:
         bucket: Any = head[0]
         if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
             heads.again(bucket)
+    return not (state.opened and close_reservations(state))
 
 
-def try_now(state: MeshState, record: TaskRecord) -> bool:
-    """Place the task, or ask others to give way to it; False when its bucket has to wait."""
+def _has_news(state: MeshState, waiting: Iterable[Any]) -> bool:
+    """Is there anybody to be tried, or has somebody gone for whom room was set aside?"""
+    if any(bucket.tried_at != state.room_epoch for bucket in waiting):
+        return True
+    return any(reservation.task not in state.queues for reservation in state.reservations.values())
+
+
+def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> bool:
+    """Place the task, or ask others to give way to it; False when its bucket has to wait.
+
+    Args:
+        places: Rows that were found for it, or for each member of its gang; taken if they have the room.
+    """
     bucket, request = record.bucket, record.request
     assert bucket is not None  # noqa: S101  it is queued
-    refusal = admit_gang(state, record) if request.gang else place(state, record)
+    refusal = _attempt(state, record, places)
     bucket.tried_at = -1 if refusal is None else state.room_epoch
     if (refusal is None) is not (bucket.refused is None):
         state.refusals += 1
@@ -49,10 +71,46 @@ def try_now(state: MeshState, record: TaskRecord) -> bool:
     if refusal[0] in _NEVER:
         put_aside(state, record, refusal)
         return True
-    if refusal[0] in _CAN_PREEMPT and not request.gang and evict_for(state, record, refusal[0]):
-        bucket.refused = refusal = Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
-    explain(state, record, *refusal)
+    return _wait(state, record, refusal, is_last=bool(places))
+
+
+def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
+    """Place the task, with its gang if it starts with one; if need be in room that is set aside, and that it will not need for long."""
+    gang = record.request.gang
+    refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
+    if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
+        return use_or_name(state, record, refusal)
+    if refusal is None and gang and (eviction := eviction_of_gang(state, gang)) is not None:
+        end_eviction(state, eviction.preemptor)  # Room has come from elsewhere.
+    return refusal
+
+
+def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bool) -> bool:
+    """Make room for the task, or set it aside, and say what it waits for; True when a closer look found places that suit."""
+    together = starts_together(state, record)
+    if refusal[0] is Reason.ROOM_RESERVED and record.bucket is not None:
+        lend_behind(state, record.bucket)
+    refusal = _make_room(state, record, refusal, together)
+    if refusal[0] is not Reason.WAITING_FOR_VICTIMS and (together or refusal[0] in HELPED_BY_ROOM):
+        kept = set_aside(state, record, together)
+        if kept is not None and kept.places and not is_last:
+            return try_now(state, record, kept.places)
+        refusal = kept.refusal if kept is not None and not kept.places else refusal
+    for waiting in together or (record,):
+        if waiting.bucket is not None:
+            waiting.bucket.refused = refusal
+        explain(state, waiting, *refusal)
     return False
+
+
+def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal, together: list[TaskRecord]) -> Refusal:
+    """Ask others to give way to the task, or to its gang; what it waits for now."""
+    if refusal[0] not in _CAN_PREEMPT and not together:
+        return refusal
+    asked = evict_for(state, record, refusal[0], together)
+    if asked is Reason.WAITING_FOR_VICTIMS:
+        return Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
+    return refusal if asked is None else (refusal[0], f"{refusal[1]}; {asked.value}")
 
 
 def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str]) -> None:
@@ -84,11 +142,11 @@ def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
     """All victims are gone: whom they gave way to is placed now, before anybody else is looked at."""
     if preemptor is None or not is_complete(state, preemptor):
         return
-    end_eviction(state, preemptor)
-    record = state.records.get(preemptor)
-    if record is not None and preemptor in state.queues:
+    eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
+    if eviction is not None and record is not None and preemptor in state.queues:
         state.may_give_way = None  # Much may have happened since the last pass.
-        try_now(state, record)
+        there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
+        try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
 
 
 def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -223,3 +223,26 @@ class SlotReleased(Event):
     """The quota is given back, whether it was set aside or in use."""
 
     slot: str
+
+
+# -- places of jobs ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPlace:
+    """Where a worker will start once its leader is up."""
+
+    prefix: str  #: With which the name of its task will begin.
+    node: NodeName
+    resources: ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesKept(Event):
+    """These workers of a job wait for their leader, and keep their places meanwhile; replaces what was kept for the job before."""
+
+    job: JobId
+    pool: PoolName
+    places: tuple[KeptPlace, ...]
+    until_ms: int  #: Not for longer, on this mesh's clock.
+    attempt: int = 0  #: Of the leader.

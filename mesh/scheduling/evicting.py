@@ -1,4 +1,4 @@
-"""Making room for one task by stopping others: who is asked, and how what they free is kept for whom they gave way to.
+"""Making room for a task, or for a whole gang, by stopping others: who is asked, and how what they free is kept for whom they gave way to.
 
 What a victim frees is held until the preemptor starts: its quota under a name of the preemptor's, its node's room as a promise,
 its placement group as HELD. So nobody else, who may be quicker, gets what somebody gave up for another.
@@ -7,18 +7,23 @@ its placement group as HELD. So nobody else, who may be quicker, gets what someb
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from mesh.ids import GroupId, LabelName, NodeName, TaskId
+from mesh.ids import GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
+from mesh.scheduling.gang_victims import Gives, plan_together
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
 from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
+from mesh.scheduling.reserving import had_room
+from mesh.scheduling.seats import wants_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
@@ -53,9 +58,18 @@ def _rules(state: MeshState) -> PreemptionRules:
     return replace(state.settings.rules, protected_pools=state.settings.rules.protected_pools | protected)
 
 
-def dry_run(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:
-    """Who would give way to this task if it came now and did not fit: every running task judged, and the plan. Changes nothing."""
+def dry_run(
+    state: MeshState, request: TaskRequest, now_ms: int, count: int = 1
+) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:
+    """Who would give way to this task if it came now and did not fit: every running task judged, and the plan. Changes nothing.
+
+    Args:
+        count: So many of them are a gang, and come all at once.
+    """
     scored = judge(state, request, now_ms)
+    if count > 1 or len(request.bundles) > 1:
+        members = tuple([replace(request, task=TaskId(f"{request.task}.{index}")) for index in range(count)])
+        return scored, plan_together_for(state, members, scored, now_ms)
     spec = state.pools.pool(request.pool).spec.groups
     at_limit = spec is not None and state.groups.dynamic_count(request.pool) >= spec.max_dynamic
     return scored, plan_for(state, request, scored, now_ms, at_group_limit=at_limit)
@@ -75,6 +89,53 @@ def plan_for(
         cheapest = min((plan for plan in plans if isinstance(plan, PreemptionPlan)), key=lambda plan: plan.cost, default=None)
         return cheapest or PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="no group of the pool would come free and serve it")
     return _plan(state, request, scored, now_ms)
+
+
+def least(state: MeshState, members: Sequence[TaskRequest]) -> TaskRequest:
+    """Of members of a gang the one with the lowest priority: who gives way to the gang gives way to each of them."""
+    return min(members, key=lambda member: (state.base_priority(member), member.task))
+
+
+def plan_together_for(
+    state: MeshState, members: Sequence[TaskRequest], scored: Sequence[Scored], now_ms: int
+) -> PreemptionPlan | PreemptionRefused:
+    """The victims that would make room for all of these at once, or why there are none. Changes nothing."""
+    preemptor = _preemptor(state, least(state, members))
+    wants = wants_of(state, members) if all(member.label == preemptor.label for member in members) else None
+    if wants is None:
+        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="the members of the gang are of several pools or labels")
+    pool, gangs = state.pools.pool(wants.pool), {member.gang for member in members if member.gang}
+    scored = [found for found in scored if state.records[found.candidate.task].request.gang not in gangs]
+    gives = {found.candidate.task: _gives(state, wants.pool, found.candidate) for found in scored if found.is_eligible}
+    limit = wants.groups + state.groups.dynamic_count(wants.pool) - (pool.spec.groups.max_dynamic if pool.spec.groups else 0)
+    return plan_together(
+        wants,
+        free=state.table.left[: len(state.table.names)],
+        quota_short=pool.short_of(wants.quota),
+        groups_short=max(0, limit) if pool.spec.groups is not None and wants.groups else 0,
+        scored=scored,
+        gives={task: given for task, given in gives.items() if given is not None},
+        preemptor=preemptor,
+        rules=state.settings.rules,
+        given_way=_given_way(state, now_ms),
+    )
+
+
+def _gives(state: MeshState, pool: PoolName, candidate: Candidate) -> Gives | None:
+    """What the task gives back when it stops; None: it stands on a reserved group, which stays."""
+    group = state.groups.records.get(candidate.group) if candidate.group is not None else None
+    if group is None:
+        own = state.records[candidate.task].request.resources
+        rooms: tuple[tuple[int, Units], ...] = ((candidate.row, state.table.vector(own)),)
+    elif group.layer is Layer.RESERVED:
+        return None
+    else:
+        there = [(node, wanted) for node, wanted in zip(group.nodes, group.shape.bundles, strict=True) if node in state.table]
+        rooms = tuple((state.table.row(node), state.table.vector(wanted)) for node, wanted in there)
+    if candidate.pool != pool:
+        return Gives(rooms=rooms)
+    is_dynamic = group is not None and group.layer is Layer.DYNAMIC
+    return Gives(rooms=rooms, quota=state.pools.held_by(candidate.task), groups=int(is_dynamic))
 
 
 def _plan(
@@ -149,25 +210,89 @@ def _serves_group(state: MeshState, bucket: Bucket, group: GroupId | None) -> bo
     return record is not None and _serves(bucket, record)
 
 
-def evict_for(state: MeshState, record: TaskRecord, reason: Reason) -> bool:
-    """Order victims to stop, so that the task fits; False when nobody can be asked."""
+def evict_for(state: MeshState, record: TaskRecord, reason: Reason, together: Sequence[TaskRecord] = ()) -> Reason | None:
+    """Order victims to stop, so that the task fits.
+
+    Args:
+        reason: Why it does not fit.
+        together: The members of its gang that start at once with it; they are made room for together.
+
+    Returns:
+        WAITING_FOR_VICTIMS when they have been asked, now or before. Else why nobody is, where places were looked for together.
+    """
     request = record.request
-    if request.task in state.evictions or not _worth_looking(state, request):
-        return request.task in state.evictions
-    if state.evaluations >= EVALUATIONS_MAX or len(request.bundles) > 1:
-        return False  # The rest has its turn in the next pass. For several bundles no set of victims is searched.
+    if eviction_of(state, record) is not None:
+        return Reason.WAITING_FOR_VICTIMS
+    members = tuple(member.request for member in together) or (request,)
+    if not all(_worth_looking(state, member) for member in members) or state.evaluations >= EVALUATIONS_MAX:
+        return None  # The rest has its turn in the next pass.
     state.evaluations += 1
+    if together or len(request.bundles) > 1:
+        return _evict_together(state, record, members)
     found = plan_for(state, request, _eligible(state, request), state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:
-        return False
+        return None
     eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())
-    state.evictions[request.task] = eviction
+    _order_victims(state, eviction, found)
+    if had_room(state, record):  # What was set aside for it would be lost to others until the victims are gone.
+        eviction.places = {request.task: (state.table.name(found.row),)}
+        _hold_free(state, eviction, members)
+    return Reason.WAITING_FOR_VICTIMS
+
+
+def _evict_together(state: MeshState, record: TaskRecord, members: tuple[TaskRequest, ...]) -> Reason | None:
+    """As `evict_for`, for several places at once. What is free of them now is kept too: it would be gone when the last victim is."""
+    if any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
+        return None  # Room is coming already.
+    found = plan_together_for(state, members, _eligible(state, least(state, members)), state.now_ms)
+    if isinstance(found, PreemptionRefused) or not found.victims:
+        return found.reason if isinstance(found, PreemptionRefused) else None
+    gang = record.request.gang if len(members) > 1 or not record.in_admitted_gang else ""
+    eviction = Eviction(preemptor=record.request.task, pool=record.request.pool, since_ms=state.now_ms, victims=set(), gang=gang)
+    eviction.places = {task: tuple(map(state.table.name, rows)) for task, rows in found.places}
+    _order_victims(state, eviction, found)
+    _hold_free(state, eviction, members)
+    return Reason.WAITING_FOR_VICTIMS
+
+
+def _order_victims(state: MeshState, eviction: Eviction, found: PreemptionPlan) -> None:
+    state.evictions[eviction.preemptor] = eviction
     for victim in found.victims:
         eviction.victims.add(victim.task)
-        state.evicted[victim.task] = request.task
+        state.evicted[victim.task] = eviction.preemptor
         state.given_way.append((state.now_ms, victim.label))
-        order_stop(state, state.records[victim.task], Reason.PREEMPTED, requeue=True, by=request.task)
-    return True
+        order_stop(state, state.records[victim.task], Reason.PREEMPTED, requeue=True, by=eviction.preemptor)
+
+
+def _hold_free(state: MeshState, eviction: Eviction, members: tuple[TaskRequest, ...]) -> None:
+    """What the places of an eviction lack least: the part of them, and of their quota, that is free already."""
+    shapes = {member.task: state.bucket_for(member).key.shape for member in members}
+    needs: dict[NodeName, ResourceSet] = {}
+    for task, nodes in eviction.places.items():
+        for node, wanted in zip(nodes, shapes[task].bundles, strict=True):
+            needs[node] = needs.get(node, NOTHING) + wanted
+    for node, wanted in needs.items():
+        _hold_row(state, eviction, node, wanted)
+    quota = sum((shapes[task].amounts for task in eviction.places), start=NOTHING)
+    free = state.pools.pool(eviction.pool).free
+    held = ResourceSet({name: min(amount, free[name]) for name, amount in quota.items()})
+    if held:
+        holder = f"hold:{eviction.preemptor}:"
+        state.pools.reserve(eviction.pool, holder, held)
+        eviction.holders.append(holder)
+
+
+def eviction_of(state: MeshState, record: TaskRecord) -> Eviction | None:
+    """The eviction for the task, or for the gang that it starts with."""
+    found, gang = state.evictions.get(record.request.task), record.request.gang
+    if found is not None or not gang or record.in_admitted_gang:
+        return found
+    return eviction_of_gang(state, gang)
+
+
+def eviction_of_gang(state: MeshState, gang: str) -> Eviction | None:
+    """The eviction for all members of a gang."""
+    return next((eviction for eviction in state.evictions.values() if eviction.gang == gang), None)
 
 
 def order_stop(
@@ -239,19 +364,37 @@ def is_complete(state: MeshState, preemptor: TaskId) -> bool:
     return eviction is not None and not eviction.victims and not eviction.groups
 
 
-def end_eviction(state: MeshState, preemptor: TaskId) -> None:
+def end_eviction(state: MeshState, preemptor: TaskId) -> Eviction | None:
     """Let go of what is held for the task. A group that is kept for it stays so until it has started or is over."""
     eviction = state.evictions.pop(preemptor, None)
     if eviction is None:
-        return
+        return None
     for victim in eviction.victims:
         state.evicted.pop(victim, None)
     for holder in eviction.holders:
         state.pools.release(holder)
     for node, vector in eviction.rows:
         if node in state.table:
-            state.table.withdraw(state.table.row(node), vector)
+            state.table.withdraw(state.table.row(node), state.table.widened(vector))
     state.room_came()
+    return eviction
+
+
+def end_eviction_for(state: MeshState, record: TaskRecord) -> None:
+    """The task needs no room made, as it has started or is over. With a member its whole gang does not start."""
+    eviction = eviction_of(state, record)
+    if eviction is not None:
+        end_eviction(state, eviction.preemptor)
+
+
+def forget_node(state: MeshState, node: NodeName) -> None:
+    """What was held on a node that has left went with it. Whoever was to go there together with others is looked at anew."""
+    for eviction in tuple(state.evictions.values()):
+        eviction.rows = [(kept, vector) for kept, vector in eviction.rows if kept != node]
+        if any(node in nodes for nodes in eviction.places.values()):
+            end_eviction(state, eviction.preemptor)
+    for reservation in state.reservations.values():
+        reservation.rows = [(kept, vector) for kept, vector in reservation.rows if kept != node]
 
 
 def let_group_go(state: MeshState, task: TaskId) -> None:
@@ -274,7 +417,7 @@ def _hold_row(state: MeshState, eviction: Eviction, node: NodeName, amounts: Res
 def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId | None:
     """For whom the victim's group is held: the preemptor, when the group serves it as it stands and it has none yet."""
     group = state.groups.records.get(record.group) if record.group is not None else None
-    preemptor = state.records.get(eviction.preemptor)
+    preemptor = state.records.get(eviction.preemptor) if not eviction.gang else None
     if group is None or preemptor is None or preemptor.bucket is None or state.groups.held_by(eviction.preemptor) is not None:
         return None
     return eviction.preemptor if _serves(preemptor.bucket, group) else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.scheduling.decisions import RemoveGroup
 from mesh.scheduling.groups import GroupState
@@ -10,18 +13,33 @@ from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
+NO_PLACES: Mapping[TaskId, tuple[int, ...]] = {}
 
-def admit_gang(state: MeshState, record: TaskRecord) -> Refusal | None:
-    """Place every queued member of the task's gang, or none of them and say why."""
+
+def starts_together(state: MeshState, record: TaskRecord) -> list[TaskRecord]:
+    """The members of the task's gang that have to start at once with it; empty when they are not all known, or it starts by itself."""
+    request = record.request
+    if not request.gang or record.in_admitted_gang:
+        return []
+    known = state.gangs.get(request.gang, [])
+    return [state.records[task] for task in known if task in state.queues] if len(known) >= request.gang_size else []
+
+
+def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> Refusal | None:
+    """Place every queued member of the task's gang, or none of them and say why.
+
+    Args:
+        places: Rows for the bundles of each member, to be taken if they have the room.
+    """
     if record.in_admitted_gang:
-        return place(state, record)
+        return place(state, record, places.get(record.request.task, ()))
     known = state.gangs.get(record.request.gang, [])
     if len(known) < record.request.gang_size:
         return Reason.WAITING_FOR_GANG, f"{len(known)} of {record.request.gang_size} members of gang {record.request.gang} are known"
     before, placed = len(state.orders), list[TaskRecord]()
     queued = [state.records[task] for task in known if task in state.queues]
     for member in queued:
-        refusal = place(state, member)
+        refusal = place(state, member, places.get(member.request.task, ()))
         if refusal is not None:
             for other in reversed(placed):
                 _take_back(state, other)

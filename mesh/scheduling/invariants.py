@@ -10,7 +10,9 @@ import numpy as np
 from mesh.ids import NodeName
 from mesh.nodes import Units
 from mesh.scheduling.groups import GroupState
+from mesh.scheduling.kept_places import place_holder
 from mesh.scheduling.records import TaskRecord
+from mesh.scheduling.reserving import holder_of
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TaskState
@@ -30,6 +32,7 @@ def violations(scheduler: MeshScheduler) -> list[str]:
         *_rows(state),
         *_quota(state),
         *_evictions(state),
+        *_reservations(state),
     ]
 
 
@@ -80,6 +83,10 @@ def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
             yield state.tasks.state_of(task) in AT_WORK, record.node, table.vector(record.request.resources)
     for eviction in state.evictions.values():
         yield from ((False, node, vector) for node, vector in eviction.rows)
+    for reservation in state.reservations.values():
+        yield from ((False, node, vector) for node, vector in reservation.rows)
+    for kept in state.job_places.values():
+        yield from ((False, place.node, table.vector(place.resources)) for place in kept.kept)
     yield from ((True, node, vector) for node, vector in table.foreign.items())
 
 
@@ -94,9 +101,11 @@ def _quota(state: MeshState) -> Iterator[str]:
     if orphans:
         yield f"quota is held for reserved groups that are gone or taken: {sorted(orphans)}"
     held_for = {holder for eviction in state.evictions.values() for holder in eviction.holders}
-    lost = {holder for holder in holders if holder.startswith("hold:")} - held_for
+    held_for |= {holder_of(reservation) for reservation in state.reservations.values()}
+    held_for |= {place_holder(kept.job, place) for kept in state.job_places.values() for place in kept.kept}
+    lost = {holder for holder in holders if holder.startswith(("hold:", "place:"))} - held_for
     if lost:
-        yield f"quota is held for preemptions that are over: {sorted(lost)}"
+        yield f"quota is held for preemptions, waits or places that are over: {sorted(lost)}"
 
 
 def _evictions(state: MeshState) -> Iterator[str]:
@@ -111,3 +120,13 @@ def _evictions(state: MeshState) -> Iterator[str]:
             yield f"{victim} gives way to {preemptor}, for whom nothing is held"
         if victim in state.records and state.records[victim].stopping is None:
             yield f"{victim} gives way to {preemptor}, and nobody told it"
+
+
+def _reservations(state: MeshState) -> Iterator[str]:
+    for pool, reservation in state.reservations.items():
+        if reservation.task not in state.queues:
+            yield f"room is set aside in pool {pool} for {reservation.task}, which is not queued"
+        if state.pools.held_by(holder_of(reservation)) != reservation.quota:
+            yield f"pool {pool} keeps {state.pools.held_by(holder_of(reservation))} for {reservation.task}, and not {reservation.quota}"
+    if state.opened:
+        yield f"reservations are open outside of a pass: {sorted(state.opened)}"

@@ -6,7 +6,7 @@ from mesh.ids import AgentId, GroupId, TaskId
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling.admitting import continue_eviction, explain, order_end
-from mesh.scheduling.evicting import end_eviction, group_came_free, let_group_go, order_stop, release_victim
+from mesh.scheduling.evicting import end_eviction_for, group_came_free, let_group_go, order_stop, release_victim
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.placing import is_kept, order_removal, order_start
 from mesh.scheduling.records import TaskRecord
@@ -173,7 +173,7 @@ def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, det
     """The task is over: free everything, tell everybody."""
     task = record.request.task
     state.queues.remove(task)
-    end_eviction(state, task)
+    end_eviction_for(state, record)
     let_group_go(state, task)
     preemptor = let_go(state, record)
     state.tasks.move(task, to)

@@ -10,6 +10,7 @@ Kept groups that stand in the way of a task are removed: room that nobody uses m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mesh.ids import AgentId, PoolName
@@ -19,7 +20,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
 from mesh.scheduling.decisions import CreateGroup, GiveGroup, RemoveGroup, StartTask
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
-from mesh.scheduling.records import Bucket, TaskRecord
+from mesh.scheduling.records import Bucket, BucketKey, TaskRecord
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.state import MeshState, reserve_holder
 from mesh.scheduling.tasks import TaskState
@@ -30,22 +31,26 @@ Refusal = tuple[Reason, str]
 AD_HOC_GROUPS = GroupPoolSpec(max_dynamic=1_000_000, reuse=False)
 
 
-def place(state: MeshState, record: TaskRecord) -> Refusal | None:
-    """Bind the queued task to a node or a group and order what follows; or say why not, and leave everything as it was."""
+def place(state: MeshState, record: TaskRecord, at: tuple[int, ...] = ()) -> Refusal | None:
+    """Bind the queued task to a node or a group and order what follows; or say why not, and leave everything as it was.
+
+    Args:
+        at: A row for each bundle, to be taken if they have the room; empty: the policy chooses.
+    """
     bucket = _bucket(record)
     pool = state.pools.pools.get(record.request.pool)
     if pool is None or pool.is_closing:
         return Reason.POOL_CLOSING, f"pool {record.request.pool} is being deleted"
     if pool.spec.groups is None and len(bucket.key.shape.bundles) == 1 and record.request.has_agent:
-        return _on_node(state, record, bucket, pool)
-    return _on_group(state, record, bucket, pool, pool.spec.groups or AD_HOC_GROUPS)
+        return _on_node(state, record, bucket, pool, at)
+    return _on_group(state, record, bucket, pool, pool.spec.groups or AD_HOC_GROUPS, at)
 
 
-def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool) -> Refusal | None:
+def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, at: tuple[int, ...]) -> Refusal | None:
     refusal = _short_of_quota(pool, bucket.amounts)
     if refusal is not None:
         return refusal
-    row = bucket.candidates.pick(state.chance.draw)
+    row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.chance.draw)
     if row is None:
         _make_way_on_nodes(state, bucket)
         return _no_node(state, bucket)
@@ -55,7 +60,7 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool) -
     return None
 
 
-def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, spec: GroupPoolSpec) -> Refusal | None:
+def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, spec: GroupPoolSpec, at: tuple[int, ...]) -> Refusal | None:
     if bucket.key.is_urgent:
         group = _standing(state, record, bucket, Layer.RESERVED)
         if group is not None:
@@ -71,7 +76,7 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
     if state.groups.dynamic_count(pool.spec.pool) >= spec.max_dynamic:
         make_way_in_pool(state, pool.spec.pool)
         return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, as many as it may"
-    rows = rows_for(state, bucket)
+    rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
         _make_way_on_nodes(state, bucket)
         return _no_node(state, bucket)
@@ -126,11 +131,27 @@ def _standing(state: MeshState, record: TaskRecord, bucket: Bucket, layer: Layer
     key, selector = bucket.key, dict(bucket.key.selector)
 
     def accepts(group: GroupRecord) -> bool:
-        if key.node is not None and key.node not in group.nodes and not key.soft:
-            return False
-        return all(matches(selector, state.table.labels[state.table.row(node)]) for node in group.nodes)
+        return may_stand_on(state, key, selector, group)
 
     return state.groups.match(key.pool, key.shape, layer=layer, task=record.request.task, accepts=accepts)
+
+
+def may_stand_on(state: MeshState, key: BucketKey, selector: Mapping[str, str], group: GroupRecord) -> bool:
+    """Is the group where the task wants to be?"""
+    if key.node is not None and key.node not in group.nodes and not key.soft:
+        return False
+    return all(matches(selector, state.table.labels[state.table.row(node)]) for node in group.nodes)
+
+
+def _have_room(state: MeshState, bucket: Bucket, at: tuple[int, ...]) -> bool:
+    """Is the room for each bundle of the shape free now on the row that was found for it?"""
+    free = {row: state.table.left[row].copy() for row in at}
+    for wanted, row in zip(bucket.key.shape.bundles, at, strict=True):
+        vector = state.table.vector(wanted)
+        free[row] -= vector
+        if (free[row][vector > 0] < 0).any():
+            return False
+    return True
 
 
 def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:

@@ -161,10 +161,14 @@ class LabelQueues:
         """Those in which something waits."""
         return tuple(self._buckets)
 
-    def tasks(self, bucket: Hashable) -> tuple[TaskId, ...]:
-        """What waits there, the next one first; empty for an unknown bucket."""
+    def tasks(self, bucket: Hashable, most: int | None = None) -> tuple[TaskId, ...]:
+        """What waits there, the next one first; empty for an unknown bucket.
+
+        Args:
+            most: No more than the first so many; None: all.
+        """
         kept = self._buckets.get(bucket)
-        return () if kept is None else tuple(task for _, _, task in kept.order)
+        return () if kept is None else tuple(task for _, _, task in kept.order[:most])
 
     def count(self, bucket: Hashable) -> int:
         """How many wait there."""

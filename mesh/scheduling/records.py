@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
+from mesh.scheduling.events import KeptPlace
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.tasks import TaskRequest, Weights
 
@@ -80,6 +81,32 @@ class Eviction:
     groups: set[GroupId] = field(default_factory=set)  #: Still being removed.
     rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to the preemptor.
     holders: list[str] = field(default_factory=list)  #: Entries of the pool's ledger that hold its quota.
+    gang: str = ""  #: The room is for all members of this gang, of whom the preemptor is one.
+    places: Mapping[TaskId, tuple[NodeName, ...]] = field(default_factory=dict)  #: Where whom of them goes; empty: wherever it fits.
+
+
+@dataclass(slots=True, kw_only=True)
+class Reservation:
+    """Room that is set aside in one pool, as it comes free, for work that has waited for too long."""
+
+    task: TaskId  #: The head that waits; of a gang, one of its members.
+    pool: PoolName
+    since_ms: int
+    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to it.
+    quota: ResourceSet = NOTHING  #: What is set aside of the pool.
+    needs: dict[NodeName, ResourceSet] = field(default_factory=dict)  #: What its places take of each node, held or still to come.
+
+
+@dataclass(slots=True, kw_only=True)
+class JobPlaces:
+    """Places of a job's workers that wait for their leader."""
+
+    job: JobId
+    pool: PoolName
+    wanted: tuple[KeptPlace, ...]
+    until_ms: int
+    attempt: int  #: Of the leader.
+    kept: tuple[KeptPlace, ...] = ()  #: Of the wanted, those whose room and quota are held.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,11 +19,12 @@ from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling import snapshot
-from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasible
+from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasible, try_now
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
-from mesh.scheduling.evicting import end_eviction, let_group_go, order_end_of_stray
+from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.judging import check_label, check_pool, what_is_wrong
+from mesh.scheduling.kept_places import end_overdue_places, forget_places_on, keep_places, use_place
 from mesh.scheduling.lifecycle import (
     QUEUED,
     agent_came,
@@ -123,6 +124,8 @@ class MeshScheduler:
         if event.node not in state.table:
             return
         state.table.leave(event.node)
+        forget_node(state, event.node)
+        forget_places_on(state, event.node)
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
@@ -197,6 +200,9 @@ class MeshScheduler:
         else:
             state.tasks.add(request.task, TaskState.PLACEABLE, request.resources, request.job)
             queue(self.state, record, event.version)
+            if state.job_places and use_place(state, record):
+                state.may_give_way = None
+                try_now(state, record)
 
     # -- tasks go on ---------------------------------------------------------------------------------------------------
 
@@ -336,11 +342,15 @@ class MeshScheduler:
         if self.state.pools.release(_slot(event.slot)):
             self.state.room_came()
 
+    def _places_kept(self, event: happened.PlacesKept) -> None:
+        keep_places(self.state, event)
+
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
         while state.given_way and state.given_way[0][0] <= event.at_ms - MINUTE_MS:
             state.given_way.popleft()
         expire_groups(state)
+        end_overdue_places(state)
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.hold_ms]:
             end_eviction(state, eviction.preemptor)
             let_group_go(state, eviction.preemptor)
@@ -370,6 +380,7 @@ class MeshScheduler:
         happened.SlotAsked: _slot_asked,
         happened.SlotCommitted: _slot_committed,
         happened.SlotReleased: _slot_released,
+        happened.PlacesKept: _places_kept,
         happened.Ticked: _ticked,
     }
 

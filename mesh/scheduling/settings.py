@@ -25,6 +25,7 @@ class SchedulerSettings:
     rules: PreemptionRules = field(default_factory=PreemptionRules)
     grace_ms: int = 5_000  #: How long a victim may take to keep its state and stop.
     hold_ms: int = 60_000  #: How long room is held for a preemptor that does not start.
+    reserve_after_ms: int | None = 120_000  #: After so long a wait room is set aside for a head as it comes free; None: never.
     start_tries: int = 5  #: How often a start is tried before the task fails.
     demands_told_max: int = 64  #: How many demands the autoscaler is told of.
     top_k_fraction: float = 0.2  #: Of the nodes, for `hybrid`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
 from mesh.scheduling.preemption import Scorer
-from mesh.scheduling.records import Eviction, LabelRules, TaskRecord
+from mesh.scheduling.records import Eviction, JobPlaces, LabelRules, Reservation, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.state import STARTS_KEPT, MeshState
@@ -97,6 +97,20 @@ class EvictionSnapshot:
     groups: tuple[GroupId, ...]
     rows: tuple[tuple[NodeName, ResourceSet], ...]
     holders: tuple[str, ...]
+    gang: str = ""
+    places: Mapping[TaskId, tuple[NodeName, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationSnapshot:
+    """Room that is set aside."""
+
+    task: TaskId
+    pool: PoolName
+    since_ms: int
+    rows: tuple[tuple[NodeName, ResourceSet], ...]
+    quota: ResourceSet
+    needs: Mapping[NodeName, ResourceSet]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +132,8 @@ class MeshSnapshot:
     ended: Mapping[TaskId, TaskState]
     given_way: tuple[tuple[int, LabelName], ...]
     starts: Mapping[PoolName, tuple[int, ...]]
+    reservations: tuple[ReservationSnapshot, ...] = ()
+    job_places: tuple[JobPlaces, ...] = ()
 
 
 def take(state: MeshState) -> MeshSnapshot:
@@ -151,6 +167,8 @@ def take(state: MeshState) -> MeshSnapshot:
         ended=dict(state.ended),
         given_way=tuple(state.given_way),
         starts={pool: tuple(times) for pool, times in state.starts.items()},
+        reservations=tuple(_reservation(state, kept) for kept in state.reservations.values()),
+        job_places=tuple(replace(places) for places in state.job_places.values()),
     )
 
 
@@ -163,9 +181,7 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
     for label in state.labels:
         state.queues.configure(label, state.label_settings(label))
     for node in kept.nodes:
-        state.table.join(node.node, node.total, node.labels)
-        if node.foreign:
-            state.table.see_foreign(node.node, state.table.vector(node.foreign))
+        _restore_node(state, node)
     for pool in kept.pools:
         _restore_pool(state, pool)
     for group in kept.groups:
@@ -178,6 +194,10 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
     state.given_way = deque(kept.given_way)
     for name, times in kept.starts.items():
         state.starts[name] = deque(times, maxlen=STARTS_KEPT)
+    for reservation in kept.reservations:
+        _restore_reservation(state, reservation)
+    for places in kept.job_places:
+        _restore_places(state, places)
     return state
 
 
@@ -229,7 +249,26 @@ def _eviction(state: MeshState, eviction: Eviction) -> EvictionSnapshot:
         groups=tuple(sorted(eviction.groups)),
         rows=tuple((node, state.table.amounts(vector)) for node, vector in eviction.rows),
         holders=tuple(eviction.holders),
+        gang=eviction.gang,
+        places=dict(eviction.places),
     )
+
+
+def _reservation(state: MeshState, kept: Reservation) -> ReservationSnapshot:
+    return ReservationSnapshot(
+        task=kept.task,
+        pool=kept.pool,
+        since_ms=kept.since_ms,
+        rows=tuple((node, state.table.amounts(vector)) for node, vector in kept.rows),
+        quota=kept.quota,
+        needs=dict(kept.needs),
+    )
+
+
+def _restore_node(state: MeshState, kept: NodeSnapshot) -> None:
+    state.table.join(kept.node, kept.total, kept.labels)
+    if kept.foreign:
+        state.table.see_foreign(kept.node, state.table.vector(kept.foreign))
 
 
 def _restore_pool(state: MeshState, kept: PoolSnapshot) -> None:
@@ -325,6 +364,24 @@ def _restore_eviction(state: MeshState, kept: EvictionSnapshot) -> None:
         groups=set(kept.groups),
         rows=rows,
         holders=list(kept.holders),
+        gang=kept.gang,
+        places=dict(kept.places),
     )
     for victim in kept.victims:
         state.evicted[victim] = kept.preemptor
+
+
+def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
+    rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
+    for node, vector in rows:
+        if node in state.table:
+            state.table.queue_for(state.table.row(node), vector)
+    state.reservations[kept.pool] = Reservation(
+        task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs)
+    )
+
+
+def _restore_places(state: MeshState, kept: JobPlaces) -> None:
+    state.job_places[kept.job] = replace(kept)
+    for place in kept.kept:
+        state.table.queue_for(state.table.row(place.node), state.table.vector(place.resources))

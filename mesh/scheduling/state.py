@@ -26,7 +26,7 @@ from mesh.scheduling.group_ledger import GroupLedger
 from mesh.scheduling.groups import GroupRecord, Layer
 from mesh.scheduling.preemption import Candidate, Scorer
 from mesh.scheduling.queues import LabelQueues, LabelSettings
-from mesh.scheduling.records import Bucket, BucketKey, Eviction, LabelRules, TaskRecord
+from mesh.scheduling.records import Bucket, BucketKey, Eviction, JobPlaces, LabelRules, Reservation, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.task_queues import SchedulingQueues
@@ -70,6 +70,9 @@ class MeshState:
         self._alike: dict[Hashable, Bucket] = {}  #: The same by what requests say, as a key takes longer to make; may forget.
         self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
+        self.reservations: dict[PoolName, Reservation] = {}  #: Room set aside for work that has waited too long; one in a pool.
+        self.job_places: dict[JobId, JobPlaces] = {}  #: Where workers will start that wait for their leader.
+        self.opened: dict[PoolName, Reservation] = {}  #: What they were before the pass that is under way; empty between passes.
         self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while it stops.
         self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to those that come after it.
         self.gangs: dict[str, list[TaskId]] = {}  #: Members known so far.

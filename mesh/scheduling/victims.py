@@ -34,6 +34,7 @@ class PreemptionPlan:
     frees: ResourceSet = NOTHING  #: What the victims hold together.
     reuses: GroupId | None = None  #: The victim's placement group that serves the demand as it stands.
     cost: float = 0.0  #: In points of priority; to compare plans by.
+    places: tuple[tuple[TaskId, tuple[int, ...]], ...] = ()  #: For a gang or several bundles: the rows of each task.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ class _Search:
         if chosen is not None:
             return self._plan(chosen)
         if not self.by_row:
-            return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=_count_verdicts(scored))
+            return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=count_verdicts(scored))
         return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=self._what_lacks(short_by_row))
 
     def _short(self, free: Mapping[str, int]) -> tuple[int, ...]:
@@ -298,7 +299,8 @@ def _amounts(names: tuple[str, ...], amounts: list[int]) -> ResourceSet:
     return ResourceSet(dict(zip(names, amounts, strict=True)))
 
 
-def _count_verdicts(scored: Sequence[Scored]) -> str:
+def count_verdicts(scored: Sequence[Scored]) -> str:
+    """In words, how many may be asked, and what stands against how many."""
     if not scored:
         return "nothing runs that could give way"
     counts = Counter(found.verdict.value for found in scored)

@@ -153,6 +153,26 @@ def test_s9_two_small_tasks_make_room_for_one_large_one(running):
     assert states(*small) == [TaskState.PLACEABLE] * 2
 
 
+def test_s9_an_urgent_gang_takes_the_places_of_tasks_on_two_nodes_and_starts_whole(running):
+    running.create_pool("main", capacity={"cpu": 4})
+    small = [running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1) for _ in range(4)]
+    for task in small:
+        task.wait_started(60)
+    asked = running.evaluate_preemption(pool="main", resources={"cpu": 2}, priority=7, gang_size=2)
+    assert [each.would_stop for each in asked] == [True] * 4
+    assert not any(each.would_stop for each in running.evaluate_preemption(pool="main", resources={"cpu": 2}, priority=7, gang_size=3)), (
+        "three places of two CPUs are more than there are"
+    )
+    gang = [running.submit_task(Probe, pool="main", resources={"cpu": 2}, priority=7, gang="all", gang_size=2) for _ in range(2)]
+    assert [member.wait_started(60).state for member in gang] == [TaskState.RUNNING] * 2
+    assert len({member.call("node") for member in gang}) == 2
+    assert states(*small) == [TaskState.PLACEABLE] * 4
+    assert eventually(running.audit)
+    for member in gang:
+        member.finish()
+    assert [task.wait_started(60).state for task in small] == [TaskState.RUNNING] * 4
+
+
 def test_s9_another_label_gives_way_only_where_a_rule_says_so(running):
     running.create_pool("main", capacity={"cpu": 1})
     batch = running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1, label="tier:batch")

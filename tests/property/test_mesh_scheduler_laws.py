@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -21,7 +21,9 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
-EAGER = SchedulerSettings(rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20)
+EAGER = SchedulerSettings(
+    rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20, reserve_after_ms=25
+)
 
 
 def cpus(count: float) -> ResourceSet:
@@ -160,13 +162,14 @@ def _step(world: World, data: st.DataObject) -> None:  # noqa: C901  a table of 
 
 
 def _lose_node(world: World, node: NodeName) -> None:
-    for task in [task for task, record in world.mesh.state.records.items() if record.node == node]:
+    groups = {group.group for group in world.mesh.state.groups.on_node(node)}  # With one of its bundles a task of several goes.
+    for task in [task for task, record in world.mesh.state.records.items() if record.node == node or record.group in groups]:
         world.running.pop(task, None)
     world.tell(events.NodeLeft(at_ms=world.now_ms, node=node))
 
 
 def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
-    size = data.draw(st.sampled_from([0, 0, 0, 2]))
+    size = data.draw(st.sampled_from([0, 0, 0, 2, 3]))
     count = len(world.submitted)
     names = [f"t{count + index}" for index in range(max(1, size))]
     world.submitted.update(names)
@@ -183,6 +186,9 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
         "gang": f"gang{count}" if size else "",
         "gang_size": size,
         "has_agent": pool == PLAIN.pool or data.draw(st.integers(0, 4)) > 0,
+        "estimated_ms": data.draw(st.sampled_from([None, 1, 30])),
+        "bundles": data.draw(st.sampled_from([(), (), (), (cpus(1), cpus(1))])),
+        "strategy": data.draw(st.sampled_from(["PACK", "STRICT_PACK", "STRICT_SPREAD"])),
         "after": (TaskId(f"t{count - 1}"),) if count and data.draw(st.integers(0, 5)) == 0 else (),
     }
     return [events.TaskSubmitted(at_ms=world.now_ms, request=TaskRequest(task=TaskId(name), **shape)) for name in names]
@@ -191,10 +197,10 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
 def _finish(world: World) -> None:
     """Room comes, and everything goes well from here on: what can run ends, and nothing is held then but what is reserved."""
     world.tell(
-        events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(20), labels={"zone": "a"}),
-        events.PoolConfigured(at_ms=world.now_ms, spec=PLAIN),
+        events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(60), labels={"zone": "a"}),
+        *(events.PoolConfigured(at_ms=world.now_ms, spec=replace(spec, capacity=cpus(60))) for spec in (GROUPED, PLAIN)),
     )
-    for _ in range(400):
+    for _ in range(600):
         if world.orders:
             world.carry_out(world.orders.pop(0), well=True)
             continue
@@ -215,6 +221,7 @@ def _finish(world: World) -> None:
     assert set(world.ended) | set(left) == world.submitted
     assert all(state.ended[TaskId(task)] in TERMINAL for task in world.ended)
     assert not state.evictions
+    assert not state.reservations
     assert {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)} <= {
         f"group:{group}" for group in state.groups.records
     }

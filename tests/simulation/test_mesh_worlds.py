@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,75 @@ def arrivals_of(seed: int, count: int) -> list[Arrival]:
         )
         for index in range(count)
     ]
+
+
+def gangs_of(seed: int, count: int) -> list[Arrival]:
+    """Urgent gangs of three, and tasks of two bundles, among small ones."""
+    chance = random.Random(seed)
+    arrivals = []
+    for index in range(count):
+        at_ms, wide = chance.randint(0, 60_000), chance.random() < 0.5
+        arrivals += [
+            Arrival(
+                at_ms=at_ms,
+                work_ms=2_000,
+                keeps_every_ms=1_000,
+                request=TaskRequest(
+                    task=TaskId(f"gang{index}.{member}"),
+                    pool=PoolName("plain"),
+                    resources=cpus(2),
+                    bundles=(cpus(2), cpus(1)) if wide else (),
+                    strategy=chance.choice(["SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+                    priority=9.0,
+                    max_restarts=-1,
+                    gang="" if wide else f"gang{index}",
+                    gang_size=0 if wide else 3,
+                ),
+            )
+            for member in range(1 if wide else 3)
+        ]
+    return arrivals
+
+
+@pytest.mark.parametrize("seed", [*range(5), pytest.param(FRESH, id="a fresh seed")])
+def test_gangs_among_small_work_all_end_under_faults_and_nothing_is_held_then(seed: int):
+    # Nodes stay: the world takes a task for gone only when the node of its first bundle is.
+    world = world_of(seed, replace(FAULTS, lose_node=0.0))
+    arrivals = [*arrivals_of(seed, 80), *gangs_of(seed, 8)]
+    world.run(arrivals, until_ms=3_600_000)
+    assert {arrival.request.task for arrival in arrivals} - set(world.ends) == set(), f"seed {seed}"
+    assert set(world.ends.values()) == {Reason.FINISHED}, f"seed {seed}"
+    state = world.scheduler.state
+    assert not state.evictions, f"seed {seed}"
+    assert not state.reservations, f"seed {seed}"
+    held = {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)}
+    assert held <= {f"group:{group}" for group in state.groups.records}, f"seed {seed}"
+
+
+def test_an_urgent_gang_gets_all_its_places_by_preemption():
+    world = world_of(5, MeshFaults())
+    low = [
+        Arrival(
+            at_ms=0,
+            work_ms=60_000,
+            request=TaskRequest(task=TaskId(f"low{index}"), pool=PoolName("plain"), resources=cpus(4), priority=1.0, max_restarts=-1),
+        )
+        for index in range(4)
+    ]
+    gang = [
+        Arrival(
+            at_ms=10_000,
+            work_ms=1_000,
+            request=TaskRequest(
+                task=TaskId(f"g{index}"), pool=PoolName("plain"), resources=cpus(4), priority=9.0, gang="g", gang_size=3, max_restarts=-1
+            ),
+        )
+        for index in range(3)
+    ]
+    world.run([*low, *gang], until_ms=3_600_000)
+    assert world.preemptions == 3
+    assert {world.first_bound_ms[member.request.task] for member in gang} == {world.first_bound_ms[gang[0].request.task]}
+    assert world.first_bound_ms[gang[0].request.task] - 10_000 <= SETTINGS.grace_ms
 
 
 @pytest.mark.parametrize("seed", [*range(10), pytest.param(FRESH, id="a fresh seed")])

@@ -193,9 +193,8 @@ class ControlLoop:
     def wants_tick(self) -> bool:
         """Is there anything that grows older: a task that waits, room that is held, a group that idles?"""
         state = self.scheduler.state
-        return bool(
-            len(state.queues) or state.evictions or any(record.idle_since_ms is not None for record in state.groups.records.values())
-        )
+        idles = any(record.idle_since_ms is not None for record in state.groups.records.values())
+        return bool(len(state.queues) or state.evictions or state.job_places or idles)
 
 
 def _attempt(call: Callable[..., object], *arguments: object) -> None:

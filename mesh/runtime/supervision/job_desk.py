@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from mesh.chance import Chance
-from mesh.ids import JobId, NodeName, TaskId
+from mesh.ids import JobId, NodeName, PoolName, TaskId
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
 from mesh.jobs.events import (
     JobEvent,
@@ -34,7 +34,7 @@ from mesh.jobs.events import (
     MemberSucceeded,
     NodeGone,
 )
-from mesh.jobs.members import Member, environment, member_of_task, member_request, member_task
+from mesh.jobs.members import Member, environment, member_of_task, member_request, member_task, replica_of
 from mesh.jobs.records import ACTIVE, JobRecord, MemberRecord
 from mesh.jobs.spec import JobSpec
 from mesh.jobs.states import MemberState
@@ -52,9 +52,11 @@ from mesh.scheduling.events import (
     AgentLost,
     Event,
     GroupGone,
+    KeptPlace,
     NodeJoined,
     NodeLeft,
     NodeUseSeen,
+    PlacesKept,
     PoolConfigured,
     SlotReleased,
     TaskCancelled,
@@ -83,6 +85,7 @@ class JobSettings:
     period_s: float = 1.0  #: Between two rounds while a member waits for a place; a round is run at once when room comes.
     may_grow: bool = False  #: Nodes may yet be added: a job that would never fit on those of now waits, instead of failing.
     room_wait_ms: int = 5_000  #: How long a member waits for the room of its place, when others took it; then it gets another.
+    leader_wait_ms: int = 120_000  #: How long the places of workers are kept from tasks while their leader starts.
 
 
 class JobDesk:
@@ -194,7 +197,22 @@ class JobDesk:
             self._wants_round = False
             for event in self._rounds.run():
                 self._tell(event)
+        self._keep_places()
         self._forget_old()
+
+    def _keep_places(self) -> None:
+        """Workers that wait for their leader keep their places from tasks; what was kept and is not wanted any more is let go."""
+        told = self._loop.scheduler.state.job_places
+        for job in dict.fromkeys((*told, *self._loop.jobs.jobs)):
+            record, kept = self._loop.jobs.jobs.get(job), told.get(job)
+            places = _places_of(record) if record is not None else ()
+            if places == (kept.wanted if kept is not None else ()):
+                continue
+            pool = record.spec.pool if record is not None else kept.pool if kept is not None else PoolName("")
+            attempt, at_ms = record.leader.attempt if record is not None else 0, self._now_ms()
+            is_same = kept is not None and kept.attempt == attempt
+            until_ms = kept.until_ms if kept is not None and is_same else at_ms + self._settings.leader_wait_ms
+            self._loop.tell(PlacesKept(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
 
     def _pause_s(self) -> float | None:
         """How long nothing has to be done, unless something happens; None: for ever."""
@@ -353,3 +371,17 @@ class JobDesk:
 
     def _now_ms(self) -> int:
         return self._loop.clock.now_ms()
+
+
+def _places_of(job: JobRecord) -> tuple[KeptPlace, ...]:
+    """Where workers will start that have a place and are no tasks yet."""
+    waiting = [record for record in job.workers if record.state is MemberState.PLACED]
+    return tuple(
+        KeptPlace(
+            prefix=member_task(job.job, record.member, 0)[:-1],
+            node=record.node,
+            resources=replica_of(job.spec, record.member.role).resources,
+        )
+        for record in waiting
+        if record.node is not None
+    )

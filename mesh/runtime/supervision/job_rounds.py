@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from mesh.chance import Chance
 from mesh.jobs.events import MembersAllocated
+from mesh.jobs.members import member_task
 from mesh.jobs.room import PoolRoom
 from mesh.jobs.scheduler import allocate
-from mesh.jobs.snapshots import Allocation
+from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.states import ScheduleState
 from mesh.policies.policy import Policy
 from mesh.runtime.supervision.control_loop import ControlLoop
+from mesh.scheduling.records import JobPlaces
 
 
 class JobRounds:
@@ -43,7 +46,7 @@ class JobRounds:
             if not pool.is_closing
         }
         found = allocate(
-            self._loop.jobs.snapshot(),
+            [_without_kept(snapshot, state.job_places.get(snapshot.spec.job)) for snapshot in self._loop.jobs.snapshot()],
             state.table,
             draw=self._chance.draw,
             policy_of=self._policy_of,
@@ -62,3 +65,12 @@ class JobRounds:
             or found.schedule_state is ScheduleState.SCHEDULED_FAILED
             or (found.reason is not None and (found.reason, found.detail) != (job.reason, job.detail))
         )
+
+
+def _without_kept(job: JobSnapshot, places: JobPlaces | None) -> JobSnapshot:
+    """The scheduler holds these places already: they are not to be kept free a second time."""
+    if places is None:
+        return job
+    kept = {place.prefix for place in places.kept}
+    unseen = frozenset(member for member in job.unseen if member_task(job.spec.job, member, 0)[:-1] not in kept)
+    return replace(job, unseen=unseen)

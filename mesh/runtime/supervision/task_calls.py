@@ -225,9 +225,20 @@ class TaskCalls(MeshCalls):
         return self._handlers
 
     def evaluate_preemption(
-        self, *, pool: str, resources: Amounts, priority: float, label: str = "", bundles: Sequence[Amounts] = ()
+        self,
+        *,
+        pool: str,
+        resources: Amounts,
+        priority: float,
+        label: str = "",
+        bundles: Sequence[Amounts] = (),
+        strategy: str = "PACK",
+        gang_size: int = 1,
     ) -> list[CandidateStatus]:
         """Dry run: every running task with its score, and whether and why it would or would not give way to such a task.
+
+        Args:
+            gang_size: So many such tasks are a gang: room is made for all of them, or for none.
 
         Raises:
             PoolUnknown: No such pool.
@@ -237,8 +248,10 @@ class TaskCalls(MeshCalls):
             pool=PoolName(pool),
             resources=read_amounts(resources),
             bundles=tuple(map(read_amounts, bundles)),
+            strategy=strategy,
             priority=priority,
             label=LabelName(label),
+            gang_size=gang_size,
         )
         candidates: list[CandidateStatus] = self._link.ask("evaluate_preemption", request)
         return candidates

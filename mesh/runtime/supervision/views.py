@@ -157,7 +157,7 @@ def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Memb
 
 def candidate_statuses(state: MeshState, request: TaskRequest, now_ms: int) -> list[CandidateStatus]:
     """Every task that might give way to this one, the likeliest first (dry run, seed §6.3)."""
-    scored, plan = dry_run(state, request, now_ms)
+    scored, plan = dry_run(state, request, now_ms, max(1, request.gang_size))
     victims = {victim.task for victim in plan.victims} if isinstance(plan, PreemptionPlan) else set()
     statuses = [
         CandidateStatus(

@@ -20,7 +20,17 @@ from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import JobWork, TaskWorks
-from mesh.scheduling.events import AgentLost, NodeJoined, NodeLeft, PoolConfigured, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
+from mesh.scheduling.events import (
+    AgentLost,
+    NodeJoined,
+    NodeLeft,
+    PoolConfigured,
+    TaskEnded,
+    TaskStarted,
+    TaskStopped,
+    TaskSubmitted,
+    Ticked,
+)
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TaskRequest
 
@@ -120,9 +130,23 @@ def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_th
     assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
 
 
+def test_s38_a_plain_task_does_not_get_the_place_of_a_worker_that_waits_for_its_leader(scene):
+    submit(scene)
+    node = scene.job.members[1].node
+    for number in range(2):
+        request = TaskRequest(task=f"other{number}", pool="train", resources=ONE, policy="node_affinity", node=node, priority=10)
+        scene.tell(TaskSubmitted, request=request)
+    scene.up("pong:leader:0:1")
+    scene.turn()
+    scene.all_up()
+    assert [state.value for state in scene.states()] == ["Running", "Running", "Running"]
+
+
 def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_is_not_counted(scene):
     submit(scene)
     node = scene.job.members[1].node
+    scene.clock.ms += JobSettings().leader_wait_ms
+    scene.tell(Ticked)  # The leader took so long that the places are nobody's any more.
     taken = {"pool": "train", "resources": ONE, "policy": "node_affinity", "node": node, "preemptible": False}
     for number in range(2):
         scene.tell(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))

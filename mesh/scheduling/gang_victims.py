@@ -1,0 +1,264 @@
+"""The victims that make room for several seats at once: for all of them, or nobody is asked.
+
+Two ways lead to rows for the seats: seat after seat where the cheapest victims are, and, where that runs into a corner, the
+arrangement that would do if all who may be asked were gone. Then the cheapest are taken who make room on these rows, and from
+the dearest on everybody is let go without whom the seats can still be had, on these rows or on others. (Kubernetes' reprieve,
+but over all nodes at once.) So none of the victims can be spared by this search; a cheaper set may exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mesh.ids import LabelName, TaskId
+from mesh.nodes import Units
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.feasibility import RowMask
+from mesh.scheduling.preemption import NO_COUNTS, PreemptionRules, Preemptor, Scored
+from mesh.scheduling.seats import Rows, Seat, Wants, arrange, best_fit, has_seats, open_rows, rows_of_same
+from mesh.scheduling.victims import DISRUPTION_COST, PreemptionPlan, PreemptionRefused, count_verdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gives:
+    """What a task gives back when it stops."""
+
+    rooms: tuple[tuple[int, Units], ...]  #: On which rows how much.
+    quota: ResourceSet = NOTHING  #: Of the pool that is asked for.
+    groups: int = 0  #: Placement groups of that pool.
+
+
+def plan_together(
+    wants: Wants,
+    *,
+    free: Units,
+    quota_short: ResourceSet,
+    groups_short: int,
+    scored: Sequence[Scored],
+    gives: Mapping[TaskId, Gives],
+    preemptor: Preemptor,
+    rules: PreemptionRules,
+    given_way: Mapping[LabelName, int] = NO_COUNTS,
+) -> PreemptionPlan | PreemptionRefused:
+    """Victims whose room lets all seats be had at once, none of whom can be spared; or why there are none.
+
+    Args:
+        free: [n, r], what each row has left; below zero where it is over-committed.
+        quota_short: What the pool lacks of quota.
+        groups_short: How many placement groups of the pool have to go, as it may have no more.
+        gives: Of each that may be asked; who is not in it is of no use.
+    """
+    eligible = [found for found in scored if found.is_eligible]
+    offers = [_offer(found, gives[found.candidate.task], preemptor) for found in eligible if found.candidate.task in gives]
+    if not offers:
+        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=count_verdicts(scored))
+    offers.sort(key=_order)
+    search = _Search(
+        wants=wants,
+        free=free,
+        quota=quota_short,
+        groups=groups_short,
+        per_minute_max=rules.per_minute_max,
+        given_way=given_way,
+    )
+    own = [offer for offer in offers if not offer.crosses]
+    for asked in (own, offers) if 0 < len(own) < len(offers) else (offers,):
+        found = search.among(asked)
+        if found is not None:
+            return _plan(wants, *found)
+    words = f"{len(wants.seats)} places are wanted at once, and all that may give way would not make room for each of them"
+    return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=words)
+
+
+#: Stands for zero where it is divided by: who helps nothing comes last.
+_NO_WORTH = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offer:
+    scored: Scored
+    gives: Gives
+    crosses: bool  #: Another label than the preemptor's.
+    cost: float
+
+
+def _offer(found: Scored, gives: Gives, preemptor: Preemptor) -> _Offer:
+    cost = DISRUPTION_COST + max(0.0, preemptor.priority - found.score)
+    return _Offer(found, gives, found.candidate.label != preemptor.label, cost)
+
+
+def _order(offer: _Offer) -> tuple[bool, float, TaskId]:
+    return offer.crosses, offer.cost, offer.scored.candidate.task
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    wants: Wants
+    free: Units
+    quota: ResourceSet
+    groups: int
+    per_minute_max: int | None
+    given_way: Mapping[LabelName, int]
+    by_row: dict[int, list[_Offer]] = field(default_factory=dict)
+
+    def among(self, offers: list[_Offer]) -> tuple[list[int], list[_Offer]] | None:
+        """Rows for the seats and who has to go, of these; None when all of them together are too little."""
+        if not self._has_quota(offers):
+            return None
+        last_resort = arrange(self.wants.seats, self._free_without(offers))
+        if last_resort is None:
+            return None
+        self.by_row = {}
+        for offer in offers:
+            for row, _ in offer.gives.rooms:
+                self.by_row.setdefault(row, []).append(offer)
+        for rows in (self._cheapest_rows(), last_resort):
+            if rows is None:
+                continue
+            covers = [self._cover(rows, offers), self._cover(rows, self._by_worth(rows, offers))]
+            found = [self._fill_back(rows, victims) for victims in covers if victims is not None]
+            if found:
+                return min(found, key=lambda each: (sum(offer.crosses for offer in each[1]), sum(offer.cost for offer in each[1])))
+        return None
+
+    def _by_worth(self, rows: list[int], offers: list[_Offer]) -> list[_Offer]:
+        """Those first who give most of what these rows lack for what they cost."""
+        lacks: dict[int, Units] = {}
+        for seat, row in zip(self.wants.seats, rows, strict=True):
+            lacks[row] = lacks.get(row, -self.free[row]) + seat.vector
+
+        def price(offer: _Offer) -> tuple[bool, float, TaskId]:
+            worth = 0.0
+            for row, amounts in offer.gives.rooms:
+                short = np.maximum(lacks.get(row, np.zeros_like(amounts)), 0)
+                worth += float((np.minimum(amounts, short) / np.maximum(short, 1)).sum())
+            return offer.crosses, offer.cost / (worth or _NO_WORTH), offer.scored.candidate.task
+
+        return sorted(offers, key=price)
+
+    def _cheapest_rows(self) -> list[int] | None:
+        """Seat after seat on a row that needs nobody more to go, else on the one where that costs least."""
+        left, taken, rows = self.free.copy(), set[TaskId](), list[int]()
+        for place, seat in enumerate(self.wants.seats):
+            same = rows_of_same(self.wants.seats[:place], rows, seat)
+            row = best_fit(seat, left, same)
+            if row is None:
+                found = self._cheapest_row(seat, left, taken, open_rows(seat, same))
+                if found is None:
+                    return None
+                row, victims = found
+                for offer in victims:
+                    taken.add(offer.scored.candidate.task)
+                    _free(left, offer)
+            left[row] -= seat.vector
+            rows.append(row)
+        return rows
+
+    def _cheapest_row(self, seat: Seat, left: Units, taken: set[TaskId], rows: Rows) -> tuple[int, list[_Offer]] | None:
+        best: tuple[tuple[bool, float, int, int], list[_Offer]] | None = None
+        for row in rows.tolist():
+            here = [offer for offer in self.by_row.get(row, ()) if offer.scored.candidate.task not in taken]
+            if not here or (best is not None and (here[0].crosses, here[0].cost, 0, 0) > best[0]):
+                continue  # Even the cheapest alone costs more.
+            lacks, victims = seat.vector - left[row], list[_Offer]()
+            for offer in here:
+                if _lacks(lacks, seat) and (amounts := _on(offer, row))[lacks > 0].any():
+                    lacks = lacks - amounts
+                    victims.append(offer)
+            if not _lacks(lacks, seat):
+                key = (any(offer.crosses for offer in victims), sum(offer.cost for offer in victims), len(victims), row)
+                if best is None or key < best[0]:
+                    best = key, victims
+        return None if best is None else (best[0][3], best[1])
+
+    def _cover(self, rows: list[int], offers: list[_Offer]) -> list[_Offer] | None:
+        """The cheapest who make room on these rows, and quota; None when the limit per minute keeps too many back."""
+        left, counts, taken = self.free.copy(), dict[LabelName, int](), list[_Offer]()
+        for seat, row in zip(self.wants.seats, rows, strict=True):
+            left[row] -= seat.vector
+        wanted = self._wanted(rows)
+        for offer in offers:
+            helps = any(((left[row] < 0) & wanted[row] & (amounts > 0)).any() for row, amounts in offer.gives.rooms if row in wanted)
+            helps = helps or self._helps_quota(offer, taken)
+            if helps and not self._is_at_limit(offer.scored.candidate.label, counts):
+                taken.append(offer)
+                _free(left, offer)
+        has_room = all((left[row][columns] >= 0).all() for row, columns in wanted.items())
+        return taken if has_room and self._has_quota(taken) else None
+
+    def _wanted(self, rows: list[int]) -> dict[int, RowMask]:
+        """Which resources are wanted on each row."""
+        wanted: dict[int, RowMask] = {}
+        for seat, row in zip(self.wants.seats, rows, strict=True):
+            wanted[row] = wanted.get(row, False) | (seat.vector > 0)
+        return wanted
+
+    def _fill_back(self, rows: list[int], victims: list[_Offer]) -> tuple[list[int], list[_Offer]]:
+        """Let everybody go who is not needed, the dearest first."""
+        kept = sorted(victims, key=_order)
+        for offer in reversed(list(kept)):
+            without = [other for other in kept if other is not offer]
+            if not self._has_quota(without):
+                continue
+            free = self._free_without(without)
+            others = rows if has_seats(self.wants.seats, rows, free) else arrange(self.wants.seats, free)
+            if others is not None:
+                rows, kept = others, without
+        return rows, kept
+
+    def _free_without(self, offers: list[_Offer]) -> Units:
+        free: Units = self.free.copy()
+        for offer in offers:
+            _free(free, offer)
+        return free
+
+    def _has_quota(self, offers: list[_Offer]) -> bool:
+        quota = sum((offer.gives.quota for offer in offers), start=NOTHING)
+        return self.quota <= quota and sum(offer.gives.groups for offer in offers) >= self.groups
+
+    def _helps_quota(self, offer: _Offer, taken: list[_Offer]) -> bool:
+        if not self.quota and not self.groups:
+            return False
+        got = sum((other.gives.quota for other in taken), start=NOTHING)
+        lacks = [name for name, amount in self.quota.items() if got[name] < amount]
+        few = sum(other.gives.groups for other in taken) < self.groups
+        return any(offer.gives.quota[name] for name in lacks) or (few and offer.gives.groups > 0)
+
+    def _is_at_limit(self, label: LabelName, counts: dict[LabelName, int]) -> bool:
+        """Count one more of the label, unless that would be one too many."""
+        if self.per_minute_max is None:
+            return False
+        count = counts.get(label, self.given_way.get(label, 0)) + 1
+        if count > self.per_minute_max:
+            return True
+        counts[label] = count
+        return False
+
+
+def _plan(wants: Wants, rows: list[int], offers: list[_Offer]) -> PreemptionPlan:
+    victims = tuple(offer.scored.candidate for offer in offers)
+    return PreemptionPlan(
+        victims=victims,
+        row=rows[0] if rows else -1,
+        frees=sum((offer.gives.quota for offer in offers), start=NOTHING),
+        cost=sum(offer.cost for offer in offers),
+        places=tuple(wants.by_task(rows).items()),
+    )
+
+
+def _free(left: Units, offer: _Offer) -> None:
+    for row, amounts in offer.gives.rooms:
+        left[row] += amounts
+
+
+def _on(offer: _Offer, row: int) -> Units:
+    there: Units = np.sum([amounts for where, amounts in offer.gives.rooms if where == row], axis=0, dtype=np.int64)
+    return there
+
+
+def _lacks(lacks: Units, seat: Seat) -> bool:
+    return bool((lacks[seat.vector > 0] > 0).any())

@@ -1,0 +1,81 @@
+"""Places that a round of jobs has found for workers, kept from plain tasks while the job's leader starts.
+
+The workers are no tasks yet: they are submitted when the leader's address is known. Until then the room on their nodes, and
+their quota, are held under the name of the job, each place whole or not at all. That ends when the worker's task comes, when
+the job gives the place up, or at `until_ms`: a leader that does not come up blocks nobody for longer.
+"""
+
+from __future__ import annotations
+
+from mesh.ids import JobId, NodeName
+from mesh.scheduling.events import KeptPlace, PlacesKept
+from mesh.scheduling.records import JobPlaces, TaskRecord
+from mesh.scheduling.state import MeshState
+
+
+def keep_places(state: MeshState, event: PlacesKept) -> None:
+    """Hold these places for the job, and none of those that were held for it before."""
+    before = state.job_places.pop(event.job, None)
+    for place in before.kept if before is not None else ():
+        _let_go(state, event.job, place)
+    if event.places:
+        kept = JobPlaces(job=event.job, pool=event.pool, wanted=event.places, until_ms=event.until_ms, attempt=event.attempt)
+        state.job_places[event.job] = kept
+        kept.kept = tuple(place for place in event.places if event.until_ms > event.at_ms and _hold(state, kept, place))
+    if before is not None and before.kept:
+        state.room_came()
+
+
+def use_place(state: MeshState, record: TaskRecord) -> bool:
+    """The worker's task has come: its place is let go for it; True when there was one, and the task is to be placed at once."""
+    request = record.request
+    kept = state.job_places.get(request.job) if request.job is not None else None
+    if kept is None:
+        return False
+    there = [place for place in kept.kept if request.task.startswith(place.prefix) and place.node == request.node]
+    kept.wanted = tuple(place for place in kept.wanted if not request.task.startswith(place.prefix))
+    kept.kept = tuple(place for place in kept.kept if place not in there)
+    for place in there:
+        _let_go(state, kept.job, place)
+    return bool(there)
+
+
+def end_overdue_places(state: MeshState) -> None:
+    """The leader has not come up in time: the room is everybody's again."""
+    for kept in state.job_places.values():
+        if kept.kept and state.now_ms >= kept.until_ms:
+            for place in kept.kept:
+                _let_go(state, kept.job, place)
+            kept.kept = ()
+
+
+def forget_places_on(state: MeshState, node: NodeName) -> None:
+    """The node has left, and what was held there with it; the quota is free."""
+    for kept in state.job_places.values():
+        for place in kept.kept:
+            if place.node == node:
+                state.pools.release(place_holder(kept.job, place))
+        kept.kept = tuple(place for place in kept.kept if place.node != node)
+
+
+def place_holder(job: JobId, place: KeptPlace) -> str:
+    """Under which name the pool's ledger keeps the quota of a place."""
+    return f"place:{job}:{place.prefix}"
+
+
+def _hold(state: MeshState, kept: JobPlaces, place: KeptPlace) -> bool:
+    pool = state.pools.pools.get(kept.pool)
+    if pool is None or place.node not in state.table or not pool.fits(place.resources):
+        return False
+    row, vector = state.table.row(place.node), state.table.vector(place.resources)
+    if (state.table.left[row] < vector)[vector > 0].any():
+        return False
+    state.pools.reserve(kept.pool, place_holder(kept.job, place), place.resources)
+    state.table.promise(row, vector)
+    return True
+
+
+def _let_go(state: MeshState, job: JobId, place: KeptPlace) -> None:
+    state.pools.release(place_holder(job, place))
+    if place.node in state.table:
+        state.table.withdraw(state.table.row(place.node), state.table.vector(place.resources))

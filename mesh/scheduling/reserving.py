@@ -1,0 +1,233 @@
+"""Room that is set aside, as it comes free, for work that has waited for too long: else a stream of small work starves the large.
+
+One head in each pool has a reservation: the first in the queue's order that has waited for `reserve_after_ms` and that nobody
+gives way to. All reservations are opened before each pass over the queue, and each is made anew when the pass comes to its
+head. So whoever stands before a head in the order takes what it needs first, and no two reservations ever wait for each
+other: the one that comes first in the order finds everything open that those behind it held.
+
+Smaller work may use the room while it is known to end before the room is needed (EASY backfilling, Lifka 1995). What users say
+of run times may be wrong, so that comes to an end too: after as long a wait again the room is simply kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mesh.ids import NodeName, TaskId
+from mesh.nodes import Units
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.placing import Refusal, place
+from mesh.scheduling.records import Bucket, Reservation, TaskRecord
+from mesh.scheduling.seats import Wants, has_seats, nearest, wants_of
+from mesh.scheduling.state import MeshState
+from mesh.scheduling.tasks import AT_WORK
+
+#: For what a task waits when room that is set aside can help it.
+HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.ROOM_RESERVED})
+#: How many of a bucket are looked at for one that ends soon enough.
+_LOOKED_AT_MAX = 16
+_PASSED_OVER = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """What became of a head's wish for a reservation."""
+
+    refusal: Refusal
+    places: dict[TaskId, tuple[int, ...]]  #: Rows that have all the room now, which the policy did not find; empty: it is still to come.
+
+
+def open_reservations(state: MeshState) -> None:
+    """Let go of all that is set aside; `set_aside` takes it again for heads that still do not fit."""
+    for reservation in state.reservations.values():
+        for node, vector in reservation.rows:
+            if node in state.table:
+                state.table.withdraw(state.table.row(node), state.table.widened(vector))
+        state.pools.release(holder_of(reservation))
+        head = state.records.get(reservation.task)
+        if head is None or head.bucket is None or reservation.task not in state.queues:
+            state.room_came()
+        else:
+            head.bucket.tried_at = -1
+    state.opened, state.reservations = state.reservations, {}
+
+
+def close_reservations(state: MeshState) -> bool:
+    """The pass is over; True when something that was set aside is not any more, so that others may fit."""
+    lapsed = any(pool not in state.reservations for pool in state.opened)
+    state.opened = {}
+    if lapsed:
+        state.room_came()
+    return lapsed
+
+
+def had_room(state: MeshState, record: TaskRecord) -> bool:
+    """Was room set aside for the task, or those like it, before this pass?"""
+    before = state.opened.get(record.request.pool)
+    if before is None:
+        return False
+    head = state.records.get(before.task)
+    if head is None:
+        return False
+    gang = record.request.gang
+    return head.bucket is record.bucket or (bool(gang) and not record.in_admitted_gang and head.request.gang == gang)
+
+
+def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecord]) -> SetAside | None:
+    """Keep what is free of the places that the head lacks least; None when it is not its turn to have a reservation."""
+    pool, after_ms = record.request.pool, state.settings.reserve_after_ms
+    if after_ms is None or pool in state.reservations:
+        return None
+    is_same = had_room(state, record)
+    if not is_same and state.now_ms - record.since_ms < after_ms:
+        return None
+    wants = wants_of(state, [member.request for member in together or (record,)])
+    if wants is None or not wants.seats or not wants.quota <= state.pools.pool(pool).capacity:
+        return None
+    count = len(state.table.names)
+    rows = nearest(wants.seats, state.table.left[:count], state.table.total[:count])
+    if rows is None:
+        return None
+    if state.pools.pool(pool).fits(wants.quota) and has_seats(wants.seats, rows, state.table.left[:count]):
+        return SetAside(refusal=_words(wants, 0), places=wants.by_task(rows))
+    since_ms = state.opened[pool].since_ms if is_same else state.now_ms
+    reservation = Reservation(task=record.request.task, pool=pool, since_ms=since_ms)
+    lacking = _hold(state, reservation, wants, rows)
+    state.reservations[pool] = reservation
+    return SetAside(refusal=_words(wants, lacking), places={})
+
+
+def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refusal | None:
+    """A task that would fit if nothing were set aside: it starts if it ends soon enough (None), else it is told for whom it waits."""
+    bucket = record.bucket
+    if bucket is None or refusal[0] not in _PASSED_OVER or len(bucket.key.shape.bundles) > 1:
+        return refusal
+    for reservation in state.reservations.values():
+        row = _row_kept(state, bucket, reservation)
+        if row is None:
+            continue
+        if _ends_before(state, record, reservation):
+            _lend(state, reservation, row, bucket.amounts)
+            return place(state, record, (row,))
+        return Reason.ROOM_RESERVED, f"room for it is kept for {reservation.task}, which has waited for too long"
+    return refusal
+
+
+def lend_behind(state: MeshState, bucket: Bucket) -> None:
+    """Behind a head that does not end soon enough, others of its bucket may: their resources are alike, their run times are not."""
+    for task in state.queues.tasks(bucket, _LOOKED_AT_MAX)[1:]:
+        record = state.records[task]
+        if record.request.estimated_ms is not None:
+            use_or_name(state, record, (Reason.NODES_BUSY, ""))
+
+
+def holder_of(reservation: Reservation) -> str:
+    """Under which name the pool's ledger keeps what is set aside."""
+    return f"hold:{reservation.task}:waits"
+
+
+def _words(wants: Wants, lacking: int) -> Refusal:
+    return Reason.GATHERING_ROOM, f"room is set aside for it as it comes free; {lacking} of {len(wants.seats)} places are still to come"
+
+
+def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[int]) -> int:
+    """Promise to the head what is free of its places; how many of these are not complete."""
+    lacking, free = 0, state.pools.pool(reservation.pool).free
+    for seat, row in zip(wants.seats, rows, strict=True):
+        held = np.minimum(seat.vector, state.table.free(slice(row, row + 1))[0])
+        lacking += bool((held < seat.vector).any())
+        if held.any():
+            state.table.promise(row, held)
+            reservation.rows.append((state.table.name(row), held))
+    reservation.needs = {}
+    for seat, row in zip(wants.seats, rows, strict=True):
+        name = state.table.name(row)
+        reservation.needs[name] = reservation.needs.get(name, NOTHING) + state.table.amounts(seat.vector)
+    reservation.quota = ResourceSet({name: min(amount, free[name]) for name, amount in wants.quota.items()})
+    if reservation.quota:
+        state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)
+    return lacking
+
+
+def _row_kept(state: MeshState, bucket: Bucket, reservation: Reservation) -> int | None:
+    """Where the task would fit if this were not set aside; None: nowhere."""
+    pool = state.pools.pools.get(bucket.key.pool)
+    if pool is None or pool.is_closing:
+        return None
+    short = pool.short_of(bucket.amounts)
+    if short and (bucket.key.pool != reservation.pool or not short <= reservation.quota):
+        return None
+    table, vector = state.table, state.table.vector(bucket.amounts)
+    feasible = set(bucket.candidates.feasible_rows().tolist())
+    for row in dict.fromkeys(table.row(node) for node, _ in reservation.rows if node in table):
+        if row in feasible and (_open_room(state, reservation, row) >= vector)[vector > 0].all():
+            return row
+    return bucket.candidates.pick(state.chance.draw) if short else None
+
+
+def _ends_before(state: MeshState, record: TaskRecord, reservation: Reservation) -> bool:
+    """Is the task over before the room is needed, as far as anybody knows?"""
+    estimated_ms, after_ms = record.request.estimated_ms, state.settings.reserve_after_ms
+    if estimated_ms is None or after_ms is None or state.now_ms >= reservation.since_ms + after_ms:
+        return False
+    ready_ms = _ready_ms(state, reservation)
+    return ready_ms is not None and state.now_ms + estimated_ms <= ready_ms
+
+
+def _ready_ms(state: MeshState, reservation: Reservation) -> int | None:
+    """When its places are free, if everybody there runs for as long as was said; None: of somebody who is in the way nobody knows."""
+    ends: dict[NodeName, list[tuple[int, ResourceSet]]] = {}
+    for record in state.records.values():
+        node, estimated_ms = record.node, record.request.estimated_ms
+        if node is not None and node in reservation.needs and estimated_ms is not None and record.request.agent is None:
+            runs = state.tasks.state_of(record.request.task) in AT_WORK
+            ends.setdefault(node, []).append(((record.started_ms if runs else state.now_ms) + estimated_ms, record.request.resources))
+    ready_ms = state.now_ms
+    for node, needed in reservation.needs.items():
+        if node not in state.table:
+            return None
+        row, wanted = state.table.row(node), state.table.vector(needed)
+        free = _open_room(state, reservation, row)
+        for end_ms, amounts in sorted(ends.get(node, ()), key=lambda end: end[0]):
+            if (free >= wanted)[wanted > 0].all():
+                break
+            free = free + state.table.vector(amounts)
+            ready_ms = max(ready_ms, end_ms)
+        if not (free >= wanted)[wanted > 0].all():
+            return None
+    return ready_ms
+
+
+def _open_room(state: MeshState, reservation: Reservation, row: int) -> Units:
+    """What would be free on the row if nothing of it were set aside here [r]."""
+    free: Units = state.table.left[row].copy()
+    for node, held in reservation.rows:
+        if node == state.table.names[row]:
+            free += state.table.widened(held)
+    return free
+
+
+def _lend(state: MeshState, reservation: Reservation, row: int, amounts: ResourceSet) -> None:
+    """Open so much of what is set aside that the task fits there. It is taken again when the head has its next turn."""
+    name, wanted = state.table.name(row), state.table.vector(amounts)
+    kept = []
+    for node, held in reservation.rows:
+        if node == name:
+            state.table.withdraw(row, state.table.widened(held))
+        else:
+            kept.append((node, held))
+    free = state.table.free(slice(row, row + 1))[0]
+    held = np.maximum(np.minimum(state.table.vector(reservation.needs.get(name, NOTHING)), free - wanted), 0)
+    if held.any():
+        state.table.promise(row, held)
+        kept.append((name, held))
+    reservation.rows = kept
+    state.pools.release(holder_of(reservation))
+    free_quota = state.pools.pool(reservation.pool).free
+    reservation.quota = ResourceSet({n: max(0, min(amount, free_quota[n] - amounts[n])) for n, amount in reservation.quota.items()})
+    if reservation.quota:
+        state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)

@@ -1,0 +1,115 @@
+"""A gang is whole or nothing, nobody is stopped for one that does not start, and a stream of small work starves none."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from mesh.ids import NodeName, PoolName, TaskId
+from mesh.pools import PoolSpec
+from mesh.resources import ResourceSet
+from mesh.scheduling import events
+from mesh.scheduling.decisions import Decision, StartTask, StopTask
+from mesh.scheduling.invariants import violations
+from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.scheduler import MeshScheduler
+from mesh.scheduling.settings import SchedulerSettings
+from mesh.scheduling.tasks import TaskRequest
+
+POOL = PoolName("p")
+RULES = PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, lost_work_per_s=0.0)
+
+
+def cpus(count: float) -> ResourceSet:
+    return ResourceSet.of({"cpu": count})
+
+
+class Cluster:
+    """Nodes of some CPUs, and a mesh that is told at once what becomes of its starts."""
+
+    def __init__(self, sizes: list[int], rules: SchedulerSettings) -> None:
+        self.mesh = MeshScheduler(rules)
+        self.now_ms = 0
+        self.started: list[str] = []
+        nodes = [events.NodeJoined(at_ms=0, node=NodeName(f"n{index}"), total=cpus(size)) for index, size in enumerate(sizes)]
+        self.tell(*nodes, events.PoolConfigured(at_ms=0, spec=PoolSpec(pool=POOL, capacity=cpus(sum(sizes)))))
+
+    def tell(self, *happened: events.Event) -> list[Decision]:
+        self.now_ms += 1
+        told = self.mesh.handle(*happened)
+        assert violations(self.mesh) == []
+        for order in told:
+            if isinstance(order, StartTask):
+                self.started.append(order.task)
+                self.tell(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
+        return told
+
+    def submit(self, name: str, count: float, priority: float, **request: object) -> list[Decision]:
+        wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), "priority": priority, **request}
+        return self.tell(events.TaskSubmitted(at_ms=self.now_ms, request=TaskRequest(**wanted)))
+
+    def over(self, kind: type[events.TaskEnded | events.TaskStopped], task: str) -> None:
+        self.tell(kind(at_ms=self.now_ms, task=TaskId(task), attempt=self.mesh.state.records[TaskId(task)].attempt))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    low=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9), st.booleans()), max_size=8),
+    members=st.lists(st.integers(1, 3), min_size=2, max_size=4),
+    several=st.booleans(),
+    strategy=st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+    order=st.randoms(use_true_random=False),
+)
+@settings(max_examples=120, deadline=None)
+def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
+    cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
+    for index, (count, priority, preemptible) in enumerate(low):
+        cluster.submit(f"low{index}", count, float(priority), preemptible=preemptible)
+    told: list[Decision] = []
+    if several:
+        gang = ["wide"]
+        told = cluster.submit("wide", 1, 7.0, bundles=tuple(map(cpus, members)), strategy=strategy)
+    else:
+        gang = [f"g{index}" for index in range(len(members))]
+        for name, count in zip(gang, members, strict=True):
+            told = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
+    victims = [stop.task for stop in told if isinstance(stop, StopTask) and stop.by in gang]
+    assert all(cluster.mesh.state.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
+    order.shuffle(victims)
+    for victim in victims:
+        assert all(cluster.mesh.state.records[TaskId(name)].node is None for name in gang), "it starts in parts"
+        cluster.over(events.TaskStopped, victim)
+    placed = {name for name in gang if cluster.mesh.state.records[TaskId(name)].node is not None}
+    assert placed in (set(), set(gang))
+    assert not victims or placed == set(gang)
+    assert not victims or not cluster.mesh.state.evictions.keys() & set(gang)
+
+
+@given(
+    count=st.integers(1, 3),
+    members=st.integers(1, 4),
+    order=st.randoms(use_true_random=False),
+    estimates=st.lists(st.sampled_from([None, 1, 40, 4_000]), min_size=1, max_size=5),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_places(count, members, order, estimates):
+    cluster = Cluster([4, 4, 4], SchedulerSettings(rules=RULES, reserve_after_ms=50))
+    small = [f"s{index}" for index in range(12)]
+    for index, name in enumerate(small):
+        cluster.submit(name, 1, 5.0, preemptible=False, estimated_ms=estimates[index % len(estimates)])
+    size = min(members, 3 * (4 // count))
+    for index in range(size):
+        cluster.submit(f"g{index}", count, 5.0, gang="g", gang_size=size)
+    cluster.now_ms += 100  # A second wait too: nothing is lent any more.
+    cluster.tell(events.Ticked(at_ms=cluster.now_ms))
+    cluster.now_ms += 100
+    cluster.tell(events.Ticked(at_ms=cluster.now_ms))
+    for turn in range(12):
+        if "g0" in cluster.started:
+            break
+        running = [task for task, record in cluster.mesh.state.records.items() if record.node is not None]
+        cluster.submit(f"next{turn}", 1, 5.0, preemptible=False, estimated_ms=estimates[turn % len(estimates)])
+        # Places of one CPU come free anywhere; a node is empty once those have ended that ran there first.
+        cluster.over(events.TaskEnded, order.choice(running) if count == 1 else running[0])
+    assert "g0" in cluster.started
+    assert not cluster.mesh.state.reservations or cluster.mesh.state.reservations[POOL].task != "g0"
