@@ -51,7 +51,7 @@ class Reason(str, Enum):
     BEHIND_HEAD = "BEHIND_HEAD"
     """Work before it in its queue waits, and goes first."""
     ROOM_RESERVED = "ROOM_RESERVED"
-    """There is room, which big work that waits has been promised; this work would delay it."""
+    """There is room, which is set aside for big work that has waited for long; this work would delay it."""
     HOLD_EXPIRED = "HOLD_EXPIRED"
     """Room was being freed for it, and was not free in time."""
     TENANT_DRAINED = "TENANT_DRAINED"
@@ -194,8 +194,6 @@ class Reason(str, Enum):
     """It failed more often than it may be started again."""
     GATHERING_ROOM = "GATHERING_ROOM"
     """It has waited for too long: places are set aside for it as they come free."""
-    ROOM_RESERVED = "ROOM_RESERVED"
-    """There is room, and it is set aside for work that has waited for too long."""
 
 
 #: Reasons that a later event may lift; the others hold until somebody changes the configuration or the work.
