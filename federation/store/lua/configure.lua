@@ -1,4 +1,4 @@
--- needs: session
+-- needs: session, lease
 -- Replace the tree, if it is still the one that the caller knows; bubble the use of all leases anew.
 --
 -- KEYS      `Keys.scripted`
@@ -54,46 +54,43 @@ end
 
 -- The nodes as they will be, with what the leases hold.
 local function is_over(node)
-  return node.limit and node.held > node.own + node.limit or (node.is_root and node.held > node.own)
+  return node.limit and node.held > node.own + node.limit or (not node.up and node.held > node.own)
 end
 local was_over = {}
 if ARGV[5] == '1' then
   for _, lease in ipairs(leases) do
     for _, resource in ipairs(lease.resources) do
-      local way = way_of(lease.tenant, lease.flavor, resource)
-      way[#way].is_root = true
-      for _, node in ipairs(way) do
+      local node = node_of(lease.tenant, '|' .. lease.flavor .. '|' .. resource)
+      while node do
         was_over[node.key] = is_over(node) and true or nil
+        node = node.up
       end
     end
   end
 end
-PARENTS, NODES, WAYS, TOUCHED = parents, {}, {}, {}
+PARENTS, NODES, TOUCHED = parents, {}, {}
 for _, quota in ipairs(quotas) do
   add_node(table.concat({ quota[1], quota[2], quota[3] }, '|'), quota[4], nil)
 end
-local function new_way_of(tenant, flavor, resource)
-  local way, tail = {}, '|' .. flavor .. '|' .. resource
-  while tenant ~= '' do
-    way[#way + 1] = NODES[tenant .. tail] or add_node(tenant .. tail, nil, nil)
-    tenant = parents[tenant]
+local function new_node_of(tenant, tail)
+  local node = NODES[tenant .. tail] or add_node(tenant .. tail, nil, nil)
+  if not node.is_linked then
+    node.up = parents[tenant] ~= '' and new_node_of(parents[tenant], tail) or nil
+    node.is_linked = true
   end
-  way[#way].is_root = true
-  return way
+  return node
 end
 for _, lease in ipairs(leases) do
   for _, resource in ipairs(lease.resources) do
-    local way = new_way_of(lease.tenant, lease.flavor, resource)
-    charge(way, 'held', lease.held[resource])
-    charge(way, 'target', lease.target[resource])
+    charge(new_node_of(lease.tenant, '|' .. lease.flavor .. '|' .. resource), lease.held[resource], lease.target[resource])
   end
 end
 local over, newly_over = {}, {}
-for key, node in pairs(TOUCHED) do
+for _, node in ipairs(TOUCHED) do
   if is_over(node) then
-    over[#over + 1] = key
-    if not was_over[key] then
-      newly_over[#newly_over + 1] = key
+    over[#over + 1] = node.key
+    if not was_over[node.key] then
+      newly_over[#newly_over + 1] = node.key
     end
   end
 end

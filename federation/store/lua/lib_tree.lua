@@ -1,5 +1,6 @@
 -- needs: keys, text
--- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root.
+-- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root. It is
+-- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once.
 --
 -- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
 -- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
@@ -13,7 +14,7 @@
 --   use|<path>|<flavor>|<resource>      '<held> <target>', bubbled, in units; absent when both are 0
 
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
-local PARENTS, NODES, WAYS, TOUCHED = {}, {}, {}, {}
+local PARENTS, NODES, TOUCHED = {}, {}, {}
 
 -- The same HMGET in pieces; the values in the order of the fields.
 local function many(key, fields)
@@ -36,9 +37,10 @@ local function parent_of(tenant)
   return parent
 end
 
--- A resource without a row has nominal 0; without a borrowing limit, `limit` is nil.
+-- A resource without a row has nominal 0; without a borrowing limit, `limit` is nil. `up` is the parent's node, nil at a
+-- root; `node_of` puts it in.
 local function add_node(key, quota, use)
-  local node = { key = key, own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+  local node = { key = key, own = 0, kept = 0, limit = nil, held = 0, target = 0, up = nil, is_linked = false, is_touched = false }
   if quota then
     local own, kept, limit = string.match(quota, '^(%d+) (%d+) (%S+)$')
     node.own, node.kept, node.limit = tonumber(own), tonumber(kept), tonumber(limit)
@@ -51,22 +53,16 @@ local function add_node(key, quota, use)
   return node
 end
 
--- The nodes of the tenant, of its parent, … of its root.
-local function way_of(tenant, flavor, resource)
-  local tail = '|' .. flavor .. '|' .. resource
-  local start = tenant .. tail
-  local way = WAYS[start]
-  if way then
-    return way
+-- The tenant's node, with all above it. `tail` is '|<flavor>|<resource>'.
+local function node_of(tenant, tail)
+  local key = tenant .. tail
+  local node = NODES[key] or add_node(key, unpack(redis.call('HMGET', TREE, 'quota|' .. key, 'use|' .. key)))
+  if not node.is_linked then
+    local parent = parent_of(tenant)
+    node.up = parent ~= '' and node_of(parent, tail) or nil
+    node.is_linked = true
   end
-  way = {}
-  while tenant ~= '' do
-    local key = tenant .. tail
-    way[#way + 1] = NODES[key] or add_node(key, unpack(redis.call('HMGET', TREE, 'quota|' .. key, 'use|' .. key)))
-    tenant = parent_of(tenant)
-  end
-  WAYS[start] = way
-  return way
+  return node
 end
 
 -- Read what many walks will need in few commands. `starts`: list of {tenant, flavor, list of resources}.
@@ -113,45 +109,52 @@ local function read_ahead(starts)
   end
 end
 
--- What could be added now to a sum ('held' or 'target') of the way's first node; negative where a cut left it too large.
-local function room_of(way, sum)
-  local root = way[#way]
-  local room = root.own - root[sum]
-  for place = #way - 1, 1, -1 do
-    local node = way[place]
-    local use = node[sum]
-    if node.limit then
-      room = math.min(room, (node.own - node.kept) - math.max(0, use - node.kept) + node.limit)
-    end
-    room = math.max(0, node.kept - use) + room
+-- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
+local function rooms_of(node)
+  local up, own, held, target = node.up, node.own, node.held, node.target
+  if not up then
+    return own - held, own - target
   end
-  return room
+  local kept, limit = node.kept, node.limit
+  local to_hold, to_aim = rooms_of(up)
+  if limit then
+    local most = own - kept + limit
+    to_hold = math.min(to_hold, most - math.max(0, held - kept))
+    to_aim = math.min(to_aim, most - math.max(0, target - kept))
+  end
+  if kept > held then
+    to_hold = to_hold + kept - held
+  end
+  if kept > target then
+    to_aim = to_aim + kept - target
+  end
+  return to_hold, to_aim
 end
 
--- What the way's first node could hold in an empty tree.
-local function potential_of(way)
-  local potential = way[#way].own
-  for place = #way - 1, 1, -1 do
-    local node = way[place]
-    potential = node.kept + potential
-    if node.limit then
-      potential = math.min(potential, node.own + node.limit)
-    end
+-- What the node could hold in an empty tree.
+local function potential_of(node)
+  if not node.up then
+    return node.own
   end
-  return potential
+  local potential = node.kept + potential_of(node.up)
+  return node.limit and math.min(potential, node.own + node.limit) or potential
 end
 
--- Add to a sum of the way's first node, and to those above what exceeds the kept parts.
-local function charge(way, sum, by)
-  for _, node in ipairs(way) do
-    if by == 0 then
-      return
+-- Add to both sums of a node, and to those above it what exceeds the kept parts.
+local function charge(node, held, target)
+  while node and (held ~= 0 or target ~= 0) do
+    local kept, held_before, target_before = node.kept, node.held, node.target
+    local held_after, target_after = held_before + held, target_before + target
+    node.held, node.target = held_after, target_after
+    if not node.is_touched then
+      node.is_touched = true
+      TOUCHED[#TOUCHED + 1] = node
     end
-    local before = node[sum]
-    local after = before + by
-    node[sum] = after
-    TOUCHED[node.key] = node
-    by = math.max(0, after - node.kept) - math.max(0, before - node.kept)
+    if kept > 0 then
+      held = math.max(0, held_after - kept) - math.max(0, held_before - kept)
+      target = math.max(0, target_after - kept) - math.max(0, target_before - kept)
+    end
+    node = node.up
   end
 end
 
@@ -164,15 +167,17 @@ end
 
 local function keep_tree()
   local gone, changed = {}, {}
-  for key, node in pairs(TOUCHED) do
-    if node.held == 0 and node.target == 0 then
-      gone[#gone + 1] = 'use|' .. key
+  for _, node in ipairs(TOUCHED) do
+    local held, target = node.held, node.target
+    if held == 0 and target == 0 then
+      gone[#gone + 1] = 'use|' .. node.key
     else
-      changed[#changed + 1] = 'use|' .. key
-      changed[#changed + 1] = text(node.held) .. ' ' .. text(node.target)
+      local packed = text(held)
+      changed[#changed + 1] = 'use|' .. node.key
+      changed[#changed + 1] = packed .. ' ' .. (target == held and packed or text(target))
     end
+    node.is_touched = false
   end
-  table.sort(gone)
   in_pieces('HDEL', TREE, gone)
   in_pieces('HSET', TREE, changed)
   TOUCHED = {}
