@@ -29,12 +29,11 @@ end
 -- Whole slots that fit, or the refusal.
 local function fitting(lease, want)
   local slots, short, never = want.slots, nil, nil
-  local tail = '|' .. lease.flavor .. '|'
+  local node = NODES[lease.field]
   for _, resource in ipairs(want.shape.resources) do
     local units = want.shape.units[resource]
-    local node = node_of(lease.tenant, tail .. resource)
     local held, target = lease.held[resource] or 0, lease.target[resource] or 0
-    local to_hold, to_aim = rooms_of(node)
+    local to_hold, to_aim = rooms_of(node, resource)
     local free = math.max(0, to_hold)
     local unplanned = math.max(0, target - held) + math.max(0, to_aim)
     local available = held > target and 0 or math.min(free, unplanned)
@@ -43,7 +42,7 @@ local function fitting(lease, want)
     if fits == 0 then
       local amounts = '|' .. resource .. '|' .. text(units) .. '|' .. text(available)
       short = short or 'REFUSED|QUOTA_EXHAUSTED' .. amounts
-      if not never and potential_of(node) < units then
+      if not never and potential_of(node, resource) < units then
         never = 'REFUSED|QUOTA_TOO_SMALL' .. amounts
       end
     end
@@ -54,7 +53,7 @@ end
 local function answer(want)
   if learn_left() > 0 then
     return 'REFUSED|LEDGER_LEARNING||0|0'
-  elseif not want.is_known then
+  elseif not IS_CONFIGURED[want.tenant] then
     return 'UNKNOWN_TENANT'
   end
   local lease = LEASE_ROWS[MESH][want.field]
@@ -77,15 +76,8 @@ local function answer(want)
   return 'GRANTED|' .. text(fits)
 end
 
-local answers, names = {}, {}
-for place, want in ipairs(asked) do
-  names[place] = 'tenant|' .. want.tenant
-end
-local known = many(TREE, names)
-for place, want in ipairs(asked) do
-  want.is_known = known[place] and true or false
-end
-read_leases(MESH, asked, true)
+local answers = {}
+read_leases(MESH, asked)
 for place, want in ipairs(asked) do
   answers[place] = answer(want)
 end

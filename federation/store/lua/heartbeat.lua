@@ -37,7 +37,7 @@ local function restore(claim, named)
   local tenant, flavor, token, version, priority, held = unpack(claim)
   local lease = lease_of(MESH, tenant, flavor)
   named[lease] = true
-  redis.call('HSETNX', TREE, 'parent|' .. tenant, '') -- Of a tenant that the ledger has forgotten as well.
+  redis.call('HSETNX', TREE, 'parent|' .. tenant, '-') -- Of a tenant that the ledger has forgotten as well.
   if lease.version < version then
     for _, resource in ipairs({ unpack(lease.resources) }) do
       set_amounts(lease, resource, held[resource] or 0, held[resource] or 0)
@@ -93,7 +93,7 @@ if GROWS and learn_left() == 0 then
       local more = false
       for _, resource in ipairs(lease.resources) do
         local held, target = lease.held[resource], lease.target[resource]
-        local by = math.min(target - held, math.max(0, (rooms_of(node_of(lease.tenant, '|' .. lease.flavor .. '|' .. resource)))))
+        local by = math.min(target - held, math.max(0, (rooms_of(node_of(lease), resource))))
         if by > 0 then
           set_amounts(lease, resource, held + by, target)
           more = true

@@ -21,19 +21,24 @@ end
 
 -- The row as a table; what is not there holds nothing and has version 0.
 local function lease_from(holder, tenant, flavor, packed)
-  local lease = { holder = holder, tenant = tenant, flavor = flavor, token = 0, version = 0, priority = 0, cut = 0,
-    resources = {}, held = {}, target = {}, field = field_of(tenant, flavor) }
+  local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field_of(tenant, flavor), token = 0, version = 0,
+    priority = 0, cut = 0, had_cut = false, resources = {}, held = {}, target = {} }
   if packed then
-    local token, version, priority, cut, rest = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)(.*)$')
+    local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
     lease.had_cut = lease.cut > 0
-    for resource, held, target in string.gmatch(rest, '|([^|]+)|(%d+)|(%d+)') do
-      lease.resources[#lease.resources + 1] = resource
-      lease.held[resource], lease.target[resource] = tonumber(held), tonumber(target)
+    local parts, resources = parsed(amounts), lease.resources
+    for place = 1, #parts, 3 do
+      local resource = parts[place]
+      resources[#resources + 1] = resource
+      lease.held[resource], lease.target[resource] = parts[place + 1], parts[place + 2]
     end
   end
-  local rows = LEASE_ROWS[holder] or {}
-  LEASE_ROWS[holder] = rows
+  local rows = LEASE_ROWS[holder]
+  if not rows then
+    rows = {}
+    LEASE_ROWS[holder] = rows
+  end
   rows[lease.field] = lease
   LEASE_ORDER[#LEASE_ORDER + 1] = lease
   return lease
@@ -110,7 +115,7 @@ local function set_amounts(lease, resource, held, target)
     had, aimed = 0, 0
   end
   lease.held[resource], lease.target[resource] = held, target
-  charge(node_of(lease.tenant, '|' .. lease.flavor .. '|' .. resource), held - had, target - aimed)
+  charge(NODES[lease.field] or node_of(lease), resource, held - had, target - aimed)
 end
 
 -- The lease was changed: a new version, and a new token for a new row.
@@ -197,19 +202,19 @@ local function shape_of(packed)
   return shape
 end
 
--- Read the caller's leases that are named ({tenant, flavor, field = …}, …), and the nodes of all that they hold or will hold.
-local function read_leases(mesh, named, shape_named)
-  local fields, starts = {}, {}
+-- Read the leases that are named ({tenant = …, flavor = …, field = …}, …), with all nodes that they are charged to.
+local function read_leases(holder, named)
+  local fields = {}
   for place, one in ipairs(named) do
     fields[place] = one.field
   end
-  local packed = many(LEASES .. mesh, fields)
+  local packed = many(LEASES .. holder, fields)
   for place, one in ipairs(named) do
-    local rows = LEASE_ROWS[mesh]
-    local lease = rows and rows[one.field] or lease_from(mesh, one.tenant, one.flavor, packed[place])
-    starts[place] = { one.tenant, one.flavor, shape_named and one.shape.resources or lease.resources }
+    if not (LEASE_ROWS[holder] and LEASE_ROWS[holder][one.field]) then
+      lease_from(holder, one.tenant, one.flavor, packed[place])
+    end
   end
-  read_ahead(starts)
+  read_ahead(named)
 end
 
 -- ---- wants: what a mesh could use and was not granted

@@ -8,13 +8,16 @@
 -- in `keep_tree`: an error before that has changed nothing.
 --
 -- Rows of TREE:
---   tenant|<path>                       the tenant as JSON, for readers; only tenants of the present configuration have it
---   parent|<path>                       its parent's path, '' for a root; also for tenants that vanished while charged
---   quota|<path>|<flavor>|<resource>    '<own> <kept> <borrowing limit or ->', counted when the tree was configured
---   use|<path>|<flavor>|<resource>      '<held> <target>', bubbled, in units; absent when both are 0
+--   tenant|<path>            the tenant as JSON, for readers; only tenants of the present configuration have it
+--   parent|<path>            '+' and its parent's path, '+' alone for a root; '-' instead of '+' for tenants that vanished while charged
+--   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', counted when the tree was configured
+--   use|<path>|<flavor>      for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
+--
+-- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
-local PARENTS, NODES, TOUCHED = {}, {}, {}
+local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
+local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 
 -- The same HMGET in pieces; the values in the order of the fields.
 local function many(key, fields)
@@ -28,48 +31,86 @@ local function many(key, fields)
   return values
 end
 
-local function parent_of(tenant)
-  local parent = PARENTS[tenant]
-  if parent == nil then
-    parent = redis.call('HGET', TREE, 'parent|' .. tenant) or ''
-    PARENTS[tenant] = parent
-  end
-  return parent
+local function note_parent(tenant, row)
+  PARENTS[tenant] = row and string.sub(row, 2) or ''
+  IS_CONFIGURED[tenant] = row and string.sub(row, 1, 1) == '+'
 end
 
--- A resource without a row has nominal 0; without a borrowing limit, `limit` is nil. `up` is the parent's node, nil at a
--- root; `node_of` puts it in.
-local function add_node(key, quota, use)
-  local node = { key = key, own = 0, kept = 0, limit = nil, held = 0, target = 0, up = nil, is_linked = false, is_touched = false }
+local function parent_of(tenant)
+  if PARENTS[tenant] == nil then
+    note_parent(tenant, redis.call('HGET', TREE, 'parent|' .. tenant))
+  end
+  return PARENTS[tenant]
+end
+
+-- '<resource>|<held>|<target>|…' as {resource, held, target, …}, not to be changed: rows of one call are often the same.
+local PARSED = {}
+local function parsed(amounts)
+  local parts = PARSED[amounts]
+  if not parts then
+    parts = {}
+    for resource, held, target in string.gmatch(amounts, '([^|]+)|(%d+)|(%d+)') do
+      parts[#parts + 1], parts[#parts + 2], parts[#parts + 3] = resource, tonumber(held), tonumber(target)
+    end
+    PARSED[amounts] = parts
+  end
+  return parts
+end
+
+-- The row of one resource; without one it has nominal 0, and without a borrowing limit, `limit` is nil.
+local function row_of(node, resource)
+  local row = node.rows[resource]
+  if not row then
+    row = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+    node.rows[resource] = row
+  end
+  return row
+end
+
+-- Put what was read into a node.
+local function fill_node(node, quota, use)
   if quota then
-    local own, kept, limit = string.match(quota, '^(%d+) (%d+) (%S+)$')
-    node.own, node.kept, node.limit = tonumber(own), tonumber(kept), tonumber(limit)
+    for resource, own, kept, limit in string.gmatch(quota, '([^|]+)|(%d+)|(%d+)|([^|]+)') do
+      local row = row_of(node, resource)
+      row.own, row.kept, row.limit = tonumber(own), tonumber(kept), tonumber(limit)
+    end
   end
   if use then
-    local held, target = string.match(use, '^(%d+) (%d+)$')
-    node.held, node.target = tonumber(held), tonumber(target)
+    local parts = parsed(use)
+    for place = 1, #parts, 3 do
+      local row = row_of(node, parts[place])
+      row.held, row.target = parts[place + 1], parts[place + 2]
+    end
   end
-  NODES[key] = node
-  return node
 end
 
--- The tenant's node, with all above it. `tail` is '|<flavor>|<resource>'.
-local function node_of(tenant, tail)
-  local key = tenant .. tail
-  local node = NODES[key] or add_node(key, unpack(redis.call('HMGET', TREE, 'quota|' .. key, 'use|' .. key)))
-  if not node.is_linked then
-    local parent = parent_of(tenant)
-    node.up = parent ~= '' and node_of(parent, tail) or nil
-    node.is_linked = true
+-- Make a node and those above it, as far as they are not there; the new ones are added to `made`. Parents are known.
+local function make_nodes(tenant, flavor, made)
+  local below = nil
+  while tenant ~= '' do
+    local field = tenant .. '|' .. flavor
+    local node = NODES[field]
+    local is_new = not node
+    if is_new then
+      node = { field = field, up = nil, rows = {}, is_touched = false }
+      NODES[field] = node
+      made[#made + 1] = node
+    end
+    if below then
+      below.up = node
+    end
+    if not is_new then
+      return -- And all above it are there as well.
+    end
+    below, tenant = node, PARENTS[tenant]
   end
-  return node
 end
 
--- Read what many walks will need in few commands. `starts`: list of {tenant, flavor, list of resources}.
+-- Read what many walks will need in few commands. `starts`: list of {tenant = …, flavor = …}.
 local function read_ahead(starts)
   local level = {}
   for _, start in ipairs(starts) do
-    level[start[1]] = true
+    level[start.tenant] = true
   end
   while next(level) do -- One command for all parents of a level.
     local names, fields = {}, {}
@@ -78,45 +119,44 @@ local function read_ahead(starts)
         names[#names + 1], fields[#fields + 1] = tenant, 'parent|' .. tenant
       end
     end
+    local rows = many(TREE, fields)
     level = {}
-    for place, parent in ipairs(many(TREE, fields)) do
-      PARENTS[names[place]] = parent or ''
-      if parent and parent ~= '' then
-        level[parent] = true
+    for place, tenant in ipairs(names) do
+      note_parent(tenant, rows[place])
+      if PARENTS[tenant] ~= '' then
+        level[PARENTS[tenant]] = true
       end
     end
   end
-  local keys, fields, known = {}, {}, {}
+  local made, fields = {}, {}
   for _, start in ipairs(starts) do
-    for _, resource in ipairs(start[3]) do
-      local tail, tenant = '|' .. start[2] .. '|' .. resource, start[1]
-      while tenant ~= '' do
-        local key = tenant .. tail
-        if known[key] then
-          break -- And all above it are known as well.
-        end
-        known[key] = true
-        keys[#keys + 1], fields[#fields + 1], fields[#fields + 2] = key, 'quota|' .. key, 'use|' .. key
-        tenant = PARENTS[tenant]
-      end
-    end
+    make_nodes(start.tenant, start.flavor, made)
+  end
+  for place, node in ipairs(made) do
+    fields[2 * place - 1], fields[2 * place] = 'quota|' .. node.field, 'use|' .. node.field
   end
   local rows = many(TREE, fields)
-  for place, key in ipairs(keys) do
-    if not NODES[key] then
-      add_node(key, rows[2 * place - 1], rows[2 * place])
-    end
+  for place, node in ipairs(made) do
+    fill_node(node, rows[2 * place - 1], rows[2 * place])
   end
 end
 
+local function node_of(lease)
+  if not NODES[lease.field] then
+    read_ahead({ lease })
+  end
+  return NODES[lease.field]
+end
+
 -- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
-local function rooms_of(node)
-  local up, own, held, target = node.up, node.own, node.held, node.target
+local function rooms_of(node, resource)
+  local row, up = node.rows[resource] or NO_ROW, node.up
+  local own, held, target = row.own, row.held, row.target
   if not up then
     return own - held, own - target
   end
-  local kept, limit = node.kept, node.limit
-  local to_hold, to_aim = rooms_of(up)
+  local kept, limit = row.kept, row.limit
+  local to_hold, to_aim = rooms_of(up, resource)
   if limit then
     local most = own - kept + limit
     to_hold = math.min(to_hold, most - math.max(0, held - kept))
@@ -132,20 +172,22 @@ local function rooms_of(node)
 end
 
 -- What the node could hold in an empty tree.
-local function potential_of(node)
+local function potential_of(node, resource)
+  local row = node.rows[resource] or NO_ROW
   if not node.up then
-    return node.own
+    return row.own
   end
-  local potential = node.kept + potential_of(node.up)
-  return node.limit and math.min(potential, node.own + node.limit) or potential
+  local potential = row.kept + potential_of(node.up, resource)
+  return row.limit and math.min(potential, row.own + row.limit) or potential
 end
 
 -- Add to both sums of a node, and to those above it what exceeds the kept parts.
-local function charge(node, held, target)
+local function charge(node, resource, held, target)
   while node and (held ~= 0 or target ~= 0) do
-    local kept, held_before, target_before = node.kept, node.held, node.target
+    local row = node.rows[resource] or row_of(node, resource)
+    local kept, held_before, target_before = row.kept, row.held, row.target
     local held_after, target_after = held_before + held, target_before + target
-    node.held, node.target = held_after, target_after
+    row.held, row.target = held_after, target_after
     if not node.is_touched then
       node.is_touched = true
       TOUCHED[#TOUCHED + 1] = node
@@ -165,16 +207,27 @@ local function in_pieces(command, key, arguments)
   end
 end
 
+local function packed_use(node)
+  local packed = nil
+  for resource, row in pairs(node.rows) do
+    local held, target = row.held, row.target
+    if held > 0 or target > 0 then
+      local units = text(held)
+      local part = resource .. '|' .. units .. '|' .. (target == held and units or text(target))
+      packed = packed and packed .. '|' .. part or part
+    end
+  end
+  return packed
+end
+
 local function keep_tree()
   local gone, changed = {}, {}
   for _, node in ipairs(TOUCHED) do
-    local held, target = node.held, node.target
-    if held == 0 and target == 0 then
-      gone[#gone + 1] = 'use|' .. node.key
+    local name, packed = 'use|' .. node.field, packed_use(node)
+    if packed then
+      changed[#changed + 1], changed[#changed + 2] = name, packed
     else
-      local packed = text(held)
-      changed[#changed + 1] = 'use|' .. node.key
-      changed[#changed + 1] = packed .. ' ' .. (target == held and packed or text(target))
+      gone[#gone + 1] = name
     end
     node.is_touched = false
   end

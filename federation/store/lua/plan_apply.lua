@@ -48,7 +48,7 @@ end
 for _, raise in ipairs(raised) do
   local lease, resource, units = unpack(raise)
   local by = units - (lease.target[resource] or 0)
-  local _, to_aim = rooms_of(node_of(lease.tenant, '|' .. lease.flavor .. '|' .. resource))
+  local _, to_aim = rooms_of(node_of(lease), resource)
   if to_aim < by then
     return { 'QUOTA', lease.tenant, lease.flavor, resource }
   end

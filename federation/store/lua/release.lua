@@ -15,7 +15,7 @@ local freed, parts = false, {}
 for field, tenant, flavor, version, kept in string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|?([^\n]*)\n') do
   parts[#parts + 1] = { field = field, tenant = tenant, flavor = flavor, version = tonumber(version), shape = shape_of(kept) }
 end
-read_leases(MESH, parts, false)
+read_leases(MESH, parts)
 for _, part in ipairs(parts) do
   local lease = LEASE_ROWS[MESH][part.field]
   if lease.version == part.version and lease.version > 0 then
