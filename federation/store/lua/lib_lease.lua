@@ -68,16 +68,14 @@ local function leases_of(holder)
 end
 
 local function packed_lease(lease)
-  local version = text(lease.version)
-  local parts = { lease.token == lease.version and version or text(lease.token), version, text(lease.priority), text(lease.cut) }
+  local version = format_number('%d', lease.version) -- A version comes once, so it is not kept.
+  local token = lease.token == lease.version and version or format_number('%d', lease.token)
+  local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
+  local held, target = lease.held, lease.target
   for _, resource in ipairs(lease.resources) do
-    local held, target = lease.held[resource], lease.target[resource]
-    local packed = text(held)
-    parts[#parts + 1] = resource
-    parts[#parts + 1] = packed
-    parts[#parts + 1] = target == held and packed or text(target)
+    packed = packed .. '|' .. resource .. '|' .. text(held[resource]) .. '|' .. text(target[resource])
   end
-  return table.concat(parts, '|')
+  return packed
 end
 
 local function is_empty(lease)

@@ -15,6 +15,7 @@
 --
 -- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
+local max, min = math.max, math.min
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
 local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
 local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
@@ -23,7 +24,7 @@ local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 local function many(key, fields)
   local values = {}
   for first = 1, #fields, CHUNK do
-    local part = redis.call('HMGET', key, unpack(fields, first, math.min(#fields, first + CHUNK - 1)))
+    local part = redis.call('HMGET', key, unpack(fields, first, min(#fields, first + CHUNK - 1)))
     for place = 1, #part do
       values[first + place - 1] = part[place]
     end
@@ -33,7 +34,7 @@ end
 
 local function note_parent(tenant, row)
   PARENTS[tenant] = row and string.sub(row, 2) or ''
-  IS_CONFIGURED[tenant] = row and string.sub(row, 1, 1) == '+'
+  IS_CONFIGURED[tenant] = row and string.byte(row) == 43 -- '+'
 end
 
 local function parent_of(tenant)
@@ -159,8 +160,8 @@ local function rooms_of(node, resource)
   local to_hold, to_aim = rooms_of(up, resource)
   if limit then
     local most = own - kept + limit
-    to_hold = math.min(to_hold, most - math.max(0, held - kept))
-    to_aim = math.min(to_aim, most - math.max(0, target - kept))
+    to_hold = min(to_hold, most - max(0, held - kept))
+    to_aim = min(to_aim, most - max(0, target - kept))
   end
   if kept > held then
     to_hold = to_hold + kept - held
@@ -178,7 +179,7 @@ local function potential_of(node, resource)
     return row.own
   end
   local potential = row.kept + potential_of(node.up, resource)
-  return row.limit and math.min(potential, row.own + row.limit) or potential
+  return row.limit and min(potential, row.own + row.limit) or potential
 end
 
 -- Add to both sums of a node, and to those above it what exceeds the kept parts.
@@ -193,8 +194,8 @@ local function charge(node, resource, held, target)
       TOUCHED[#TOUCHED + 1] = node
     end
     if kept > 0 then
-      held = math.max(0, held_after - kept) - math.max(0, held_before - kept)
-      target = math.max(0, target_after - kept) - math.max(0, target_before - kept)
+      held = max(0, held_after - kept) - max(0, held_before - kept)
+      target = max(0, target_after - kept) - max(0, target_before - kept)
     end
     node = node.up
   end
@@ -203,7 +204,7 @@ end
 -- A list of fields and values, or of fields, in pieces.
 local function in_pieces(command, key, arguments)
   for first = 1, #arguments, CHUNK do
-    redis.call(command, key, unpack(arguments, first, math.min(#arguments, first + CHUNK - 1)))
+    redis.call(command, key, unpack(arguments, first, min(#arguments, first + CHUNK - 1)))
   end
 end
 
