@@ -41,7 +41,18 @@ from federation.moving import moved
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, Snapshot
 from federation.store.keys import Keys
-from federation.store.lease_rows import ask_line, holder_of, kept_line, lease_of, lines_of, mesh_view, told_leases, view_of, want_row, want_view
+from federation.store.lease_rows import (
+    ask_line,
+    holder_of,
+    kept_line,
+    lease_of,
+    lines_of,
+    mesh_view,
+    told_leases,
+    view_of,
+    want_row,
+    want_view,
+)
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
@@ -131,9 +142,7 @@ class RedisLedger:
                 return self._told(session, reply)
         news: dict[str, object] = {}
         if beat.acks:
-            news["acks"] = [
-                [part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)
-            ]
+            news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
         if beat.wants is not None:
             news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
         if beat.claims is not None:
