@@ -1,4 +1,4 @@
-"""What the lease ledger costs, beside the least that a script can cost: `python -m benchmarks.lease_ledger`.
+"""What the lease ledger costs, beside the least that a script can cost, on every Redis server of this machine.
 
 One client on one server, call after call, so all sides wait for the same wire. The measure is a script that counts up one
 key. A heartbeat must cost the same whatever is held, and no more than twice the measure; a call that grants or takes back
@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import redis
-from rich.console import Console
 from rich.table import Table
 
 from federation.leases import ROWS_MAX, Acquired, Kept, LeaseTerms, Told, Want
@@ -25,6 +25,7 @@ from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
+TURNS = 30
 HEARTBEAT_SHARE_MIN, LEASES_PER_COUNT_MIN = 0.5, 2.0
 _RED = FlavorName("red")
 _SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
@@ -36,6 +37,7 @@ _COUNTER = "return redis.call('INCR', KEYS[1])"
 class Found:
     """One side."""
 
+    server: str
     what: str
     per_s: float  #: Calls, or leases.
     to_count: float  #: Of the calls per second that the bare counter makes.
@@ -47,11 +49,20 @@ class Found:
         return self.least is None or self.to_count >= self.least
 
 
-def measure(client: redis.Redis, calls: int = 2000, rounds: int = 30) -> list[Found]:
-    """All sides on one server."""
+def measure(turns: int = TURNS, *, calls: int = 2000) -> list[Found]:
+    """All sides on every server; `turns` calls that grow and shrink, and so many heartbeats."""
+    found: list[Found] = []
+    for binary in servers().values():
+        with running_redis(binary) as client:
+            found += _measure(client, calls, turns)
+    return found
+
+
+def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
+    server = f"Redis {client.info('server')['redis_version']}"
     sha = client.script_load(_COUNTER)
     counted = _per_s(lambda: client.evalsha(sha, 1, "counter"), calls)
-    found = [Found(what="bare counter", per_s=counted, to_count=1.0)]
+    found = [Found(server=server, what="bare counter", per_s=counted, to_count=1.0)]
     ledger = RedisLedger(client, Keys("bench"), terms=LeaseTerms(ttl_ms=600_000, grace_ms=10_000), founding=True)
     tenants = _tree(ledger)
     for held in _HELD:
@@ -59,14 +70,19 @@ def measure(client: redis.Redis, calls: int = 2000, rounds: int = 30) -> list[Fo
         for first in range(0, held, ROWS_MAX):
             _take_in(mesh, ledger.acquire(mesh.session, _wants(mesh, tenants[first : min(held, first + ROWS_MAX)])))
         per_s = _per_s(mesh.beat, calls)
-        found.append(Found(what=f"heartbeat, {held} leases", per_s=per_s, to_count=per_s / counted, least=HEARTBEAT_SHARE_MIN))
-    return [*found, *_grow_and_shrink(ledger, tenants[:ROWS_MAX], counted, rounds)]
+        what = f"heartbeat, {held} leases"
+        found.append(Found(server=server, what=what, per_s=per_s, to_count=per_s / counted, least=HEARTBEAT_SHARE_MIN))
+    for what, spent in _grow_and_shrink(ledger, tenants[:ROWS_MAX], turns).items():
+        per_s = ROWS_MAX / spent
+        found.append(Found(server=server, what=what, per_s=per_s, to_count=per_s / counted, least=LEASES_PER_COUNT_MIN))
+    return found
 
 
-def _grow_and_shrink(ledger: RedisLedger, tenants: list[TenantPath], counted: float, rounds: int) -> list[Found]:
+def _grow_and_shrink(ledger: RedisLedger, tenants: list[TenantPath], turns: int) -> dict[str, float]:
+    """Seconds of the call of either kind that was disturbed least."""
     mesh = HandMesh(ledger, MeshRecord(mesh=MeshId("grows"), labels={}, pools=(), cluster="c"))
     grow_s, shrink_s = [], []
-    for _ in range(rounds):
+    for _ in range(turns):
         wants = _wants(mesh, tenants)
         started = time.perf_counter()
         acquired = ledger.acquire(mesh.session, wants)
@@ -74,15 +90,11 @@ def _grow_and_shrink(ledger: RedisLedger, tenants: list[TenantPath], counted: fl
         _take_in(mesh, acquired)
         parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
         started = time.perf_counter()
-        ledger.release(mesh.session, parts)
+        told = ledger.release(mesh.session, parts)
         shrink_s.append(time.perf_counter() - started)
+        mesh.session = replace(mesh.session, mark=told.mark)
         mesh.leases.clear()
-    return [
-        Found(
-            what=f"{what} {ROWS_MAX} leases a call", per_s=ROWS_MAX / spent, to_count=ROWS_MAX / spent / counted, least=LEASES_PER_COUNT_MIN
-        )
-        for what, spent in (("grow", min(grow_s)), ("shrink", min(shrink_s)))
-    ]
+    return {f"grow {ROWS_MAX} leases a call": min(grow_s), f"shrink {ROWS_MAX} leases a call": min(shrink_s)}
 
 
 def _per_s(call: Callable[[], object], calls: int) -> float:
@@ -118,23 +130,19 @@ def _take_in(mesh: HandMesh, acquired: Acquired) -> None:
     mesh.leases.update({(lease.tenant, lease.flavor): lease for lease in told.leases})
 
 
-def table(title: str, found: list[Found]) -> Table:
+def table(found: list[Found]) -> Table:
     """One row for each side."""
-    shown = Table("side", "per second", "of the counter", "at least", "", title=title)
+    shown = Table(title="the lease ledger beside a bare counter, one client", title_justify="left", box=None, pad_edge=False)
+    for column in ("server", "side", "per second", "of the counter", "at least", "within"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for side in found:
         least = "" if side.least is None else f"{side.least:g}"
-        verdict = "" if side.least is None else "ok" if side.is_within else "MISSED"
-        shown.add_row(side.what, f"{side.per_s:,.0f}", f"{side.to_count:.2f}", least, verdict)
+        within = "" if side.least is None else "yes" if side.is_within else "NO"
+        shown.add_row(side.server, side.what, f"{side.per_s:,.0f}", f"{side.to_count:.2f}", least, within)
     return shown
 
 
-def main() -> None:
-    """On every server of this machine."""
-    for name, binary in servers().items():
-        with running_redis(binary) as client:
-            version = client.info("server")["redis_version"]
-            Console().print(table(f"{name}: Redis {version}", measure(client)))
-
-
-if __name__ == "__main__":
-    main()
+def as_json(found: list[Found]) -> dict[str, Any]:
+    """The same figures for programs."""
+    names = (*Found.__slots__, "is_within")
+    return {"name": "lease_ledger", "sides": [{name: getattr(side, name) for name in names} for side in found]}

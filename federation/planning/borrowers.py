@@ -38,8 +38,10 @@ class Borrowers:
 
     def may_be_asked(self, lease: Lease) -> bool:
         """Old enough, within reach, and not just given."""
-        is_old = lease.holding.since_ms <= self.now_ms - self.rules.min_run_ms
-        return is_old and not lease.holding.is_fixed and not lease.has_grown and any(lease.target.values())
+        holding = lease.holding
+        if holding.is_fixed or holding.since_ms > self.now_ms - self.rules.min_run_ms:
+            return False
+        return any(lease.target.values()) and not lease.has_grown
 
     def below(self, ancestor: int, flavor: FlavorName, keys: tuple[FlavorResource, ...], *, but: int) -> Generator[Lease, None, None]:
         """Those that borrow one of the keys, in order; without what lies below the node `but`.

@@ -25,6 +25,15 @@ from federation.tenants import FlavorResource
 _Amounts = Mapping[FlavorResource, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Giver:
+    """A lease that may have to give way."""
+
+    lease: Lease
+    sibling: int | None = None  #: Of the claimant below their common ancestor; None: the claimant is entitled, whatever the shares.
+    share: int = 0  #: The claimant's with all that it needs: the sibling is not brought below it.
+
+
 @dataclass(slots=True)
 class Reclaiming:
     """Over one board, for one round."""
@@ -43,12 +52,12 @@ class Reclaiming:
             return ()
         taken: list[tuple[Lease, dict[str, int]]] = []
         givers = self._givers(claim, needed)
-        for lease, is_entitled in givers:
+        for giver in givers:
             short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
             short = {key: units for key, units in short.items() if units > 0}
             if not short:
                 break
-            part = self._part_of(lease, short, needed, claim, is_entitled=is_entitled)
+            lease, part = giver.lease, self._part_of(giver, short, claim)
             if part:
                 self.board.lower(lease, part)
                 taken.append((lease, part))
@@ -60,16 +69,16 @@ class Reclaiming:
         self._hopeless.add(question)
         return ()
 
-    def _givers(self, claim: Claim, needed: _Amounts) -> Generator[tuple[Lease, bool], None, None]:
-        """Leases that may have to give way, in order, each with: is the claimant entitled to it, whatever the shares?"""
-        yield from ((lease, True) for lease in self._less_urgent(claim))
+    def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
+        """Leases that may have to give way, in order."""
+        yield from (_Giver(lease=lease) for lease in self._less_urgent(claim))
         ledger, keys = self.board.ledger, tuple(needed)
         for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
             if not any(ledger.would_borrow(below, key, units) for key, units in needed.items()):
                 with contextlib.closing(self.borrowers.below(ancestor, claim.want.flavor, keys, but=below)) as givers:
-                    yield from ((lease, True) for lease in givers)
+                    yield from (_Giver(lease=lease) for lease in givers)
             elif self.rules.fair_sharing:
-                yield from ((lease, False) for lease in self._richer(claim, below, ancestor, needed))
+                yield from self._richer(claim, below, ancestor, needed)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant."""
@@ -77,21 +86,27 @@ class Reclaiming:
         less = (lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease))
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node))
 
-    def _richer(self, claim: Claim, below: int, ancestor: int, needed: _Amounts) -> list[Lease]:
-        """Of the siblings below the ancestor whose share is not under the claimant's with all that it needs."""
+    def _richer(self, claim: Claim, below: int, ancestor: int, needed: _Amounts) -> list[_Giver]:
+        """Of the siblings below the ancestor whose share is not under the claimant's with all that it needs.
+
+        That share is asked for once: what others give away does not change it.
+        """
         board, keys = self.board, tuple(needed)
         share = board.share_with(below, needed)
         over, children = board.ledger.nodes_over(keys), board.forest.children
-        pending = [child for child in children[ancestor] if child in over and child != below and board.share(child) >= share]
-        found: list[Lease] = []
-        while pending:
-            node = pending.pop()
-            found += (lease for lease in board.leases_of.get((node, claim.want.flavor), ()) if self.borrowers.may_be_asked(lease))
-            pending.extend(child for child in children[node] if child in over)
-        return sorted(found, key=lambda lease: self.borrowers.rank(lease, ancestor))
+        found: list[_Giver] = []
+        for sibling in children[ancestor]:
+            pending = [sibling] if sibling in over and sibling != below and board.share(sibling) >= share else []
+            while pending:
+                node = pending.pop()
+                leases = board.leases_of.get((node, claim.want.flavor), ())
+                found += (_Giver(lease=lease, sibling=sibling, share=share) for lease in leases if self.borrowers.may_be_asked(lease))
+                pending.extend(child for child in children[node] if child in over)
+        return sorted(found, key=lambda giver: self.borrowers.rank(giver.lease, ancestor))
 
-    def _part_of(self, lease: Lease, short: _Amounts, needed: _Amounts, claim: Claim, *, is_entitled: bool) -> dict[str, int]:
+    def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
         """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
+        lease = giver.lease
         is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
         slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
         wanted = max((-(-units // slot[name]) for (_, name), units in short.items() if name in slot), default=0)
@@ -100,12 +115,13 @@ class Reclaiming:
             flavor = lease.key[2]
             above = [self.board.ledger.excess(lease.node, (flavor, name)) // slot[name] for _, name in short if name in slot]
             wanted = min([wanted, *above])
-        while wanted > 0 and not (is_inside or is_entitled) and not self._stays_fair(lease, slot, wanted, claim, needed):
+        while wanted > 0 and not self._stays_fair(giver, slot, wanted):
             wanted //= 2
         return {name: wanted * units for name, units in slot.items()} if wanted > 0 else {}
 
-    def _stays_fair(self, lease: Lease, slot: Mapping[str, int], slots: int, claim: Claim, needed: _Amounts) -> bool:
-        """Is the claimant's share, with all that it needs, at or below what the giver is left with?"""
-        _, mine, theirs = self.board.forest.lowest_common(claim.node, lease.node)
-        part = named(lease.key[2], {name: -slots * units for name, units in slot.items()})
-        return self.board.share_with(mine, needed) <= self.board.share_with(theirs, part)
+    def _stays_fair(self, giver: _Giver, slot: Mapping[str, int], slots: int) -> bool:
+        """Is the claimant entitled, or its share at or below what the giver is left with?"""
+        if giver.sibling is None:
+            return True
+        part = named(giver.lease.key[2], {name: -slots * units for name, units in slot.items()})
+        return giver.share <= self.board.share_with(giver.sibling, part)

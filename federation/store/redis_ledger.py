@@ -2,7 +2,6 @@
 
 import json
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -42,7 +41,18 @@ from federation.moving import moved
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, Snapshot
 from federation.store.keys import Keys
-from federation.store.lease_rows import holder_of, lease_of, mesh_view, view_of, want_row, want_view
+from federation.store.lease_rows import (
+    ask_line,
+    holder_of,
+    kept_line,
+    lease_of,
+    lines_of,
+    mesh_view,
+    told_leases,
+    view_of,
+    want_row,
+    want_view,
+)
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
@@ -50,7 +60,6 @@ from federation.tenants import SEPARATOR, TenantTree
 from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import AMOUNT_MAX
 from mesh.wire import encode
 
 #: Of the log that is read at once in search of a story.
@@ -126,14 +135,19 @@ class RedisLedger:
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
+        about = encode(record), beat.number
+        if not beat.acks and beat.wants is None and beat.claims is None:
+            reply = self._call_for(session, "renew", *about)
+            if reply[0] != b"LOOK":
+                return self._told(session, reply)
         news: dict[str, object] = {}
         if beat.acks:
-            news["acks"] = _kept_rows(beat.acks)
+            news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
         if beat.wants is not None:
             news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
         if beat.claims is not None:
             news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
-        return self._told(session, self._call_for(session, "heartbeat", encode(record), beat.number, json.dumps(news) if news else ""))
+        return self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else ""))
 
     def _claim_row(self, session: Session, lease: Lease) -> list[object]:
         if self._receipts is not None:
@@ -151,14 +165,13 @@ class RedisLedger:
         for want in wants:
             if want.slots < 1:
                 raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
-        rows = [[*want_row(replace(want, slots=min(want.slots, AMOUNT_MAX))), want.version] for want in _bounded(wants, ROWS_MAX)]
-        reply = self._call_for(session, "acquire", json.dumps(rows))
-        answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6], strict=True))
+        reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
+        answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
         return Acquired(answers=answers, told=self._told(session, reply))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
         """See `LeaseLedger.release`."""
-        return self._told(session, self._call_for(session, "release", json.dumps(_kept_rows(parts))))
+        return self._told(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
 
     def sweep(self, limit: int = 200) -> Swept:
         """See `LeaseLedger.sweep`."""
@@ -259,17 +272,15 @@ class RedisLedger:
 
     def _told(self, session: Session, reply: list[Any]) -> Told:
         _, epoch, learn_ms, mark, others_want, rows = reply[:6]
-        leases = (
-            lease_of(session.mesh, tenant.decode(), flavor.decode(), row.decode(), int(left) if left else None)
-            for tenant, flavor, row, left in rows
-        )
-        sign: Callable[[Lease], Lease] = (lambda lease: lease) if self._receipts is None else _signer(self._receipts, session.ledger)
+        leases = told_leases(session.mesh, rows.decode()) if rows else ()
+        if self._receipts is not None:
+            leases = tuple(self._receipts.signed(session.ledger, lease) for lease in leases)
         return Told(
             epoch=int(epoch),
             learn_ms=int(learn_ms),
             mark=int(mark),
             others_want=others_want == b"1",
-            leases=tuple(map(sign, leases)),
+            leases=leases,
         )
 
 
@@ -279,25 +290,18 @@ def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     return rows
 
 
-def _kept_rows(parts: tuple[Kept, ...]) -> list[list[object]]:
-    return [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(parts, ROWS_MAX)]
-
-
-def _answer(want: Want, answer: list[bytes]) -> Granted | LookAgain | LeaseRefused:
-    if answer[0] == b"GRANTED":
-        return Granted(slots=int(answer[1]))
-    if answer[0] == b"CHANGED":
+def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
+    code, *rest = answer.split(SEPARATOR)
+    if code == "GRANTED":
+        return Granted(slots=int(rest[0]))
+    if code == "CHANGED":
         return LookAgain()
-    if answer[0] == b"UNKNOWN_TENANT":
+    if code == "UNKNOWN_TENANT":
         return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=want.tenant, flavor=want.flavor)
-    reason, resource, wanted, available = (part.decode() for part in answer[1:])
+    reason, resource, wanted, available = rest
     return LeaseRefused(
         reason=Reason(reason), tenant=want.tenant, flavor=want.flavor, resource=resource, wanted=int(wanted), available=int(available)
     )
-
-
-def _signer(receipts: ReceiptKeys, ledger: str) -> Callable[[Lease], Lease]:
-    return lambda lease: receipts.signed(ledger, lease)
 
 
 def _lease_views(holders: list[Any]) -> list[Any]:
@@ -317,7 +321,7 @@ def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
     if "verb" in told:
         return [Chapter(at_ms=at_ms, verb=told["verb"], lease=None, why=told.get("why", ""))]
     chapters = []
-    for change in told.values():
+    for change in told["changes"].splitlines():
         verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
         chapters.append(Chapter(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
     return chapters

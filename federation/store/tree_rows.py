@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from federation.tenants import SEPARATOR, FlavorResource, Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, TenantPath
@@ -13,30 +15,41 @@ def tenant_rows(tree: TenantTree) -> list[list[str]]:
 
 
 def quota_rows(tree: TenantTree) -> Iterator[list[str]]:
-    """Rows that are not all zero: limits of a tenant, and what it has from its children."""
+    """A row for each tenant and flavor, of what is not all zero: its limits, and what it has from its children."""
+    keys = sorted(tree.flavor_resources())
     for path in tree.tenants:
-        for key in sorted(tree.flavor_resources()):
-            own, kept, limit = tree.own_quota(path, key), tree.kept(path, key), tree.quota(path, key).borrowing_limit
-            if own or kept or limit is not None:
-                yield [path, *key, f"{own} {kept} {'-' if limit is None else limit}"]
+        for flavor, of_flavor in groupby(keys, key=itemgetter(0)):
+            parts = [part for key in of_flavor for part in _quota_parts(tree, path, key)]
+            if parts:
+                yield [path, flavor, SEPARATOR.join(parts)]
+
+
+def _quota_parts(tree: TenantTree, path: TenantPath, key: FlavorResource) -> list[str]:
+    own, kept, limit = tree.own_quota(path, key), tree.kept(path, key), tree.quota(path, key).borrowing_limit
+    return [key[1], str(own), str(kept), "-" if limit is None else str(limit)] if own or kept or limit is not None else []
 
 
 def usage_of(rows: dict[str, str]) -> dict[tuple[TenantPath, FlavorName, str], int]:
     """What each node is charged: held, not aimed at."""
-    held = {name: int(value.partition(" ")[0]) for name, value in rows.items() if name.startswith("use" + SEPARATOR)}
-    return {_usage_key(name): units for name, units in held.items() if units}
-
-
-def _usage_key(name: str) -> tuple[TenantPath, FlavorName, str]:
-    _, path, flavor, resource = name.split(SEPARATOR, 3)
-    return TenantPath(path), FlavorName(flavor), resource
+    held: dict[tuple[TenantPath, FlavorName, str], int] = {}
+    for name, row in rows.items():
+        kind, _, node = name.partition(SEPARATOR)
+        if kind == "use":
+            path, _, flavor = node.partition(SEPARATOR)
+            parts = row.split(SEPARATOR)
+            held.update(
+                ((TenantPath(path), FlavorName(flavor), resource), int(units))
+                for resource, units in zip(parts[::3], parts[1::3], strict=True)
+                if int(units)
+            )
+    return held
 
 
 def tree_of(rows: dict[str, str], usage: dict[tuple[TenantPath, FlavorName, str], int]) -> TenantTree:
     """The configured tenants, and the vanished ones that are still charged."""
     configured = configured_of(rows)
     parents = {
-        TenantPath(name.removeprefix("parent" + SEPARATOR)): TenantPath(parent) if parent else None
+        TenantPath(name.removeprefix("parent" + SEPARATOR)): TenantPath(parent[1:]) if parent[1:] else None
         for name, parent in rows.items()
         if name.startswith("parent" + SEPARATOR)
     }

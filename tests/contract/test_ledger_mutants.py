@@ -228,8 +228,8 @@ MUTANTS = [
         "  if token > TOKEN then\n    begin_epoch(", "  if false then\n    begin_epoch(", id="the proof of lost writes by a token"
     ),
     pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of a word of obedience"),
-    pytest.param("lease.version == part[3] and lease.version > 0", "lease.version > 0", id="the version of what is given back"),
-    pytest.param("if lease.version ~= version then", "if false then", id="the version of a question"),
+    pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of what is given back"),
+    pytest.param("if lease.version ~= want.version then", "if false then", id="the version of a question"),
     pytest.param("if beat < SESSION.beat then", "if false then", id="the number of a heartbeat"),
     pytest.param("if passed_ms > MAX_STEP_MS then", "if false then", id="the longest step of the clock"),
     pytest.param(

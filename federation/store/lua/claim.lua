@@ -1,4 +1,4 @@
--- needs: caller
+-- needs: caller, lease
 -- Take a queued stage under a live session and a live lease; the claim gets the next fencing token. Not while the ledger learns.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller

@@ -1,4 +1,4 @@
--- needs: session
+-- needs: session, lease
 -- Replace the tree, if it is still the one that the caller knows; bubble the use of all leases anew.
 --
 -- KEYS      `Keys.scripted`
@@ -6,7 +6,7 @@
 -- ARGV[2…4] time to live, grace, longest step of the lease clock; ms. Running sessions keep the time that they were told.
 -- ARGV[5]   '1': refuse when a node that was within its limits would be over them
 -- ARGV[6]   JSON list of [path, parent path or '', tenant as JSON]
--- ARGV[7]   JSON list of [path, flavor, resource, '<own> <kept> <borrowing limit or ->'], units
+-- ARGV[7]   JSON list of [path, flavor, the quota row of lib_tree]
 -- Reply     {'OK', version, list of nodes over their limits} | {'VERSION', version} | {'CYCLE', path} | {'QUOTA', list of nodes}
 
 local tenants, quotas = cjson.decode(ARGV[6]), cjson.decode(ARGV[7])
@@ -53,47 +53,45 @@ for _, lease in ipairs(leases) do
 end
 
 -- The nodes as they will be, with what the leases hold.
-local function is_over(node)
-  return node.limit and node.held > node.own + node.limit or (node.is_root and node.held > node.own)
+local function is_over(node, row)
+  return row.limit and row.held > row.own + row.limit or (not node.up and row.held > row.own)
 end
 local was_over = {}
 if ARGV[5] == '1' then
   for _, lease in ipairs(leases) do
-    for _, resource in ipairs(lease.resources) do
-      local way = way_of(lease.tenant, lease.flavor, resource)
-      way[#way].is_root = true
-      for _, node in ipairs(way) do
-        was_over[node.key] = is_over(node) and true or nil
+    local node = node_of(lease)
+    while node do
+      for resource, row in pairs(node.rows) do
+        was_over[node.field .. '|' .. resource] = is_over(node, row) and true or nil
       end
+      node = node.up
     end
   end
 end
-PARENTS, NODES, WAYS, TOUCHED = parents, {}, {}, {}
-for _, quota in ipairs(quotas) do
-  add_node(table.concat({ quota[1], quota[2], quota[3] }, '|'), quota[4], nil)
+PARENTS, NODES, TOUCHED = parents, {}, {}
+for _, lease in ipairs(leases) do
+  make_nodes(lease.tenant, lease.flavor, {})
 end
-local function new_way_of(tenant, flavor, resource)
-  local way, tail = {}, '|' .. flavor .. '|' .. resource
-  while tenant ~= '' do
-    way[#way + 1] = NODES[tenant .. tail] or add_node(tenant .. tail, nil, nil)
-    tenant = parents[tenant]
+for _, quota in ipairs(quotas) do -- Of nodes that nothing is charged to, nothing has to be counted.
+  local node = NODES[field_of(quota[1], quota[2])]
+  if node then
+    fill_node(node, quota[3], nil)
   end
-  way[#way].is_root = true
-  return way
 end
 for _, lease in ipairs(leases) do
   for _, resource in ipairs(lease.resources) do
-    local way = new_way_of(lease.tenant, lease.flavor, resource)
-    charge(way, 'held', lease.held[resource])
-    charge(way, 'target', lease.target[resource])
+    charge(NODES[lease.field], resource, lease.held[resource], lease.target[resource])
   end
 end
 local over, newly_over = {}, {}
-for key, node in pairs(TOUCHED) do
-  if is_over(node) then
-    over[#over + 1] = key
-    if not was_over[key] then
-      newly_over[#newly_over + 1] = key
+for _, node in ipairs(TOUCHED) do
+  for resource, row in pairs(node.rows) do
+    if is_over(node, row) then
+      local key = node.field .. '|' .. resource
+      over[#over + 1] = key
+      if not was_over[key] then
+        newly_over[#newly_over + 1] = key
+      end
     end
   end
 end
@@ -108,10 +106,10 @@ for _, tenant in ipairs(tenants) do
   redis.call('HSET', TREE, 'tenant|' .. tenant[1], tenant[3])
 end
 for path, parent in pairs(parents) do
-  redis.call('HSET', TREE, 'parent|' .. path, parent)
+  redis.call('HSET', TREE, 'parent|' .. path, (configured[path] and '+' or '-') .. parent)
 end
 for _, quota in ipairs(quotas) do
-  redis.call('HSET', TREE, table.concat({ 'quota', quota[1], quota[2], quota[3] }, '|'), quota[4])
+  redis.call('HSET', TREE, 'quota|' .. field_of(quota[1], quota[2]), quota[3])
 end
 keep_tree()
 version = text(tonumber(version) + 1)

@@ -1,4 +1,4 @@
--- needs: caller
+-- needs: caller, lease
 -- Renew a session, and with it all that it holds: O(1) in the leases, unless something has changed.
 --
 -- While the ledger learns, the mesh tells all leases that it holds. What it tells and the ledger has forgotten comes back,
@@ -37,7 +37,7 @@ local function restore(claim, named)
   local tenant, flavor, token, version, priority, held = unpack(claim)
   local lease = lease_of(MESH, tenant, flavor)
   named[lease] = true
-  redis.call('HSETNX', TREE, 'parent|' .. tenant, '') -- Of a tenant that the ledger has forgotten as well.
+  redis.call('HSETNX', TREE, 'parent|' .. tenant, '-') -- Of a tenant that the ledger has forgotten as well.
   if lease.version < version then
     for _, resource in ipairs({ unpack(lease.resources) }) do
       set_amounts(lease, resource, held[resource] or 0, held[resource] or 0)
@@ -86,14 +86,14 @@ for _, ack in ipairs(news.acks or {}) do
 end
 
 -- By plan, leases grow as soon as there is room.
-if redis.call('HEXISTS', MARKS, MESH .. '|grow') == 1 and learn_left() == 0 then
+if GROWS and learn_left() == 0 then
   local grown = true
   for _, lease in ipairs(leases_of(MESH)) do
     if grows(lease) then
       local more = false
       for _, resource in ipairs(lease.resources) do
         local held, target = lease.held[resource], lease.target[resource]
-        local by = math.min(target - held, math.max(0, room_of(way_of(lease.tenant, lease.flavor, resource), 'held')))
+        local by = math.min(target - held, math.max(0, (rooms_of(node_of(lease), resource))))
         if by > 0 then
           set_amounts(lease, resource, held + by, target)
           more = true

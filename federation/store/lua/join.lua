@@ -1,4 +1,4 @@
--- needs: session
+-- needs: ending
 -- Begin a session of a mesh. The claims of an earlier one are reported lost at once; its leases run out in their own time,
 -- for what they paid for may still run, unless the mesh takes them over or vouches that nothing of it runs any more.
 --

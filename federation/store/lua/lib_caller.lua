@@ -25,4 +25,5 @@ if ARGV[2] ~= EPOCH then
   return { 'EPOCH', UID, EPOCH, text(learn_left()) }
 end
 local SESSION = session_of(MESH)
-MARK_BEFORE = tonumber(redis.call('HGET', MARKS, MESH) or '0')
+local MARK, GROWS = unpack(redis.call('HMGET', MARKS, MESH, MESH .. '|grow')) -- GROWS: a plan lets some of its leases grow.
+MARK_BEFORE = tonumber(MARK or '0')

@@ -63,9 +63,6 @@ local function learn_from(token)
   end
 end
 
--- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
--- was deleted. The clock has to go on, so it deletes first.
-redis.call('HDEL', META, '-')
 local PASSED_US = NOW_US - LAST_US
 local IS_SET_BACK = PASSED_US < -50000
 if IS_SET_BACK then
@@ -79,9 +76,14 @@ elseif PASSED_US > 0 then
   end
   LT = LT + passed_ms
 end
+-- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
+-- was deleted. The clock has to go on, so it deletes first.
+redis.call('HDEL', META, '-')
 redis.call('HSET', META, 'lt', text(LT), 'last', text(LAST_US), 'clamped', text(CLAMPED))
 
-local REPLID_NOW = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') .. (TEST_REPLID or '')
+local REPLICATION = redis.call('INFO', 'replication')
+local _, REPLID_FOLLOWS = string.find(REPLICATION, 'master_replid:', 1, true) -- Plain: a pattern takes longer than all of INFO.
+local REPLID_NOW = string.match(REPLICATION, '^%x+', REPLID_FOLLOWS + 1) .. (TEST_REPLID or '')
 if REPLID_NOW ~= REPLID then
   REPLID = REPLID_NOW
   begin_epoch('the server restarted or another was promoted', 0)

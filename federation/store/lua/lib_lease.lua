@@ -1,4 +1,4 @@
--- needs: keys, text, clock, tree, post
+-- needs: keys, text, clock, session, tree, post
 -- Leases: one row per tenant and flavor in the hash LEASES of their holder, which is a mesh, or `<mesh>~<incarnation>` for
 -- what an earlier session of the mesh held when the next one began. A row is
 --
@@ -13,7 +13,7 @@
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
 local LEASE_ROWS, LEASE_ORDER = {}, {}
-local MARK_BEFORE, NEW_MARKS = nil, {} -- Of the caller when the script began; of holders whose leases it has changed.
+local NEW_MARKS = {} -- Of holders whose leases the script has changed.
 
 local function field_of(tenant, flavor)
   return tenant .. '|' .. flavor
@@ -21,20 +21,25 @@ end
 
 -- The row as a table; what is not there holds nothing and has version 0.
 local function lease_from(holder, tenant, flavor, packed)
-  local lease = { holder = holder, tenant = tenant, flavor = flavor, token = 0, version = 0, priority = 0, cut = 0,
-    resources = {}, held = {}, target = {} }
+  local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field_of(tenant, flavor), token = 0, version = 0,
+    priority = 0, cut = 0, had_cut = false, resources = {}, held = {}, target = {} }
   if packed then
-    local token, version, priority, cut, rest = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)(.*)$')
+    local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
     lease.had_cut = lease.cut > 0
-    for resource, held, target in string.gmatch(rest, '|([^|]+)|(%d+)|(%d+)') do
-      lease.resources[#lease.resources + 1] = resource
-      lease.held[resource], lease.target[resource] = tonumber(held), tonumber(target)
+    local parts, resources = parsed(amounts), lease.resources
+    for place = 1, #parts, 3 do
+      local resource = parts[place]
+      resources[#resources + 1] = resource
+      lease.held[resource], lease.target[resource] = parts[place + 1], parts[place + 2]
     end
   end
-  local rows = LEASE_ROWS[holder] or {}
-  LEASE_ROWS[holder] = rows
-  rows[field_of(tenant, flavor)] = lease
+  local rows = LEASE_ROWS[holder]
+  if not rows then
+    rows = {}
+    LEASE_ROWS[holder] = rows
+  end
+  rows[lease.field] = lease
   LEASE_ORDER[#LEASE_ORDER + 1] = lease
   return lease
 end
@@ -63,13 +68,14 @@ local function leases_of(holder)
 end
 
 local function packed_lease(lease)
-  local parts = { text(lease.token), text(lease.version), text(lease.priority), text(lease.cut) }
+  local version = format_number('%d', lease.version) -- A version comes once, so it is not kept.
+  local token = lease.token == lease.version and version or format_number('%d', lease.token)
+  local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
+  local held, target = lease.held, lease.target
   for _, resource in ipairs(lease.resources) do
-    parts[#parts + 1] = resource
-    parts[#parts + 1] = text(lease.held[resource])
-    parts[#parts + 1] = text(lease.target[resource])
+    packed = packed .. '|' .. resource .. '|' .. text(held[resource]) .. '|' .. text(target[resource])
   end
-  return table.concat(parts, '|')
+  return packed
 end
 
 local function is_empty(lease)
@@ -107,9 +113,7 @@ local function set_amounts(lease, resource, held, target)
     had, aimed = 0, 0
   end
   lease.held[resource], lease.target[resource] = held, target
-  local way = way_of(lease.tenant, lease.flavor, resource)
-  charge(way, 'held', held - had)
-  charge(way, 'target', target - aimed)
+  charge(NODES[lease.field] or node_of(lease), resource, held - had, target - aimed)
 end
 
 -- The lease was changed: a new version, and a new token for a new row.
@@ -127,27 +131,28 @@ local function keep_leases()
   keep_tree()
   for _, lease in ipairs(LEASE_ORDER) do
     if lease.changed then
-      local field, packed = field_of(lease.tenant, lease.flavor), packed_lease(lease)
+      local holder, field, packed = lease.holder, lease.field, packed_lease(lease)
       lease.packed = packed
-      local kept = is_empty(lease) and gone or changed
-      kept[lease.holder] = kept[lease.holder] or {}
-      table.insert(kept[lease.holder], field)
-      if kept == changed then
-        table.insert(kept[lease.holder], packed)
+      local is_kept = not is_empty(lease)
+      local side = is_kept and changed or gone
+      local list = side[holder] or {}
+      side[holder] = list
+      list[#list + 1] = field
+      if is_kept then
+        list[#list + 1] = packed
       end
-      marks[lease.holder] = math.max(marks[lease.holder] or 0, lease.version)
-      if lease.cut > 0 and kept == changed then
-        redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), lease.holder .. '|' .. field)
+      marks[holder] = math.max(marks[holder] or 0, lease.version)
+      if lease.cut > 0 and is_kept then
+        redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), holder .. '|' .. field)
       elseif lease.had_cut then
-        redis.call('ZREM', CUTS, lease.holder .. '|' .. field)
+        redis.call('ZREM', CUTS, holder .. '|' .. field)
       end
-      told[#told + 1] = tostring(#told / 2)
-      told[#told + 1] = table.concat({ lease.changed, lease.holder, field, packed }, '|')
+      told[#told + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
       lease.changed, lease.had_cut = nil, lease.cut > 0
     end
   end
-  for first = 1, #told, CHUNK do -- One entry for all changes of a call; each as 'verb|holder|tenant|flavor|row'.
-    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', unpack(told, first, math.min(#told, first + CHUNK - 1)))
+  if #told > 0 then -- One entry and one field for all changes of a call, each a line 'verb|holder|tenant|flavor|row'.
+    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', table.concat(told, '\n'))
   end
   for holder, fields in pairs(gone) do
     in_pieces('HDEL', LEASES .. holder, fields)
@@ -162,26 +167,52 @@ local function keep_leases()
   keep_token()
 end
 
--- Everything of the mesh that changed after `seen`, as {tenant, flavor, row, ms until the cut or ''}, and the mark.
+-- Everything of the mesh that changed after `seen`, each a line 'tenant|flavor|ms until the cut or nothing|row', in no
+-- order; and the mark.
 local function told_since(mesh, seen)
   local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
-  local rows, changed = {}, {}
+  local lines = {}
   if seen ~= mark then -- Who had seen all when the script began has to be told what the script itself has changed.
     for _, lease in ipairs(seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)) do
       if lease.holder == mesh and lease.version > seen and not is_empty(lease) then
-        changed[#changed + 1] = { field_of(lease.tenant, lease.flavor), lease }
+        local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
+        lines[#lines + 1] = lease.field .. '|' .. left .. '|' .. (lease.packed or packed_lease(lease))
       end
     end
-    table.sort(changed, function(one, other) return one[1] < other[1] end)
-    for place, pair in ipairs(changed) do
-      local lease = pair[2]
-      local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
-      rows[place] = { lease.tenant, lease.flavor, lease.packed or packed_lease(lease), left }
+  end
+  return { 'OK', EPOCH, text(learn_left()), text(mark), others_want(mesh), table.concat(lines, '\n') }
+end
+
+-- ---- what calls name: a line for each lease, which are read all at once
+
+-- The amounts of a shape '<resource>|<units>|…' and its resources, by name; a call names few shapes, most of them often.
+local SHAPES = {}
+local function shape_of(packed)
+  local shape = SHAPES[packed]
+  if not shape then
+    shape = { resources = {}, units = {} }
+    for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
+      shape.resources[#shape.resources + 1] = resource
+      shape.units[resource] = tonumber(units)
+    end
+    SHAPES[packed] = shape
+  end
+  return shape
+end
+
+-- Read the leases that are named ({tenant = …, flavor = …, field = …}, …), with all nodes that they are charged to.
+local function read_leases(holder, named)
+  local fields = {}
+  for place, one in ipairs(named) do
+    fields[place] = one.field
+  end
+  local packed = many(LEASES .. holder, fields)
+  for place, one in ipairs(named) do
+    if not (LEASE_ROWS[holder] and LEASE_ROWS[holder][one.field]) then
+      lease_from(holder, one.tenant, one.flavor, packed[place])
     end
   end
-  local waiting = redis.call('SCARD', WANTING)
-  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
-  return { 'OK', EPOCH, text(learn_left()), text(mark), waiting > 0 and '1' or '0', rows }
+  read_ahead(named)
 end
 
 -- ---- wants: what a mesh could use and was not granted

@@ -1,7 +1,9 @@
--- needs: keys, clock, tree, post, stage, lease
+-- needs: keys, clock
 -- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
 -- LT; `expires` is 0 when the session was swept, so that people still see the mesh. Incarnations stay text: Lua never
 -- counts with them. One heartbeat renews the session and all that it holds.
+
+local MARK_BEFORE = nil -- Of the caller's leases, when the script began: see lib_caller.
 
 local function session_of(mesh)
   local packed = redis.call('HGET', SESSIONS, mesh)
@@ -54,35 +56,9 @@ local function why_lost(session, incarnation, live)
   return nil
 end
 
--- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
-local function stage_lost(stage, session)
-  return '[{"kind":"stage_lost","reason":"LEASE_EXPIRED","stage":' .. cjson.encode(stage) .. ',"mesh":'
-    .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
-end
-
--- Report the claimed stages lost; which they were. Runs are read first: an error must not leave half of it done.
-local function lose_stages(session)
-  local claimed, runs = redis.call('SMEMBERS', CLAIMED .. session.mesh), {}
-  table.sort(claimed)
-  for place, stage in ipairs(claimed) do
-    runs[place] = redis.call('HGET', STAGE .. stage, 'run') or ''
-  end
-  for place, stage in ipairs(claimed) do
-    close_stage(stage, session.mesh, 'lost')
-    post_inbox(runs[place], 'stage', stage_lost(stage, session))
-  end
-  return claimed
-end
-
--- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.
-local function free_all(holder, verb)
-  local freed = 0
-  for _, lease in ipairs(leases_of(holder)) do
-    for _, resource in ipairs(lease.resources) do
-      set_amounts(lease, resource, 0, 0)
-    end
-    note_change(lease, verb)
-    freed = freed + 1
-  end
-  return freed
+-- Is there a mesh that wants what it was not granted, but for this one?
+local function others_want(mesh)
+  local waiting = redis.call('SCARD', WANTING)
+  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
+  return waiting > 0 and '1' or '0'
 end

@@ -1,5 +1,6 @@
 -- needs: keys, text
--- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root.
+-- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root. It is
+-- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once.
 --
 -- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
 -- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
@@ -7,19 +8,23 @@
 -- in `keep_tree`: an error before that has changed nothing.
 --
 -- Rows of TREE:
---   tenant|<path>                       the tenant as JSON, for readers; only tenants of the present configuration have it
---   parent|<path>                       its parent's path, '' for a root; also for tenants that vanished while charged
---   quota|<path>|<flavor>|<resource>    '<own> <kept> <borrowing limit or ->', counted when the tree was configured
---   use|<path>|<flavor>|<resource>      '<held> <target>', bubbled, in units; absent when both are 0
+--   tenant|<path>            the tenant as JSON, for readers; only tenants of the present configuration have it
+--   parent|<path>            '+' and its parent's path, '+' alone for a root; '-' instead of '+' for tenants that vanished while charged
+--   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', counted when the tree was configured
+--   use|<path>|<flavor>      for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
+--
+-- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
+local max, min = math.max, math.min
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
-local PARENTS, NODES, WAYS, TOUCHED = {}, {}, {}, {}
+local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
+local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 
 -- The same HMGET in pieces; the values in the order of the fields.
 local function many(key, fields)
   local values = {}
   for first = 1, #fields, CHUNK do
-    local part = redis.call('HMGET', key, unpack(fields, first, math.min(#fields, first + CHUNK - 1)))
+    local part = redis.call('HMGET', key, unpack(fields, first, min(#fields, first + CHUNK - 1)))
     for place = 1, #part do
       values[first + place - 1] = part[place]
     end
@@ -27,53 +32,86 @@ local function many(key, fields)
   return values
 end
 
-local function parent_of(tenant)
-  local parent = PARENTS[tenant]
-  if parent == nil then
-    parent = redis.call('HGET', TREE, 'parent|' .. tenant) or ''
-    PARENTS[tenant] = parent
-  end
-  return parent
+local function note_parent(tenant, row)
+  PARENTS[tenant] = row and string.sub(row, 2) or ''
+  IS_CONFIGURED[tenant] = row and string.byte(row) == 43 -- '+'
 end
 
--- A resource without a row has nominal 0; without a borrowing limit, `limit` is nil.
-local function add_node(key, quota, use)
-  local node = { key = key, own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+local function parent_of(tenant)
+  if PARENTS[tenant] == nil then
+    note_parent(tenant, redis.call('HGET', TREE, 'parent|' .. tenant))
+  end
+  return PARENTS[tenant]
+end
+
+-- '<resource>|<held>|<target>|…' as {resource, held, target, …}, not to be changed: rows of one call are often the same.
+local PARSED = {}
+local function parsed(amounts)
+  local parts = PARSED[amounts]
+  if not parts then
+    parts = {}
+    for resource, held, target in string.gmatch(amounts, '([^|]+)|(%d+)|(%d+)') do
+      parts[#parts + 1], parts[#parts + 2], parts[#parts + 3] = resource, tonumber(held), tonumber(target)
+    end
+    PARSED[amounts] = parts
+  end
+  return parts
+end
+
+-- The row of one resource; without one it has nominal 0, and without a borrowing limit, `limit` is nil.
+local function row_of(node, resource)
+  local row = node.rows[resource]
+  if not row then
+    row = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+    node.rows[resource] = row
+  end
+  return row
+end
+
+-- Put what was read into a node.
+local function fill_node(node, quota, use)
   if quota then
-    local own, kept, limit = string.match(quota, '^(%d+) (%d+) (%S+)$')
-    node.own, node.kept, node.limit = tonumber(own), tonumber(kept), tonumber(limit)
+    for resource, own, kept, limit in string.gmatch(quota, '([^|]+)|(%d+)|(%d+)|([^|]+)') do
+      local row = row_of(node, resource)
+      row.own, row.kept, row.limit = tonumber(own), tonumber(kept), tonumber(limit)
+    end
   end
   if use then
-    local held, target = string.match(use, '^(%d+) (%d+)$')
-    node.held, node.target = tonumber(held), tonumber(target)
+    local parts = parsed(use)
+    for place = 1, #parts, 3 do
+      local row = row_of(node, parts[place])
+      row.held, row.target = parts[place + 1], parts[place + 2]
+    end
   end
-  NODES[key] = node
-  return node
 end
 
--- The nodes of the tenant, of its parent, … of its root.
-local function way_of(tenant, flavor, resource)
-  local tail = '|' .. flavor .. '|' .. resource
-  local start = tenant .. tail
-  local way = WAYS[start]
-  if way then
-    return way
-  end
-  way = {}
+-- Make a node and those above it, as far as they are not there; the new ones are added to `made`. Parents are known.
+local function make_nodes(tenant, flavor, made)
+  local below = nil
   while tenant ~= '' do
-    local key = tenant .. tail
-    way[#way + 1] = NODES[key] or add_node(key, unpack(redis.call('HMGET', TREE, 'quota|' .. key, 'use|' .. key)))
-    tenant = parent_of(tenant)
+    local field = tenant .. '|' .. flavor
+    local node = NODES[field]
+    local is_new = not node
+    if is_new then
+      node = { field = field, up = nil, rows = {}, is_touched = false }
+      NODES[field] = node
+      made[#made + 1] = node
+    end
+    if below then
+      below.up = node
+    end
+    if not is_new then
+      return -- And all above it are there as well.
+    end
+    below, tenant = node, PARENTS[tenant]
   end
-  WAYS[start] = way
-  return way
 end
 
--- Read what many walks will need in few commands. `starts`: list of {tenant, flavor, list of resources}.
+-- Read what many walks will need in few commands. `starts`: list of {tenant = …, flavor = …}.
 local function read_ahead(starts)
   local level = {}
   for _, start in ipairs(starts) do
-    level[start[1]] = true
+    level[start.tenant] = true
   end
   while next(level) do -- One command for all parents of a level.
     local names, fields = {}, {}
@@ -82,97 +120,118 @@ local function read_ahead(starts)
         names[#names + 1], fields[#fields + 1] = tenant, 'parent|' .. tenant
       end
     end
+    local rows = many(TREE, fields)
     level = {}
-    for place, parent in ipairs(many(TREE, fields)) do
-      PARENTS[names[place]] = parent or ''
-      if parent and parent ~= '' then
-        level[parent] = true
+    for place, tenant in ipairs(names) do
+      note_parent(tenant, rows[place])
+      if PARENTS[tenant] ~= '' then
+        level[PARENTS[tenant]] = true
       end
     end
   end
-  local keys, fields, known = {}, {}, {}
+  local made, fields = {}, {}
   for _, start in ipairs(starts) do
-    for _, resource in ipairs(start[3]) do
-      local tail, tenant = '|' .. start[2] .. '|' .. resource, start[1]
-      while tenant ~= '' do
-        local key = tenant .. tail
-        if known[key] then
-          break -- And all above it are known as well.
-        end
-        known[key] = true
-        keys[#keys + 1], fields[#fields + 1], fields[#fields + 2] = key, 'quota|' .. key, 'use|' .. key
-        tenant = PARENTS[tenant]
-      end
-    end
+    make_nodes(start.tenant, start.flavor, made)
+  end
+  for place, node in ipairs(made) do
+    fields[2 * place - 1], fields[2 * place] = 'quota|' .. node.field, 'use|' .. node.field
   end
   local rows = many(TREE, fields)
-  for place, key in ipairs(keys) do
-    if not NODES[key] then
-      add_node(key, rows[2 * place - 1], rows[2 * place])
-    end
+  for place, node in ipairs(made) do
+    fill_node(node, rows[2 * place - 1], rows[2 * place])
   end
 end
 
--- What could be added now to a sum ('held' or 'target') of the way's first node; negative where a cut left it too large.
-local function room_of(way, sum)
-  local root = way[#way]
-  local room = root.own - root[sum]
-  for place = #way - 1, 1, -1 do
-    local node = way[place]
-    local use = node[sum]
-    if node.limit then
-      room = math.min(room, (node.own - node.kept) - math.max(0, use - node.kept) + node.limit)
-    end
-    room = math.max(0, node.kept - use) + room
+local function node_of(lease)
+  if not NODES[lease.field] then
+    read_ahead({ lease })
   end
-  return room
+  return NODES[lease.field]
 end
 
--- What the way's first node could hold in an empty tree.
-local function potential_of(way)
-  local potential = way[#way].own
-  for place = #way - 1, 1, -1 do
-    local node = way[place]
-    potential = node.kept + potential
-    if node.limit then
-      potential = math.min(potential, node.own + node.limit)
-    end
+-- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
+local function rooms_of(node, resource)
+  local row, up = node.rows[resource] or NO_ROW, node.up
+  local own, held, target = row.own, row.held, row.target
+  if not up then
+    return own - held, own - target
   end
-  return potential
+  local kept, limit = row.kept, row.limit
+  local to_hold, to_aim = rooms_of(up, resource)
+  if limit then
+    local most = own - kept + limit
+    to_hold = min(to_hold, most - max(0, held - kept))
+    to_aim = min(to_aim, most - max(0, target - kept))
+  end
+  if kept > held then
+    to_hold = to_hold + kept - held
+  end
+  if kept > target then
+    to_aim = to_aim + kept - target
+  end
+  return to_hold, to_aim
 end
 
--- Add to a sum of the way's first node, and to those above what exceeds the kept parts.
-local function charge(way, sum, by)
-  for _, node in ipairs(way) do
-    if by == 0 then
-      return
+-- What the node could hold in an empty tree.
+local function potential_of(node, resource)
+  local row = node.rows[resource] or NO_ROW
+  if not node.up then
+    return row.own
+  end
+  local potential = row.kept + potential_of(node.up, resource)
+  return row.limit and min(potential, row.own + row.limit) or potential
+end
+
+-- Add to both sums of a node, and to those above it what exceeds the kept parts.
+local function charge(node, resource, held, target)
+  while node and (held ~= 0 or target ~= 0) do
+    local row = node.rows[resource] or row_of(node, resource)
+    local kept, held_before, target_before = row.kept, row.held, row.target
+    local held_after, target_after = held_before + held, target_before + target
+    row.held, row.target = held_after, target_after
+    if not node.is_touched then
+      node.is_touched = true
+      TOUCHED[#TOUCHED + 1] = node
     end
-    local before = node[sum]
-    local after = before + by
-    node[sum] = after
-    TOUCHED[node.key] = node
-    by = math.max(0, after - node.kept) - math.max(0, before - node.kept)
+    if kept > 0 then
+      held = max(0, held_after - kept) - max(0, held_before - kept)
+      target = max(0, target_after - kept) - max(0, target_before - kept)
+    end
+    node = node.up
   end
 end
 
 -- A list of fields and values, or of fields, in pieces.
 local function in_pieces(command, key, arguments)
   for first = 1, #arguments, CHUNK do
-    redis.call(command, key, unpack(arguments, first, math.min(#arguments, first + CHUNK - 1)))
+    redis.call(command, key, unpack(arguments, first, min(#arguments, first + CHUNK - 1)))
   end
+end
+
+local function packed_use(node)
+  local packed = nil
+  for resource, row in pairs(node.rows) do
+    local held, target = row.held, row.target
+    if held > 0 or target > 0 then
+      local units = text(held)
+      local part = resource .. '|' .. units .. '|' .. (target == held and units or text(target))
+      packed = packed and packed .. '|' .. part or part
+    end
+  end
+  return packed
 end
 
 local function keep_tree()
   local gone, changed = {}, {}
-  for key, node in pairs(TOUCHED) do
-    if node.held == 0 and node.target == 0 then
-      gone[#gone + 1] = 'use|' .. key
+  for _, node in ipairs(TOUCHED) do
+    local name, packed = 'use|' .. node.field, packed_use(node)
+    if packed then
+      changed[#changed + 1], changed[#changed + 2] = name, packed
     else
-      changed[#changed + 1] = 'use|' .. key
-      changed[#changed + 1] = text(node.held) .. ' ' .. text(node.target)
+      gone[#gone + 1] = name
     end
+    node.is_touched = false
   end
-  table.sort(gone)
   in_pieces('HDEL', TREE, gone)
   in_pieces('HSET', TREE, changed)
   TOUCHED = {}

@@ -1,4 +1,4 @@
--- needs: session
+-- needs: session, lease
 -- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
 --
 -- The sum of all targets stays within the limits: raised is only what fits after everything was lowered.
@@ -48,7 +48,8 @@ end
 for _, raise in ipairs(raised) do
   local lease, resource, units = unpack(raise)
   local by = units - (lease.target[resource] or 0)
-  if room_of(way_of(lease.tenant, lease.flavor, resource), 'target') < by then
+  local _, to_aim = rooms_of(node_of(lease), resource)
+  if to_aim < by then
     return { 'QUOTA', lease.tenant, lease.flavor, resource }
   end
   set_amounts(lease, resource, lease.held[resource] or 0, units)

@@ -1,8 +1,9 @@
--- needs: caller
+-- needs: caller, lease
 -- Give back what leases hold above some amounts; what frees room lets meshes with waiting stages look again.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   list of [tenant, flavor, version seen, {resource: units still held}], JSON; what was changed since is left as it is
+-- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; what
+--           was changed since is left as it is
 -- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
@@ -10,12 +11,16 @@ local lost = why_lost(SESSION, INCARNATION, false)
 if lost then
   return { lost }
 end
-local freed = false
-for _, part in ipairs(cjson.decode(ARGV[6])) do
-  local lease = lease_of(MESH, part[1], part[2])
-  if lease.version == part[3] and lease.version > 0 then
+local freed, parts = false, {}
+for field, tenant, flavor, version, kept in string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|?([^\n]*)\n') do
+  parts[#parts + 1] = { field = field, tenant = tenant, flavor = flavor, version = tonumber(version), shape = shape_of(kept) }
+end
+read_leases(MESH, parts)
+for _, part in ipairs(parts) do
+  local lease = LEASE_ROWS[MESH][part.field]
+  if lease.version == part.version and lease.version > 0 then
     for _, resource in ipairs(lease.resources) do
-      local held = math.min(lease.held[resource], part[4][resource] or 0)
+      local held = math.min(lease.held[resource], part.shape.units[resource] or 0)
       set_amounts(lease, resource, held, math.min(held, lease.target[resource]))
     end
     if not shrinks(lease) then

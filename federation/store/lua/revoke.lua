@@ -1,4 +1,4 @@
--- needs: session
+-- needs: session, lease
 -- Aim leases at nothing: their meshes give way, or lose them when the time for it is over. Hard: claims under them fail from now on.
 --
 -- KEYS      `Keys.scripted`
