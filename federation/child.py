@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -210,8 +211,20 @@ class ChildMesh:
         """One want for each lease that stages wait for."""
         queued = {name for name, workload in self._scheduler.workloads.items() if workload.state is WorkloadState.QUEUED}
         self._unmet = {stage: want for stage, want in self._unmet.items() if stage in queued}
-        first = {(want.tenant, want.flavor): want for want in reversed(self._unmet.values())}
+        unmet = {**self._unmet, **self._crowded_out(queued - self._unmet.keys())}
+        first = {(want.tenant, want.flavor): want for want in reversed(unmet.values())}
         return tuple(first[key] for key in sorted(first))
+
+    def _crowded_out(self, queued: AbstractSet[StageId]) -> dict[StageId, Want]:
+        """Stages for which the mesh has no room: who holds it may have borrowed what is theirs, and only the root can tell."""
+        found: dict[StageId, Want] = {}
+        for stage in sorted(queued, key=lambda name: (-self._priority_of(name), self._scheduler.workloads[name].arrival)):
+            workload = self._scheduler.workloads[stage]
+            busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason is Reason.CAPACITY_BUSY]
+            if busy and workload.offer.slot:
+                key = (workload.offer.tenant, self._scheduler.ledger.pools[busy[0]].spec.flavor)
+                found[stage] = self._balance.want(key, workload.offer.slot, workload.offer.width, workload.offer.priority)
+        return found
 
     def _news_of_wants(self) -> tuple[Want, ...] | None:
         wanted = self._now_wanted()

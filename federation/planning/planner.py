@@ -113,7 +113,7 @@ class _Round:
         own = min(claim.slots, self._board.slots_of_own(claim))
         if own < claim.least:
             return
-        free = min(own, self._board.slots_free(claim))
+        free = 0 if claim.want.is_crowded else min(own, self._board.slots_free(claim))
         if free >= claim.least:
             self._board.raise_for(claim, free, Reason.QUOTA_FREE)
             own -= free
@@ -125,7 +125,7 @@ class _Round:
         tournament = Tournament(self._board, claims)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
-            if slots >= claim.least:
+            if slots >= claim.least and not claim.want.is_crowded:
                 self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
             elif givers := self._reclaim(claim, claim.slots):
@@ -156,6 +156,9 @@ class _Round:
             if most < units * want.slots_min:
                 detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
                 return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
+        if want.is_crowded:
+            detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}"
+            return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
         detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it"
         return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)

@@ -3,6 +3,7 @@
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
 ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
 left with. Nobody is brought below its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
+Where the mesh itself is full, only leases of this mesh help, whatever quota is free elsewhere.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
 and of two borrowers the one that has taken is never above the one that gave.
@@ -21,6 +22,7 @@ from federation.planning.board import Board, Claim, Lease, named
 from federation.planning.borrowers import Borrowers
 from federation.quota.policies import Rules
 from federation.tenants import FlavorResource
+from mesh.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
 
@@ -42,19 +44,21 @@ class Reclaiming:
     rules: Rules
     borrowers: Borrowers
     #: Nobody gives way to so much at this leaf: what was found once in a round holds for equal claims, as targets only rise after.
-    _hopeless: set[tuple[int, int, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
+    _hopeless: set[tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
 
     def free(self, claim: Claim, slots: int) -> tuple[Lease, ...]:
         """Lower others' targets until so many slots fit; the leases that give way. When that cannot be, nobody does."""
         needed = claim.amounts(slots)
-        question = claim.node, claim.want.priority, tuple(needed.items())
+        mesh = claim.want.mesh if claim.want.is_crowded else None
+        question = claim.node, claim.want.priority, mesh, tuple(needed.items())
         if question in self._hopeless:
             return ()
         taken: list[tuple[Lease, dict[str, int]]] = []
         givers = self._givers(claim, needed)
         for giver in givers:
-            short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
-            short = {key: units for key, units in short.items() if units > 0}
+            if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
+                continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
+            short = self._short_of(claim, needed, taken)
             if not short:
                 break
             lease, part = giver.lease, self._part_of(giver, short, claim)
@@ -62,12 +66,20 @@ class Reclaiming:
                 self.board.lower(lease, part)
                 taken.append((lease, part))
         givers.close()
-        if taken and self.board.ledger.fits(claim.node, needed):
+        if taken and not self._short_of(claim, needed, taken) and self.board.ledger.fits(claim.node, needed):
             return tuple(lease for lease, _ in taken)
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
         self._hopeless.add(question)
         return ()
+
+    def _short_of(self, claim: Claim, needed: _Amounts, taken: list[tuple[Lease, dict[str, int]]]) -> dict[FlavorResource, int]:
+        """What is still missing: of quota, or, on a mesh without room, of what others there have given."""
+        if claim.want.is_crowded:
+            short = {key: units - sum(part.get(key[1], 0) for _, part in taken) for key, units in needed.items()}
+        else:
+            short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
+        return {key: units for key, units in short.items() if units > 0}
 
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order."""

@@ -7,6 +7,7 @@ through its time finds that another has it, and a plan for a tree that was repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 import structlog
 
@@ -66,7 +67,8 @@ class PlannerSeat:
     def _plan(self, snapshot: Snapshot) -> Plan:
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
-        wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot.at_ms) for view in snapshot.wants)
+        crowded = {(view.mesh, view.tenant, view.flavor) for view in snapshot.wants if not _has_room(snapshot, view)}
+        wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot.at_ms, crowded) for view in snapshot.wants)
         return plan(
             self._forest_of(snapshot),
             [_holding(lease) for lease in snapshot.leases],
@@ -96,7 +98,13 @@ def _holding(lease: LeaseView) -> Holding:
     )
 
 
-def _want(view: WantView, lease: LeaseView | None, at_ms: int) -> Want:
+def _has_room(snapshot: Snapshot, want: WantView) -> bool:
+    """Would one slot fit into a pool of the mesh, by what the mesh has told last?"""
+    pools = (pool for view in snapshot.meshes if view.record.mesh == want.mesh for pool in view.record.pools if pool.flavor == want.flavor)
+    return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in want.slot.items()) for pool in pools)
+
+
+def _want(view: WantView, lease: LeaseView | None, at_ms: int, crowded: AbstractSet[tuple[MeshId, TenantPath, FlavorName]]) -> Want:
     """Slots that an earlier plan has promised and that are still on their way are wanted no more."""
     coming = 0
     if lease is not None:
@@ -109,6 +117,7 @@ def _want(view: WantView, lease: LeaseView | None, at_ms: int) -> Want:
         slots=view.slots - max(0, coming),
         priority=view.priority,
         since_ms=at_ms - view.waiting_ms,
+        is_crowded=(view.mesh, view.tenant, view.flavor) in crowded,
     )
 
 

@@ -39,6 +39,7 @@ class Want:
     slots_min: int = 1  #: Fewer are of no use: a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
+    is_crowded: bool = False  #: The mesh has no room left: only what gives way on this very mesh is of use.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

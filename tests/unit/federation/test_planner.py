@@ -190,3 +190,19 @@ def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_s
     answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
     assert gpus_of(answer.lowered) == left
     assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)
+
+
+def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
+    tree = company(vision=2, a=0, b=0, free=4)
+    held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
+    assert gpus_of(decide(tree, held, (want("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
+    crowded = decide(tree, held, (want("vision", 1, is_crowded=True),))
+    assert gpus_of(crowded.lowered) == {"a": 1}
+    assert gpus_of(crowded.raised) == {"vision": 1}
+
+
+def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
+    full = (holding("vision", 2, mesh="west"),)
+    answer = decide(company(vision=4), full, (want("vision", 1, priority=9, is_crowded=True),))
+    assert (answer.lowered, answer.raised) == ((), ())
+    assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
