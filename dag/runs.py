@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dag.dead_letters import DeadLetter, DeadLetters
 from dag.states import NodeState, RunState, StageState
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
@@ -25,7 +26,9 @@ class NodeRecord:
     state: NodeState = NodeState.WAITING
     attempt: int = 1
     retries_used: int = 0  #: Attempts that the tenant's own errors have cost; mesh losses are not counted here.
-    losses: int = 0  #: Attempts that lost meshes and workers have cost.
+    losses: int = 0  #: Attempts that lost meshes and runners have cost.
+    kills: int = 0  #: Workers that died under it.
+    not_before_ms: int = 0  #: It waits until then, since the epoch, before it is tried again.
     stage: StageId | None = None
     mesh: MeshId | None = None
     incarnation: int = 0  #: The holder: which runner of the mesh has the value in memory; 0: none.
@@ -145,6 +148,7 @@ class RunChange:
     stages: tuple[StageRecord, ...] = ()
     events: tuple[RunEvent, ...] = ()
     decisions: tuple[Decision, ...] = ()  #: Become the outbox.
+    dead: tuple[DeadLetter, ...] = ()  #: Of nodes that failed for good in this step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,7 @@ class RunSummary:
     counts: dict[str, int]  #: Nodes per state.
 
 
-class RunStore(Protocol):
+class RunStore(DeadLetters, Protocol):
     """The port. Raises (all): StoreUnavailable."""
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
