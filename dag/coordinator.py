@@ -113,6 +113,9 @@ class Coordinator:
         swept = self._ledger.sweep()
         if swept.meshes:
             log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
+        overdue = self._queue.take_back_overdue()
+        if overdue:
+            log.warning("stages took longer than their runs allow", stages=overdue)
         snapshot = self._look()
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         for run in self._runs.active():
@@ -285,7 +288,14 @@ def _tell_returns(note: Note | None, now_ms: int) -> None:
 def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
     """The machine of a stored run."""
     spec = load(record.spec)
-    return RunMachine(record, tasks_of(spec), runtime_env=spec.code.runtime_env, on_error=spec.on_error, retrying=retrying)
+    return RunMachine(
+        record,
+        tasks_of(spec),
+        runtime_env=spec.code.runtime_env,
+        on_error=spec.on_error,
+        retrying=retrying,
+        stage_deadline_ms=None if spec.stage_deadline_s is None else int(spec.stage_deadline_s * 1000),
+    )
 
 
 def _events_of(entry: InboxEntry) -> list[RunInput]:

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
+from dag.compiling import NodePlan, blobs_named_in
 from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
 from dag.moves import Moves
 from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
@@ -67,6 +67,7 @@ class RunMachine:
         runtime_env: Ray's runtime environment of the whole run.
         on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
         retrying: How often and how soon what failed is tried again.
+        stage_deadline_ms: How long a mesh may take for a stage; None: as long as it likes.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class RunMachine:
         runtime_env: dict[str, object],
         on_error: str,
         retrying: RetryRules = RETRY_RULES,
+        stage_deadline_ms: int | None = None,
     ) -> None:
         self.record = record
         self._retrying = retrying
+        self._stage_deadline_ms = stage_deadline_ms
         self.plans = plans
         self._runtime_env = runtime_env
         self._on_error = on_error
@@ -269,7 +272,7 @@ class RunMachine:
     def _send(self, stage: StageRecord) -> None:
         for node in stage.nodes:
             self.record.nodes[node].exported = self._leaves(node, stage.mesh)
-        spec = spec_of(self.record, stage, self.plans, self._runtime_env)
+        spec = spec_of(self.record, stage, self.plans, self._runtime_env, self._stage_deadline_ms)
         stage.sent_ms, stage.reason = self._moves.now_ms, Reason.WAITING_IN_QUEUE
         self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
@@ -641,11 +644,12 @@ class RunMachine:
         stored = {node: kept.stored for node, kept in self.record.nodes.items() if kept.stored is not None}
         pickled = [kept.failure.pickled for kept in self.record.nodes.values() if kept.failure is not None]
         kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
+        code = blobs_named_in(self.plans.values()) if state is RunState.FAILED else frozenset()  # Its dead letters may run again.
         self._moves.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self.record.stages.values()})),
                 uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
-                keep=tuple(sorted(value.sha256 for value in kept_values)),
+                keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
             )
         )
         self.record.reason, self.record.detail, self.record.ended_ms = reason, detail, self._moves.now_ms

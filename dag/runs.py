@@ -138,6 +138,7 @@ class RunRecord:
     nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
     outbox: tuple[Decision, ...] = ()  #: Decided and recorded, perhaps not carried out yet.
+    key: str = ""  #: Idempotency key of the submission; empty: none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +172,14 @@ class RunStore(DeadLetters, Protocol):
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
         """Store a new run with its blobs and put `submitted` into the inbox; False when the id exists with the same digest.
 
+        A key of the record stands for this run from now on, as long as the run is kept. What exists is told before what is full,
+        so a repeat of what was accepted is never refused.
+
         Raises:
             RunConflict: The id exists with another digest or tenant.
+            KeyConflict: The tenant has used the key for another run, or for another graph.
+            BacklogFull: The tenant, or one above it, has too much open.
+            StoreFull: The store has hardly any memory left.
         """
 
     def load(self, run: RunId) -> RunRecord | None:

@@ -13,6 +13,7 @@ from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
+from federation.durability import Durability, DurableStore
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry
 from mesh.clock import Clock
@@ -32,6 +33,8 @@ class Dependencies:
     body_limit_bytes: int
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
     clock: Clock
+    durable: DurableStore
+    durability: Durability = Durability.D0  #: What a submission waits for that does not say.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 
 

@@ -103,6 +103,7 @@ class CoordinatorLoop:
                         retention_ms=self._settings.retention_ms,
                         costs=self._settings.costs,
                         steadiness=self._settings.steadiness,
+                        retrying=self._settings.retrying,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
@@ -138,7 +139,9 @@ def _leave(seat: Lock) -> None:
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
     configure_logging()
-    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    stores = open_stores(
+        settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms, limits=settings.backlog
+    )
     feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
     return create_app(
         Dependencies(
@@ -152,6 +155,8 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             body_limit_bytes=settings.body_limit_bytes,
             storage_url=settings.storage_url,
             clock=SystemClock(),
+            durable=stores.durable,
+            durability=settings.durability,
             close=feed_client.aclose,
         )
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import RunConflict, SpecError, UnknownRun
-from federation.errors import StoreUnavailable, UnknownMesh, UnknownTenant
+from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun
+from federation.errors import DurabilityUnreachable, StoreUnavailable, UnknownMesh, UnknownTenant
 from mesh.errors import MeshError, RuntimeDoorError
 from serve_apps.schemas import ErrorBody, ErrorView, ProblemView
 
@@ -71,11 +71,17 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (ValueNotThere, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_output")),
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
     (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
+    (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
+    (KeyConflict, HttpMeaning(HTTPStatus.CONFLICT, "key_conflict")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
+    (NotRequeued, HttpMeaning(HTTPStatus.CONFLICT, "not_requeued")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),
     (SpecError, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec")),
     (UnknownTenant, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "unknown_tenant")),
+    (DurabilityUnreachable, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "durability_unreachable")),
+    (StoreFull, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_full")),
+    (BacklogFull, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "backlog_full")),
     (CorruptValue, HttpMeaning(HTTPStatus.BAD_GATEWAY, "corrupt_value")),
     (StoreUnavailable, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable")),
     (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),

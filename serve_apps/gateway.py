@@ -16,8 +16,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from dag.errors import BacklogFull
 from mesh.errors import MeshError
-from serve_apps import federation_routes, run_routes
+from serve_apps import dead_routes, federation_routes, run_routes
 from serve_apps.dependencies import Dependencies, Ports
 from serve_apps.errors import INTERNAL, NotAuthenticated, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
@@ -39,6 +40,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.metrics = metrics
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
+    app.include_router(dead_routes.router)
     app.include_router(_operating)
     app.add_exception_handler(MeshError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_parameters)
@@ -79,8 +81,12 @@ async def _tell_error(request: Request, error: Exception) -> Response:
     meaning, request_id = meaning_of(error), request_id_of(request.scope)
     if meaning.status >= INTERNAL.status:
         log.error("a request could not be answered", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
-    headers = {"WWW-Authenticate": 'Bearer realm="schedulemesh"'} if isinstance(error, NotAuthenticated) else None
-    return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
+    headers = {}
+    if isinstance(error, NotAuthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="schedulemesh"'
+    if isinstance(error, BacklogFull):
+        headers["Retry-After"] = str(-(-error.retry_after_ms // 1000))
+    return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers or None)
 
 
 async def _tell_parameters(request: Request, error: Exception) -> Response:

@@ -17,6 +17,7 @@ import psutil
 import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.durability import Durability
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.quota.from_config import standing_orders_of
@@ -29,6 +30,7 @@ from mesh.errors import RuntimeDoorError
 from mesh.ids import TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from serve_apps.auth import issue
+from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
 from serve_apps.settings import ChildSettings, RootSettings
@@ -117,8 +119,9 @@ class Stack:
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
-        times = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
-        return open_stores(self._redis_url, **times, founding=founding)
+        return open_stores(
+            self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms, founding=founding
+        )
 
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
@@ -171,6 +174,9 @@ class Stack:
             costs=cost_rules_of(self._config),
             steadiness=steadiness_rules_of(self._config),
             orders=standing_orders_of(self._config),
+            backlog=backlog_limits_of(self._config),
+            retrying=retry_rules_of(self._config),
+            durability=Durability(self._config.dispatch.durability),
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 import redis
 
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.store.redis_runs import RedisRunStore
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
+from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
@@ -28,12 +30,16 @@ class Stores:
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
+    durable: RedisDurability
 
 
-def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: bool = False) -> Stores:
+def open_stores(
+    url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: bool = False, limits: BacklogLimits = BACKLOG_LIMITS
+) -> Stores:
     """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
 
     Args:
+        limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
     """
     client = connect(url, timeout_ms=ANSWER_MS_MAX)
@@ -45,5 +51,6 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: b
         registry=RedisRegistry(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
-        runs=RedisRunStore(client, keys),
+        runs=RedisRunStore(client, keys, limits),
+        durable=RedisDurability(client, keys),
     )

@@ -233,7 +233,9 @@ def running_stores(state: Path) -> Stores:
     if StateFolder(state).owner() is None or not file.exists():
         raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
     settings = RootSettings.read(str(file))
-    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    return open_stores(
+        settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms, limits=settings.backlog
+    )
 
 
 @contextlib.contextmanager

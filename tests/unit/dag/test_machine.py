@@ -8,8 +8,8 @@ import hashlib
 import pytest
 
 from dag.compiling import NodePlan
-from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
 from dag.dead_letters import MESSAGE_CHARS_MAX
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
 from dag.machine import RunMachine
 from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage

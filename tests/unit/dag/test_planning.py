@@ -31,7 +31,7 @@ class Run:
         self._stays_at = stays_at or {}
         self._sizes = sizes or {}
 
-    def unplaced(self, now_ms):
+    def unplaced(self, _now_ms):
         return tuple(node for node in self.plans if node not in self._at)
 
     def mesh_of(self, node):
