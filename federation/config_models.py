@@ -202,10 +202,10 @@ class RoutingSection(Section):
 class DispatchSection(Section):
     """How much is taken in, how safely, and how often what failed is tried again."""
 
-    runs_max: int = Field(default=10_000, ge=1, le=10_000_000, description="Open runs of a tenant and all below it; further ones are refused.")
-    bytes_max: SizeBytes = Field(
-        default=2 * 2**30, ge=1_024, description="Bytes of graphs and code that are open at most, alike."
+    runs_max: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Open runs of a tenant and all below it; further ones are refused."
     )
+    bytes_max: SizeBytes = Field(default=2 * 2**30, ge=1_024, description="Bytes of graphs and code that are open at most, alike.")
     queue_max: int = Field(
         default=10_000, ge=1, le=10_000_000, description="Stages that may wait for one mesh; beyond them, work stays at the root."
     )

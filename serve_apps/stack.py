@@ -119,9 +119,7 @@ class Stack:
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
-        return open_stores(
-            self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms, founding=founding
-        )
+        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms, founding=founding)
 
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}

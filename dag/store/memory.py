@@ -68,9 +68,7 @@ class MemoryRunStore:
         memory_percent: How much of its memory this process has in use, as far as anybody says.
     """
 
-    def __init__(
-        self, store: MemoryStore, limits: BacklogLimits = BACKLOG_LIMITS, memory_percent: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, store: MemoryStore, limits: BacklogLimits = BACKLOG_LIMITS, memory_percent: Callable[[], int] = lambda: 0) -> None:
         self._store = store
         self._limits = limits
         self._memory_percent = memory_percent
