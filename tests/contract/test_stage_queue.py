@@ -717,3 +717,18 @@ def test_a_queued_stage_that_no_queue_names_is_found(redis_server):
     store.queue.submit(WEST, spec())
     redis_server.delete(Keys("contract").ready(WEST))
     assert [orphan.kind.value for orphan in store.queue.orphans()] == ["RECORD_WITHOUT_INDEX"]
+
+
+def test_amounts_of_sixteen_digits_are_counted_exactly(store):
+    huge = 2**52 + 1
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=huge)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    west, slot = HandMesh(store.ledger, record(WEST)), ResourceSet({"memory": huge})
+    west.acquire(LAB, CPU, slot)
+    for number in range(4):
+        stage = StageId(f"run-1/{number}")
+        store.queue.submit(WEST, replace(spec(stage), slot=slot))
+        claim = take(store, west, stage).claim
+        store.queue.report(claim, 1, (StageEnded(stage=stage),))
+    if store.client is not None:
+        assert store.client.exists(Keys("contract").taken(WEST)) == 0

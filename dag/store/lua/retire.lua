@@ -25,7 +25,7 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
     if redis.call('SREM', CLAIMED .. mesh, stage) == 1 then
       local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
       for resource, units in pairs(takes and cjson.decode(takes) or {}) do
-        redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, string.format('%.0f', -units))
+        redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, string.format('%.0f', -tonumber(units)))
       end
     end
     redis.call('ZREM', OVERDUE, stage)

@@ -46,8 +46,11 @@ if not mine then
   redis.call('HSET', STAGE .. stage, 'state', 'claimed', 'incarnation', INCARNATION, 'token', token, 'batch', '0',
     'lease', field_of(tenant, flavor), 'lease_token', lease_token, 'since', text(wall_ms()))
   if lease then
+    for resource, units in pairs(slot) do
+      slot[resource] = text(units)
+    end
     redis.call('HSET', STAGE .. stage, 'takes', cjson.encode(slot))
-    count_taken(MESH, field_of(tenant, flavor), cjson.encode(slot), 1)
+    count_taken(MESH, field_of(tenant, flavor), slot, 1)
   end
   if deadline and deadline ~= '' then
     redis.call('ZADD', OVERDUE, text(LT + tonumber(deadline)), stage)

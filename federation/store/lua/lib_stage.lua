@@ -2,12 +2,12 @@
 -- A stage's record: `state` (queued, claimed, ended, lost, cancelled), `since` when by the server's clock, `run`, `mesh`,
 -- `spec` and `head` as JSON, `member` of the ready queue, `reason` it waits for, `cancelled` (0 or 1), `deadline` in ms from its
 -- claim or empty, and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: what one slot of it
--- takes of the lease, JSON.
+-- takes of the lease, JSON with the units as text, which cjson would round.
 
 -- Count what a claim takes of its lease: `sign` 1 when it is made, -1 when it ends.
 local function count_taken(mesh, lease, takes, sign)
-  for resource, units in pairs(cjson.decode(takes)) do
-    if redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, text(sign * units)) <= 0 then
+  for resource, units in pairs(takes) do
+    if redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, text(sign * tonumber(units))) <= 0 then
       redis.call('HDEL', TAKEN .. mesh, lease .. '|' .. resource)
     end
   end
@@ -17,7 +17,7 @@ end
 local function end_claim(stage, mesh)
   local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
   if redis.call('SREM', CLAIMED .. mesh, stage) == 1 and takes then
-    count_taken(mesh, lease, takes, -1)
+    count_taken(mesh, lease, cjson.decode(takes), -1)
   end
   redis.call('ZREM', OVERDUE, stage)
 end
