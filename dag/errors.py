@@ -9,7 +9,7 @@ DagError
 ├── BacklogFull            too much is open; carries when to come again
 │   └── StoreFull          of all tenants together: the store has hardly any memory left
 ├── UnknownLetter          there is no such dead letter
-├── NotRequeued            a dead letter cannot be run again, because what it needs is gone
+├── NotRequeued            a dead letter cannot be run again: its run goes on, or what it needs is gone
 ├── UnknownRun             no such run, or not this tenant's
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
 ├── RunCancelled           the run was cancelled, so it has no result
@@ -75,7 +75,7 @@ class UnknownLetter(DagError):
 
 
 class NotRequeued(DagError):
-    """A dead letter cannot be run again, because its run, or what was sent along with it, is gone."""
+    """A dead letter cannot be run again: its run still goes on, or what was sent along with it is gone."""
 
 
 class UnknownRun(DagError, KeyError):

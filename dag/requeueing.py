@@ -13,6 +13,7 @@ from dag.errors import NotRequeued, UnknownLetter
 from dag.runs import NodeRecord, RunRecord, RunStore
 from dag.spec import load
 from dag.spec_checks import RUN_ID_CHARS_MAX
+from dag.states import RUN_ENDS
 from federation.blobs import BlobStore
 from mesh.ids import NodeId, RunId
 
@@ -37,7 +38,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
 
     Raises:
         UnknownLetter: There is none of this name.
-        NotRequeued: Its run, or the code that was sent along, is gone.
+        NotRequeued: Its run still goes on, or the code that was sent along is gone.
         RunConflict: Somebody has taken the new run's id for another graph.
         BacklogFull: Too much is open.
         StoreUnavailable: Nothing is known; ask again.
@@ -46,6 +47,8 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
     dead = runs.load(run)
     if dead is None or runs.dead_letter(letter) is None:
         raise UnknownLetter(f"there is no dead letter {letter}")
+    if dead.state not in RUN_ENDS:
+        raise NotRequeued(f"run {run} still goes on; wait for its end, or cancel it")
     spec = load(dead.spec)
     named = blobs_named_in(tasks_of(spec).values())
     code = blobs.get(run, tuple(sorted(named)))

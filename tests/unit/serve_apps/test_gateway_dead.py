@@ -93,6 +93,13 @@ def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
     assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
 
 
+def test_the_letter_of_a_run_that_still_goes_on_is_not_requeued(world):
+    world.runs._runs["night"].fields["state"] = b"RUNNING"
+    answer = world.http("*").post("/v1/dead/night:b/requeue")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
+    assert len(world.runs.dead()) == 1
+
+
 def test_a_dropped_letter_leaves_its_run(world):
     assert world.http("*").post("/v1/dead/night:b/drop").json() == {"letters": 1}
     assert world.http("*").post("/v1/dead/night:b/drop").json() == {"letters": 0}
