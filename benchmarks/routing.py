@@ -61,7 +61,7 @@ class _Graph:
             labels = {"zone": f"!z{number % kinds % 10}"}
             self.plans[node] = NodePlan(node=node, function="call:m:f", inputs=before, resources=slot, labels=labels)
 
-    def unplaced(self) -> tuple[NodeId, ...]:
+    def unplaced(self, _now_ms: int) -> tuple[NodeId, ...]:
         """All."""
         return tuple(self.plans)
 
@@ -105,7 +105,7 @@ def _measure(turns: int, snapshot: Snapshot, graph: _Graph, kinds: int, inputs: 
     times_ms, placed = [], 0
     for _ in range(turns):
         begun_ns = time.process_time_ns()
-        placed = len(place(graph, _TENANT, snapshot).placements)
+        placed = len(place(graph, _TENANT, snapshot, now_ms=0).placements)
         times_ms.append((time.process_time_ns() - begun_ns) / 1e6)
     return Found(
         meshes=len(snapshot.meshes),

@@ -18,6 +18,7 @@ from dag.compiling import tasks_of
 from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
 from dag.machine import RunInput, RunMachine
 from dag.planning import place
+from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage
 from dag.spec import load
 from dag.states import RUN_ENDS, NodeState, StageState
@@ -50,6 +51,7 @@ class Coordinator:
         retention_ms: How long ended runs are kept.
         costs: What waiting and moving are reckoned with when a mesh is chosen.
         steadiness: How long a mesh that was lost and came back is on probation.
+        retrying: How often and how soon what failed is tried again.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Coordinator:
         retention_ms: int,
         costs: CostRules = COST_RULES,
         steadiness: SteadinessRules = SteadinessRules(),  # noqa: B008  frozen
+        retrying: RetryRules = RETRY_RULES,
     ) -> None:
         self._runs = runs
         self._queue = queue
@@ -80,6 +83,7 @@ class Coordinator:
         self._retention_ms = retention_ms
         self._costs = costs
         self._steadiness = steadiness
+        self._retrying = retrying
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
 
@@ -109,6 +113,9 @@ class Coordinator:
         swept = self._ledger.sweep()
         if swept.meshes:
             log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
+        overdue = self._queue.take_back_overdue()
+        if overdue:
+            log.warning("stages took longer than their runs allow", stages=overdue)
         snapshot = self._look()
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         for run in self._runs.active():
@@ -126,7 +133,7 @@ class Coordinator:
         closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
         news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
         news += _closings(kept, closed - gone)
-        if news or kept.unplaced():
+        if news or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, news, "", snapshot)
 
     def _look(self) -> Snapshot:
@@ -187,7 +194,7 @@ class Coordinator:
             if record is None:
                 return None
             self._carry_out(record, record.outbox)
-            self._kept[run] = machine_of(record)
+            self._kept[run] = machine_of(record, self._retrying)
         return self._kept[run]
 
     def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: Snapshot | None) -> None:
@@ -197,7 +204,7 @@ class Coordinator:
             kept = self._get(run)
             if kept is None:
                 return
-            if not pending and not kept.unplaced():
+            if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
                 snapshot = snapshot if snapshot is not None else self._look()
@@ -214,7 +221,7 @@ class Coordinator:
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
-        placed = place(machine, machine.record.tenant, snapshot, self._costs)
+        placed = place(machine, machine.record.tenant, snapshot, self._costs, now_ms=self._clock.wall_ms())
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
@@ -278,10 +285,17 @@ def _tell_returns(note: Note | None, now_ms: int) -> None:
             log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
 
 
-def machine_of(record: RunRecord) -> RunMachine:
+def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
     """The machine of a stored run."""
     spec = load(record.spec)
-    return RunMachine(record, tasks_of(spec), runtime_env=spec.code.runtime_env, on_error=spec.on_error)
+    return RunMachine(
+        record,
+        tasks_of(spec),
+        runtime_env=spec.code.runtime_env,
+        on_error=spec.on_error,
+        retrying=retrying,
+        stage_deadline_ms=None if spec.stage_deadline_s is None else int(spec.stage_deadline_s * 1000),
+    )
 
 
 def _events_of(entry: InboxEntry) -> list[RunInput]:

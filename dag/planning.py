@@ -27,7 +27,7 @@ class Unplaced(Protocol):
 
     plans: Mapping[NodeId, NodePlan]
 
-    def unplaced(self) -> tuple[NodeId, ...]:
+    def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """See `RunMachine.unplaced`."""
         ...
 
@@ -44,9 +44,13 @@ class Unplaced(Protocol):
         ...
 
 
-def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRules = COST_RULES) -> NodesPlaced:
-    """Route every unplaced node that can be routed now, on one snapshot."""
-    waiting = run.unplaced()
+def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRules = COST_RULES, *, now_ms: int) -> NodesPlaced:
+    """Route every unplaced node that can be routed now, on one snapshot.
+
+    Args:
+        now_ms: By the clock that the run machine is told; that of the snapshot is the store's.
+    """
+    waiting = run.unplaced(now_ms)
     left = set(waiting)
     where: dict[NodeId, MeshId] = {}
     asked = _Asked(tenant, snapshot, rules)

@@ -114,6 +114,9 @@ class DagSpec(_Part):
     on_error: Literal["fail_fast", "continue"] = Field(
         default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
     )
+    stage_deadline_s: float | None = Field(
+        default=None, ge=0.1, le=31_536_000, description="Seconds that a mesh may take for a stage before it is taken back; null: no limit."
+    )
     code: CodeSpec = CodeSpec()
     blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
         default={}, repr=False, description="Pickled bytes by SHA-256, as base64."

@@ -35,6 +35,7 @@ from federation.errors import (
     StaleBeat,
     StaleFence,
     StoreUnavailable,
+    TooManyClaims,
 )
 from federation.leases import ROWS_MAX, Beat, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
 from federation.snapshot import MeshRecord, PoolRecord
@@ -62,7 +63,7 @@ BEATS_PER_COMPARISON = 5
 IDLE_BEATS = 2
 _NEVER_MS = 2**53
 #: Not now: asked again at a later beat.
-_NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost)
+_NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
 
 
 @dataclass(slots=True)

@@ -64,7 +64,11 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
 
 def cost_rules_of(config: FederationConfig) -> CostRules:
     """What waiting and moving are reckoned with."""
-    return CostRules(bandwidth_bytes_per_s=config.routing.bandwidth_bytes_per_s, run_ms_unknown=config.routing.run_time_ms)
+    return CostRules(
+        bandwidth_bytes_per_s=config.routing.bandwidth_bytes_per_s,
+        run_ms_unknown=config.routing.run_time_ms,
+        queue_max=config.dispatch.queue_max,
+    )
 
 
 def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:

@@ -95,6 +95,7 @@ Borrow = Annotated[str, _one_of("never", "lower_priority"), _WORD]
 Search = Annotated[str, _one_of("stop", "next"), _WORD]
 Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
 OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
+DurabilityWord = Annotated[str, _one_of("D0", "D1"), _WORD]
 Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
 DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
@@ -197,6 +198,33 @@ class RoutingSection(Section):
         alias="run_time",
         description="How long a stage is taken to run where none has ended yet; later the mesh's own recent mean counts.",
     )
+
+
+class DispatchSection(Section):
+    """How much is taken in, how safely, and how often what failed is tried again."""
+
+    runs_max: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Open runs of a tenant and all below it; further ones are refused."
+    )
+    bytes_max: SizeBytes = Field(default=2 * 2**30, ge=1_024, description="Bytes of graphs and code that are open at most, alike.")
+    queue_max: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Stages that may wait for one mesh; beyond them, work stays at the root."
+    )
+    memory_percent_max: int = Field(
+        default=80, ge=1, le=100, description="Percent of the Redis server's `maxmemory` in use beyond which nothing is taken in (503)."
+    )
+    durability: DurabilityWord = Field(
+        default="D0", description="What submissions wait for that do not say: `D0`, or `D1`, on disk, where the server can."
+    )
+    retry_wait_ms: DurationMs = Field(
+        default=2_000,
+        le=3_600_000,
+        alias="retry_wait",
+        description="What failed waits this long before it is tried again, doubled each time. 0s: it does not wait.",
+    )
+    retry_wait_max_ms: DurationMs = Field(default=300_000, le=86_400_000, alias="retry_wait_max", description="The longest such wait.")
+    kills_max: int = Field(default=3, ge=1, le=100, description="Workers that may die under a node before it is taken for poison.")
+    losses_max: int = Field(default=3, ge=0, le=1_000, description="Attempts that a node may lose with meshes before it fails.")
 
 
 class TelemetrySection(Section):
@@ -430,6 +458,9 @@ class FederationConfig(Section):
     storage: StorageSection = Field(default=StorageSection(), description="Where large results are kept.")
     root: RootSection = Field(description="Where the root answers.")
     routing: RoutingSection = Field(default=RoutingSection(), description="How a mesh is chosen for a piece of work.")
+    dispatch: DispatchSection = Field(
+        default=DispatchSection(), description="How much is taken in, how safely, and how often what failed is tried again."
+    )
     telemetry: TelemetrySection = Field(default=TelemetrySection(), description="What is told to the outside.")
     import_paths: tuple[str, ...] = Field(
         default=(".",), description="Folders, relative to this file, that functions named in JSON specs are imported from."

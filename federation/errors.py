@@ -24,6 +24,8 @@ FederationError
 ├── QuotaExceeded             a plan or a change of the tree would exceed a limit
 ├── PlannerSuperseded         somebody else plans by now
 ├── StaleFence                a message under a claim that is not current: a late result of a dead attempt
+├── DurabilityUnreachable     more safety was asked for than the store can give
+├── TooManyClaims             a mesh has claimed far more than its leases pay for, and not ended it
 └── StoreUnavailable          the store does not answer, or no root that leads to it
     └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
 """
@@ -133,6 +135,14 @@ class PlannerSuperseded(FederationError):
 
 class StaleFence(FederationError):
     """A message under a claim that is not current: the late word of a dead attempt. It was not applied."""
+
+
+class DurabilityUnreachable(FederationError):
+    """More safety was asked for than the store, as it is set up, can give. Nothing was accepted."""
+
+
+class TooManyClaims(FederationError):
+    """A mesh has claimed far more than its leases pay for, and has not ended it; it gets nothing more until it has."""
 
 
 class StoreUnavailable(FederationError, RuntimeDoorError):

@@ -151,7 +151,7 @@ def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES) ->
     quotas: _Quotas = {}
     for view in views:
         run_ms = view.standing.pace.run_ms if view.standing.pace is not None else typical_ms
-        verdict, pool = _judge(demand, view, snapshot, quotas, run_ms)
+        verdict, pool = _judge(demand, view, snapshot, quotas, run_ms, rules.queue_max)
         verdicts.append(verdict)
         if pool is not None:
             load = _load(demand.slot, view, NOTHING)
@@ -221,9 +221,11 @@ def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
     return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
 
 
-def _judge(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> tuple[Verdict, PoolRecord | None]:
+def _judge(
+    demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int, queue_max: int
+) -> tuple[Verdict, PoolRecord | None]:
     """The mesh's verdict, and the pool that takes the work when the mesh accepts it."""
-    refusal = _closed(demand, view, snapshot.at_ms)
+    refusal = _closed(demand, view, snapshot.at_ms, queue_max)
     if refusal is None:
         return _judge_pools(demand, view, snapshot, quotas, run_ms)
     reason, detail = refusal
@@ -231,7 +233,7 @@ def _judge(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, 
     return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), None
 
 
-def _closed(demand: Demand, view: MeshView, now_ms: int) -> tuple[Reason, str] | None:
+def _closed(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> tuple[Reason, str] | None:
     """Why the mesh does not take the work whatever its size; None when it might."""
     record = view.record
     if demand.mesh is not None and demand.mesh != record.mesh:
@@ -248,6 +250,8 @@ def _closed(demand: Demand, view: MeshView, now_ms: int) -> tuple[Reason, str] |
         return Reason.MESH_DRAINING, f"it is draining and takes nothing new{f' ({why})' if why else ''}"
     if view.unsteady_ms(now_ms):
         return Reason.MESH_UNSTEADY, _unsteady(view)
+    if view.waiting >= queue_max:
+        return Reason.QUEUE_FULL, f"{queue_max} stages or more wait for it"
     return None
 
 

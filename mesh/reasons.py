@@ -148,6 +148,12 @@ class Reason(str, Enum):
     """The tenant's own code raised."""
     WORKER_LOST = "WORKER_LOST"
     """A worker process died under the task: crash, out of memory, node lost."""
+    POISON = "POISON"
+    """Worker after worker died under it, so it is not run again; an operator finds it among the dead letters."""
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    """The stage ran for longer than its run allows, and was taken back from its mesh."""
+    QUEUE_FULL = "QUEUE_FULL"
+    """As many stages wait for the mesh as may; it gets more when there are fewer."""
     VALUE_LOST = "VALUE_LOST"
     """A value that was computed is gone with the process that held it."""
     RESULT_UNSERIALIZABLE = "RESULT_UNSERIALIZABLE"
@@ -203,6 +209,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.MESH_DRAINING,
         Reason.MESH_UNSTEADY,
         Reason.CAPACITY_BUSY,
+        Reason.QUEUE_FULL,
         Reason.QUOTA_EXHAUSTED,
         Reason.LOST_TO_OTHERS,
         Reason.NO_VICTIMS,

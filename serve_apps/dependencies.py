@@ -13,6 +13,7 @@ from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
+from federation.durability import Durability, DurableStore
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry
 from mesh.clock import Clock
@@ -34,6 +35,8 @@ class Dependencies:
     heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
     inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
     clock: Clock
+    durable: DurableStore
+    durability: Durability = Durability.D0  #: What a submission waits for that does not say.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 
 

@@ -104,6 +104,7 @@ class CoordinatorLoop:
                         retention_ms=self._settings.retention_ms,
                         costs=self._settings.costs,
                         steadiness=self._settings.steadiness,
+                        retrying=self._settings.retrying,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
@@ -144,6 +145,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
         lease_ttl_ms=settings.lease_ttl_ms,
         lease_grace_ms=settings.lease_grace_ms,
         receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
+        limits=settings.backlog,
     )
     feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
     return create_app(
@@ -160,6 +162,8 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,
             clock=SystemClock(),
+            durable=stores.durable,
+            durability=settings.durability,
             close=feed_client.aclose,
         )
     )

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import RunConflict, SpecError, UnknownRun
-from federation.errors import StoreUnavailable, UnknownMesh, UnknownTenant
+from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun
+from federation.errors import DurabilityUnreachable, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeDoorError
 from serve_apps.schemas import ErrorBody, ErrorView, ProblemView
@@ -107,7 +107,10 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (ValueNotThere, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_output")),
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
     (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
+    (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
+    (KeyConflict, HttpMeaning(HTTPStatus.CONFLICT, "key_conflict")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
+    (NotRequeued, HttpMeaning(HTTPStatus.CONFLICT, "not_requeued")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),
     (SpecError, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec")),
@@ -115,6 +118,9 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (MalformedCall, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "malformed_call")),
     (TooManyCalls, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "too_many_calls")),
     *((kind, HttpMeaning(_status_of(code), code)) for code, kind in CODES.items()),
+    (DurabilityUnreachable, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "durability_unreachable")),
+    (StoreFull, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_full")),
+    (BacklogFull, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "backlog_full")),
     (CorruptValue, HttpMeaning(HTTPStatus.BAD_GATEWAY, "corrupt_value")),
     (StoreUnavailable, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable")),
     (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),

@@ -34,7 +34,7 @@ def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
 @router.get("/meshes")
 def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
     """Meshes that the key's tenants may use."""
-    return meshes_view(snapshot_now(ports.ledger, ports.registry), partial(reaches, principal))
+    return meshes_view(snapshot_now(ports.ledger, ports.registry), partial(reaches, principal), ports.queue.ages())
 
 
 @router.post("/meshes/{mesh}/drain", responses=_REFUSALS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from federation.dispatch import QueuedStage
+from federation.dispatch import QueuedStage, StageAges
 from federation.routing import may_use
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenants import FlavorResource
@@ -54,11 +54,16 @@ def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
     )
 
 
-def meshes_view(snapshot: Snapshot, within: Within) -> MeshesView:
+def meshes_view(snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None) -> MeshesView:
     """The meshes that some tenant within reach may use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
     return MeshesView(
-        at_ms=snapshot.at_ms, meshes=[_mesh_entry(view, snapshot.at_ms) for view in snapshot.meshes if _is_open_to(view.record, reached)]
+        at_ms=snapshot.at_ms,
+        meshes=[
+            _mesh_entry(view, snapshot.at_ms, (ages or {}).get(view.record.mesh, StageAges()))
+            for view in snapshot.meshes
+            if _is_open_to(view.record, reached)
+        ],
     )
 
 
@@ -131,7 +136,7 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
     return any(may_use(record.tenants, path) for path in reached)
 
 
-def _mesh_entry(view: MeshView, now_ms: int) -> MeshEntry:
+def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges) -> MeshEntry:
     record, standing = view.record, view.standing
     held_ms = view.unsteady_ms(now_ms)
     return MeshEntry(
@@ -151,6 +156,8 @@ def _mesh_entry(view: MeshView, now_ms: int) -> MeshEntry:
         pools=[_pool_view(pool) for pool in record.pools],
         waiting=view.waiting,
         running=view.claimed,
+        oldest_waiting_ms=ages.queued_ms,
+        oldest_running_ms=ages.claimed_ms,
     )
 
 

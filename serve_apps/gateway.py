@@ -17,9 +17,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from dag.errors import BacklogFull
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
-from serve_apps import federation_routes, link_routes, run_routes
+from serve_apps import dead_routes, federation_routes, link_routes, run_routes
 from serve_apps.dependencies import Dependencies, Ports
 from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
@@ -43,6 +44,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
     app.include_router(link_routes.router)
+    app.include_router(dead_routes.router)
     app.include_router(_operating)
     app.add_exception_handler(MeshError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_parameters)
@@ -88,6 +90,8 @@ async def _tell_error(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="schedulemesh"'
     if isinstance(error, TooManyCalls):
         headers["Retry-After"] = str(math.ceil(error.wait_ms / 1000))
+    if isinstance(error, BacklogFull):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_ms / 1000))
     return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
 
 

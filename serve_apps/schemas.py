@@ -65,6 +65,71 @@ class SubmittedView(_View):
     tenant: str
     state: str
     created: bool = Field(description="False: the same graph was submitted under this id before, and this is that run.")
+    durability: str = Field(default="D0", description="The level at which it is kept; never a better one than was reached.")
+
+
+class LetterView(_View):
+    """A node that failed for good."""
+
+    letter: str = Field(description="Its name, for `requeue` and `drop`.")
+    run: str
+    node: str
+    tenant: str
+    stage: str | None
+    mesh: str | None
+    reason: str
+    type: str
+    message: str
+    attempts: int
+    retries_used: int = Field(description="Attempts that its own errors have cost.")
+    losses: int = Field(description="Attempts that lost meshes and runners have cost.")
+    kills: int = Field(description="Workers that died under it.")
+    at_ms: int
+
+
+class LettersView(_View):
+    """Dead letters, the latest first."""
+
+    letters: list[LetterView]
+
+
+class RequeuedView(_View):
+    """A dead letter was submitted again."""
+
+    letter: str
+    run: str = Field(description="The new run.")
+
+
+class DroppedView(_View):
+    """Dead letters were taken away."""
+
+    letters: int = Field(description="How many there were.")
+
+
+class OrphanView(_View):
+    """A trace in an index, or a record, that has lost its other half."""
+
+    kind: str
+    stage: str
+    mesh: str
+    detail: str
+
+
+class MismatchView(_View):
+    """A sum of the ledger that is not that of its leases."""
+
+    tenant: str
+    flavor: str
+    resource: str
+    kept: int
+    counted: int
+
+
+class AuditView(_View):
+    """What does not agree in the stores; nothing is repaired."""
+
+    orphans: list[OrphanView]
+    mismatches: list[MismatchView]
 
 
 class RunLine(_View):
@@ -305,6 +370,8 @@ class MeshEntry(_View):
     pools: list[PoolView]
     waiting: int = Field(description="Stages in its queue.")
     running: int = Field(description="Stages it runs.")
+    oldest_waiting_ms: int = Field(default=0, description="For how long the oldest stage has been in its queue.")
+    oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
 
 
 class MeshesView(_View):

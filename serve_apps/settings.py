@@ -10,6 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dag.backlog import BacklogLimits
+from dag.retrying import RetryRules
+from federation.durability import Durability
 from federation.estimates import CostRules
 from federation.quota.policies import StandingOrders
 from federation.snapshot import MeshRecord
@@ -71,6 +74,9 @@ class RootSettings(_Settings):
     costs: CostRules = CostRules()
     steadiness: SteadinessRules = SteadinessRules()
     orders: StandingOrders = StandingOrders()
+    backlog: BacklogLimits = BacklogLimits()
+    retrying: RetryRules = RetryRules()
+    durability: Durability = Durability.D0
 
     @staticmethod
     def read(path: str) -> RootSettings:

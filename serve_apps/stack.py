@@ -19,6 +19,7 @@ import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.config_models import MeshLink
+from federation.durability import Durability
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.quota.from_config import standing_orders_of
@@ -31,6 +32,7 @@ from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from serve_apps.auth import issue, issue_for_mesh
+from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
@@ -207,6 +209,9 @@ class Stack:
             costs=cost_rules_of(self._config),
             steadiness=steadiness_rules_of(self._config),
             orders=standing_orders_of(self._config),
+            backlog=backlog_limits_of(self._config),
+            retrying=retry_rules_of(self._config),
+            durability=Durability(self._config.dispatch.durability),
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")

@@ -5,6 +5,7 @@ from typing import cast
 
 import redis
 
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.store.redis_runs import RedisRunStore
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
@@ -14,6 +15,7 @@ from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStag
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
+from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
@@ -34,6 +36,7 @@ class Stores:
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
+    durable: RedisDurability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +71,20 @@ def open_link(settings: LinkSettings) -> HttpLink:
     return HttpLink(settings.roots, settings.key, verify=trusted(settings.ca_file))
 
 
-def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: bool = False, receipts: ReceiptKeys | None = None) -> Stores:
+def open_stores(
+    url: str,
+    *,
+    lease_ttl_ms: int,
+    lease_grace_ms: int,
+    founding: bool = False,
+    receipts: ReceiptKeys | None = None,
+    limits: BacklogLimits = BACKLOG_LIMITS,
+) -> Stores:
     """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
 
     Args:
         receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
+        limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
     """
     client = connect(url, timeout_ms=ANSWER_MS_MAX)
@@ -85,5 +97,6 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: b
         registry=RedisRegistry(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
-        runs=RedisRunStore(client, keys),
+        runs=RedisRunStore(client, keys, limits),
+        durable=RedisDurability(client, keys),
     )

@@ -10,6 +10,7 @@ from dag.compiling import refused_functions
 from dag.errors import SpecError
 from dag.runs import NodeRecord, RunRecord
 from dag.spec import DagSpec, digest, kept_form, parse
+from federation.durability import Durability, check_reachable
 from mesh.ids import NodeId, RunId, TenantPath
 from serve_apps.access import EVERYBODY, reaches
 from serve_apps.auth import Principal
@@ -23,7 +24,8 @@ class Submission:
     """What came over HTTP."""
 
     body: bytes
-    idempotency_key: str | None = None  #: Names the run when the spec has no id.
+    idempotency_key: str | None = None  #: For repeats of this submission; names the run when the spec has no id.
+    durability: Durability | None = None  #: The level that is asked for; None: the root's own.
 
 
 def accept(ports: Dependencies, principal: Principal, submission: Submission) -> SubmittedView:
@@ -35,6 +37,9 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         OutOfReach: The tenant is not the key's.
         UnknownTenant: It is nobody's.
         RunConflict: The id exists with another graph.
+        KeyConflict: The idempotency key was used for another submission.
+        DurabilityUnreachable: The store cannot keep it as safely as is asked for; nothing was stored.
+        BacklogFull, StoreFull: Too much is open.
         StoreUnavailable: The store does not answer; to submit again is safe.
     """
     spec = _read(submission.body)
@@ -43,6 +48,8 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
     if problems:
         raise SpecError(tuple(problems))
+    if submission.durability is not None:
+        check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
@@ -50,11 +57,13 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        key=submission.idempotency_key or "",
     )
     created = ports.runs.create(record, spec.blob_bytes())
+    reached = ports.durable.confirm(submission.durability or ports.durability)
     summary = ports.runs.summary(record.run)
     state = summary.state if summary is not None else record.state
-    return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created)
+    return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
 
 
 def _read(body: bytes) -> DagSpec:

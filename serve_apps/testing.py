@@ -13,12 +13,15 @@ from typing import Any, cast
 import httpx
 from fastapi import FastAPI
 
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.runs import RunChange, RunEvent, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
+from federation.durability import Durability
 from federation.store.memory import MemoryStore
+from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
@@ -68,6 +71,10 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
     body_limit_bytes: int = 1 << 20
     storage_url: str = ""
+    limits: BacklogLimits = BACKLOG_LIMITS
+    memory_percent: int = 0
+    durable: MemoryDurability = field(default_factory=MemoryDurability)
+    durability: Durability = Durability.D0
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
     runs: MemoryRunStore = field(init=False)
@@ -78,7 +85,7 @@ class World:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
         self.registry = MemoryRegistry()
-        self.runs = MemoryRunStore(self.store)
+        self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -95,6 +102,8 @@ class World:
             body_limit_bytes=self.body_limit_bytes,
             storage_url=self.storage_url,
             clock=self.clock,
+            durable=self.durable,
+            durability=self.durability,
         )
 
     def http(self, tenant: str | None = RESEARCH) -> httpx.Client:

@@ -107,13 +107,22 @@ class Keys:
         return self._key("inbox")
 
     @property
+    def overdue(self) -> str:
+        """Sorted set: claimed stages that have a deadline, by the lease clock's time of it."""
+        return self._key("overdue")
+
+    def taken(self, mesh: MeshId | str) -> str:
+        """Hash: `tenant|flavor|resource` to the units that the mesh's claims take of its lease, a slot for each stage."""
+        return self._key("taken", mesh)
+
+    @property
     def scripted(self) -> tuple[str, ...]:
         """`KEYS` of every script of the ledger and the queue, in the order that `lua/lib_keys.lua` names them. Those that end
         in `:` are families: the script appends the id, for which meshes a sweep touches is known only inside it."""
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
         ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
         families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
-        return (*single, *ledger, *(family("") for family in families))
+        return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""))
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""
@@ -148,6 +157,28 @@ class Keys:
     def ended_runs(self) -> str:
         """Sorted set: ended runs by the time of their end, for retention."""
         return self._key("ended-runs")
+
+    def dead_of(self, run: RunId | str) -> str:
+        """Hash: node of a run that failed for good to its dead letter, as JSON."""
+        return self._key("dead-of", run)
+
+    @property
+    def dead(self) -> str:
+        """Sorted set: dead letters as `<run>:<node>`, by the time of the failure."""
+        return self._key("dead")
+
+    @property
+    def touched(self) -> str:
+        """Text: written so that a connection has something to wait for; see `redis_durability`."""
+        return self._key("touched")
+
+    def backlog(self, tenant: str) -> str:
+        """Hash: `runs` and `bytes` that a tenant and all below it have open."""
+        return self._key("backlog", tenant)
+
+    def idempotency(self, tenant: str) -> str:
+        """Hash: idempotency key to the run that was submitted under it."""
+        return self._key("idempotency", tenant)
 
     @property
     def api_keys(self) -> str:

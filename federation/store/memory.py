@@ -10,8 +10,20 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
-from federation.errors import LeaseLost, LedgerLearning, StaleFence
+from federation.dispatch import (
+    CLAIMS_PER_UNIT,
+    STAGE_MESSAGES,
+    Claim,
+    ClaimedStage,
+    InboxEntry,
+    Mail,
+    MailKind,
+    Orphan,
+    OrphanKind,
+    QueuedStage,
+    StageAges,
+)
+from federation.errors import LeaseLost, LedgerLearning, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
 from federation.snapshot import MeshView, Snapshot
 from federation.store.memory_ledger import MemoryLedger, Seat
@@ -40,6 +52,9 @@ class _Stage:
     paid_by: Lease | None = None  #: The lease that the claim was made under.
     batch: int = 0  #: The last that was taken in under the claim.
     cancelled: bool = False
+    since_ms: int = 0  #: When it came to be where it is, by the wall clock: for people.
+    deadline_ms: int | None = None  #: How long after its claim it is taken back.
+    overdue: int | None = None  #: When that is, on the lease clock; None while it is not claimed, or has no deadline.
     inputs: dict[NodeId, bytes] = field(default_factory=dict)
 
 
@@ -111,7 +126,14 @@ class MemoryStore(MemoryLedger):
         with self._changed:
             if spec.stage in self._stages or spec.run in self._forgotten:
                 return False
-            self._stages[spec.stage] = _Stage(mesh=mesh, head=head_of(spec), spec=encode(spec), arrival=self._next_entry())
+            self._stages[spec.stage] = _Stage(
+                mesh=mesh,
+                head=head_of(spec),
+                spec=encode(spec),
+                arrival=self._next_entry(),
+                since_ms=self._clock.wall_ms(),
+                deadline_ms=spec.deadline_ms,
+            )
             self._post_mail(mesh, MailKind.STAGE, spec.stage)
             return True
 
@@ -146,10 +168,26 @@ class MemoryStore(MemoryLedger):
                     raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; claim then")
                 if not self._pays(session.mesh, lease) and (lease is not None or record.head.slot):
                     raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+                self._check_claims(session.mesh, record, lease)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
                 record.state, record.claim, record.paid_by = "claimed", claim, lease
+                record.since_ms = self._clock.wall_ms()
+                record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
                 claims[stage] = claim
             return _claimed(claims[stage], record)
+
+    def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> None:
+        """Raises TooManyClaims."""
+        if lease is None:
+            return
+        key = (lease.tenant, lease.flavor)
+        others = (self._stages[stage] for stage in self._claims[mesh])
+        paid_alike = [other for other in others if other.paid_by is not None and (other.paid_by.tenant, other.paid_by.flavor) == key]
+        held = self._rows[mesh][key].held
+        for resource, units in record.head.slot.items():
+            taken = sum(other.head.slot.get(resource, 0) for other in paid_alike)
+            if taken + units > CLAIMS_PER_UNIT * held[resource]:
+                raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
 
     def _pays(self, mesh: MeshId, lease: Lease | None) -> bool:
         row = self._rows.get(mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
@@ -209,6 +247,50 @@ class MemoryStore(MemoryLedger):
         with self._changed:
             claims = self._claims[session.mesh].items() if self._is_current(session) else ()
             return tuple(_claimed(claim, self._stages[stage]) for stage, claim in claims)
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        """See `StageQueue.take_back_overdue`."""
+        with self._changed:
+            self._tick()
+            if self._learn_left():
+                return ()
+            due = [(record.overdue, stage) for stage, record in self._stages.items() if record.overdue is not None]
+            taken = tuple(stage for overdue, stage in sorted(due) if overdue <= self._lt)[:limit]
+            for stage in taken:
+                record = self._stages[stage]
+                incarnation = record.claim.incarnation if record.claim is not None else 0
+                self._claims[record.mesh].pop(stage, None)
+                self._close(record, "lost")
+                self.post(record.head.run, "stage", lost(stage, record.mesh, incarnation, Reason.DEADLINE_EXCEEDED))
+                self._post_mail(record.mesh, MailKind.CANCEL, stage)
+            return taken
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        """See `StageQueue.ages`."""
+        with self._changed:
+            now_ms, found = self._clock.wall_ms(), {mesh: [0, 0] for mesh in self._seats}
+            for record in self._stages.values():
+                if record.state in ("queued", "claimed") and record.mesh in found:
+                    place = int(record.state == "claimed")
+                    found[record.mesh][place] = max(found[record.mesh][place], now_ms - record.since_ms)
+            return {mesh: StageAges(queued_ms=queued, claimed_ms=claimed) for mesh, (queued, claimed) in found.items()}
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """See `StageQueue.orphans`; here a stage's record is its place in the queue, so only claims can be lost."""
+        with self._changed:
+            found = []
+            for mesh, claims in self._claims.items():
+                incarnation = self._seats[mesh].incarnation if mesh in self._seats else 0
+                for stage, claim in claims.items():
+                    if stage not in self._stages:
+                        found.append(Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=stage, mesh=mesh, detail="named as claimed"))
+                    elif claim.incarnation != incarnation:
+                        words = f"claimed by session {claim.incarnation}"
+                        found.append(Orphan(kind=OrphanKind.CLAIMED_WITHOUT_SESSION, stage=stage, mesh=mesh, detail=words))
+            for stage, record in self._stages.items():
+                if record.state == "claimed" and stage not in self._claims[record.mesh]:
+                    found.append(Orphan(kind=OrphanKind.RECORD_WITHOUT_INDEX, stage=stage, mesh=record.mesh, detail="it is claimed"))
+            return tuple(found)
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """See `StageQueue.forget`."""
@@ -278,7 +360,7 @@ class MemoryStore(MemoryLedger):
     @staticmethod
     def _close(record: _Stage, state: str) -> None:
         """What a late or repeated report is checked against stays; the bulk goes."""
-        record.state, record.spec = state, b""
+        record.state, record.spec, record.overdue = state, b"", None
         record.inputs.clear()
 
     # ---- blobs

@@ -6,8 +6,21 @@ from typing import cast
 
 import redis
 
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
-from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence
+from federation.dispatch import (
+    CLAIMS_PER_UNIT,
+    LOOKED_AT_MAX,
+    STAGE_MESSAGES,
+    Claim,
+    ClaimedStage,
+    InboxEntry,
+    Mail,
+    MailKind,
+    Orphan,
+    OrphanKind,
+    QueuedStage,
+    StageAges,
+)
+from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
 from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
@@ -22,6 +35,8 @@ from mesh.wire import decode, encode
 
 #: Blocking for longer than this part of the client's own timeout could be cut off by it.
 _SHARE_OF_TIMEOUT = 0.8
+#: Records that one script of an audit looks at.
+_AUDITED_AT_ONCE = 200
 
 
 class RedisStageQueue:
@@ -42,7 +57,8 @@ class RedisStageQueue:
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
         """See `StageQueue.submit`."""
-        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority)
+        deadline = "" if spec.deadline_ms is None else spec.deadline_ms
+        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority, deadline)
         return bool(queued == 1)
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
@@ -60,10 +76,12 @@ class RedisStageQueue:
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
         paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
-        reply = self._scripts.call("claim", *of_session(session), stage, *paid)
+        reply = self._scripts.call("claim", *of_session(session), stage, *paid, CLAIMS_PER_UNIT)
         raise_named(reply, session.mesh)
         if reply[0] == b"NO_LEASE":
             raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+        if reply[0] == b"MANY":
+            raise TooManyClaims(f"mesh {session.mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
         if reply[0] == b"LEARN":
             raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; claim then")
         return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
@@ -98,6 +116,33 @@ class RedisStageQueue:
         except LedgerUninitialised:
             return ()
         return tuple(sorted((_claimed(session, row) for row in rows), key=lambda claimed: claimed.claim.token))
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        """See `StageQueue.take_back_overdue`."""
+        _, taken = self._scripts.call("take_back_overdue", limit)
+        return tuple(StageId(stage.decode()) for stage in taken)
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        """See `StageQueue.ages`."""
+        rows = self._scripts.call("ages", LOOKED_AT_MAX)
+        return {MeshId(mesh.decode()): StageAges(queued_ms=int(queued), claimed_ms=int(claimed)) for mesh, queued, claimed in rows}
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """See `StageQueue.orphans`. What is there is found by SCAN: a trace of a mesh that nobody knows any more is an orphan too."""
+        meshes = sorted({*self._named(self._keys.ready("")), *self._named(self._keys.claimed(""))})
+        rows = [row for mesh in meshes for row in self._scripts.call("orphans", "indexes", mesh)]
+        stages = sorted(self._named(self._keys.stage("")))
+        for first in range(0, len(stages), _AUDITED_AT_ONCE):
+            rows += self._scripts.call("orphans", "records", *stages[first : first + _AUDITED_AT_ONCE])
+        found = ([part.decode() for part in row] for row in rows)
+        return tuple(
+            Orphan(kind=OrphanKind(kind), stage=StageId(stage), mesh=MeshId(mesh), detail=detail) for kind, stage, mesh, detail in found
+        )
+
+    def _named(self, family: str) -> list[str]:
+        """The ids of a family's keys."""
+        with redis_answers("look for keys"):
+            return [key.decode().removeprefix(family) for key in self._client.scan_iter(f"{family}*", count=1_000)]
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """See `StageQueue.forget`."""

@@ -5,19 +5,17 @@ Drains are the operator's. Whoever runs the stack of this state folder is one; f
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
-from dag.store.client_access import ADDRESS_VARIABLE
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId
 from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
 from serve_apps.cli.render import meshes_table, tenants_table
-from serve_apps.cli.session import AddressOption, JsonOption, open_session, read_view
+from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.draining import drain_mesh, only, undrain_mesh
 from serve_apps.federation_views import meshes_view
 from serve_apps.schemas import MeshesView, TenantsView
@@ -61,7 +59,7 @@ def drain(
     as_json: JsonOption = False,
 ) -> None:
     """Let a mesh finish what it has and get nothing new, until `undrain`."""
-    if _is_elsewhere(address):
+    if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
@@ -71,17 +69,12 @@ def drain(
 
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Give a drained mesh work again."""
-    if _is_elsewhere(address):
+    if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
         view = _seen(only(undrain_mesh(stores.ledger, stores.registry, MeshId(mesh))[0], MeshId(mesh)))
     _show(view, f"{mesh} gets work again", as_json=as_json)
-
-
-def _is_elsewhere(address: str | None) -> bool:
-    """Whether the root is named by its address; else it is the one of the state folder."""
-    return address is not None or bool(os.environ.get(ADDRESS_VARIABLE))
 
 
 def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:

@@ -238,7 +238,9 @@ def _read(config: Path) -> FederationConfig:
 def running_stores(state: Path) -> Stores:
     """The stores of the stack that runs with this folder. Raises as `_root_settings`."""
     settings = _root_settings(state)
-    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    return open_stores(
+        settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms, limits=settings.backlog
+    )
 
 
 def _root_settings(state: Path) -> RootSettings:

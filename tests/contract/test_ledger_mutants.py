@@ -238,7 +238,7 @@ MUTANTS = [
     pytest.param("math.min(free, unplanned)", "free", id="what a plan has set aside"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
-    pytest.param("text(lease_of(MESH, tenant, flavor).token) == lease_token", "true", id="the lease of a claim"),
+    pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),
     pytest.param(
         "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims while learning"
     ),

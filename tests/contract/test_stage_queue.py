@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 import redis
+from conftest import redis_store
 
 from federation.dispatch import STAGE_MESSAGES, Claim, Mail, MailKind
-from federation.errors import EpochChanged, LeaseLost, LedgerLearning, SessionLost, StaleFence
+from federation.errors import EpochChanged, LeaseLost, LedgerLearning, SessionLost, StaleFence, TooManyClaims
 from federation.leases import LeaseTerms
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -543,3 +544,191 @@ def test_a_stage_of_a_forgotten_run_is_refused_however_late_it_comes(store):
     assert not store.queue.submit(EAST, spec())
     assert store.queue.waiting(EAST) == ()
     store.queue.forget(RUN, (EAST,))  # Again is harmless.
+
+
+# ---- how much may be claimed
+
+
+def test_a_mesh_may_claim_twice_what_its_lease_holds_and_then_nothing_until_something_has_ended(store, west):
+    pay(west)
+    for stage in (ONE, TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+    first = take(store, west, ONE).claim
+    take(store, west, TWO)
+    with pytest.raises(TooManyClaims):
+        take(store, west, THREE)
+    assert take(store, west, ONE).claim == first
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [THREE]
+    store.queue.report(first, 1, (StageEnded(stage=ONE),))
+    assert take(store, west, THREE) is not None
+
+
+@pytest.mark.parametrize("way", ["cancelled and reported", "forgotten", "lost with the session", "overdue"])
+def test_however_a_claim_ends_it_counts_no_longer(store, west, way):
+    pay(west)
+    for stage in (ONE, TWO):
+        store.queue.submit(WEST, replace(spec(stage), deadline_ms=1000))
+    claims = [take(store, west, stage).claim for stage in (ONE, TWO)]
+    if way == "cancelled and reported":
+        for claim in claims:
+            store.queue.cancel(claim.stage)
+            store.queue.report(claim, 1, (StageEnded(stage=claim.stage),))
+    elif way == "overdue":
+        store.advance(1000)
+        assert store.queue.take_back_overdue() == (ONE, TWO)
+    elif way == "lost with the session":
+        west.leave()
+        west = HandMesh(store.ledger, record(WEST))
+        pay(west)
+    else:
+        store.queue.forget(RUN, ())
+    for stage in (StageId("more/1"), StageId("more/2")):
+        store.queue.submit(WEST, spec(stage, run=RunId("more")))
+        assert take(store, west, stage) is not None
+    store.queue.submit(WEST, spec(StageId("more/3"), run=RunId("more")))
+    with pytest.raises(TooManyClaims):
+        take(store, west, StageId("more/3"))
+
+
+# ---- deadlines, ages
+
+
+def test_a_stage_that_takes_too_long_is_taken_back_and_its_mesh_told(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    store.queue.submit(WEST, spec(TWO))
+    pay(west, 2)
+    claim, other = take(store, west, ONE).claim, take(store, west, TWO).claim
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    store.advance(3_000)
+    assert store.queue.take_back_overdue() == ()
+    store.advance(2_000)
+    assert store.queue.take_back_overdue() == (ONE,)
+    assert store.queue.take_back_overdue() == ()
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.DEADLINE_EXCEEDED)]
+    assert Mail(kind=MailKind.CANCEL, subject=ONE) in store.queue.mail(WEST, cursor, 0)[1]
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert [held.claim for held in store.queue.claims_of(west.session)] == [other]
+
+
+def test_the_time_in_the_queue_does_not_count_and_what_has_ended_is_never_overdue(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+    pay(west)
+    claim = take(store, west).claim
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+
+
+def test_nothing_is_overdue_while_the_ledger_learns(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    pay(west)
+    take(store, west)
+    store.restart()
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+
+
+def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
+    HandMesh(store.ledger, record(EAST))
+    store.queue.submit(WEST, spec(ONE))
+    store.advance(60_000)
+    store.queue.submit(WEST, spec(TWO, priority=5))
+    pay(west)
+    store.advance(60_000)
+    ages = store.queue.ages()
+    assert ages[WEST].queued_ms == pytest.approx(120_000, abs=5_000)
+    assert (ages[WEST].claimed_ms, ages[EAST].queued_ms, ages[EAST].claimed_ms) == (0, 0, 0)
+    take(store, west, ONE)
+    store.advance(30_000)
+    ages = store.queue.ages()
+    assert ages[WEST].queued_ms == pytest.approx(90_000, abs=5_000)
+    assert ages[WEST].claimed_ms == pytest.approx(30_000, abs=5_000)
+
+
+# ---- exactly one effect
+
+
+def test_of_two_ends_of_one_stage_the_second_has_no_effect_and_is_refused_by_name(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    with pytest.raises(StaleFence, match="not current"):
+        store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_racing_reports_of_one_batch_have_one_effect(store, west):
+    claim = claimed(store, west)
+    threads = [threading.Thread(target=lambda: store.queue.report(claim, 1, (StageEnded(stage=ONE),))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_the_end_that_a_swept_session_tells_comes_too_late(store, west):
+    claim = claimed(store, west)
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    store.ledger.sweep()
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.LEASE_EXPIRED)]
+
+
+# ---- audits
+
+
+def test_a_sound_queue_has_no_orphans(store, west):
+    assert store.queue.orphans() == ()
+    claimed(store, west)
+    store.queue.submit(EAST, spec(TWO))
+    store.queue.submit(WEST, spec(THREE))
+    store.queue.cancel(THREE)
+    assert store.queue.orphans() == ()
+    west.leave()
+    assert store.queue.orphans() == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a session that vanished"),
+        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a record that vanished"),
+        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="an end half done"),
+        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a set of claims that vanished"),
+    ],
+)
+def test_what_lost_its_other_half_is_found_and_left_as_it_is(redis_server, damage, kind):
+    store = redis_store(redis_server)
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    claimed(store, HandMesh(store.ledger, record(WEST)))
+    damage(redis_server, Keys("contract"))
+    for _ in range(2):
+        assert [(orphan.kind.value, orphan.stage, orphan.mesh) for orphan in store.queue.orphans()] == [(kind, ONE, WEST)]
+
+
+def test_a_queued_stage_that_no_queue_names_is_found(redis_server):
+    store = redis_store(redis_server)
+    store.queue.submit(WEST, spec())
+    redis_server.delete(Keys("contract").ready(WEST))
+    assert [orphan.kind.value for orphan in store.queue.orphans()] == ["RECORD_WITHOUT_INDEX"]
+
+
+def test_amounts_of_sixteen_digits_are_counted_exactly(store):
+    huge = 2**52 + 1
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=huge)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    west, slot = HandMesh(store.ledger, record(WEST)), ResourceSet({"memory": huge})
+    west.acquire(LAB, CPU, slot)
+    for number in range(4):
+        stage = StageId(f"run-1/{number}")
+        store.queue.submit(WEST, replace(spec(stage), slot=slot))
+        claim = take(store, west, stage).claim
+        store.queue.report(claim, 1, (StageEnded(stage=stage),))
+    if store.client is not None:
+        assert store.client.exists(Keys("contract").taken(WEST)) == 0

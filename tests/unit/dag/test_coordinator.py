@@ -7,12 +7,13 @@ import json
 import pytest
 
 from dag.coordinator import Coordinator, machine_of
+from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.spec import digest, parse
 from dag.states import NodeState, RunState, StageState
 from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
-from federation.errors import StoreUnavailable
+from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
@@ -22,7 +23,7 @@ from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.clock import ManualClock
-from mesh.messages import NodeStarted, NodeSucceeded, StageEnded, StageStarted
+from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.values import Encoding, StoredValue
@@ -609,7 +610,7 @@ def test_a_machine_of_a_stored_run_knows_its_graph():
     root = Root()
     root.submit(a="", b="a")
     machine = machine_of(root.record())
-    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced()) == (["a", "b"], ("a",), ("a", "b"))
+    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced(0)) == (["a", "b"], ("a",), ("a", "b"))
     assert machine.record.nodes["b"].state is NodeState.WAITING
 
 
@@ -645,3 +646,63 @@ def test_what_breaks_over_one_run_stays_with_that_run():
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record("sound").state is RunState.RUNNING
+
+
+# -- failures: waits, poison, deadlines ------------------------------------------------------------------------------------
+
+
+def fail(root, mesh, reason=Reason.USER_ERROR):
+    """The mesh runs its first stage until its first task fails."""
+    claimed = root.start(mesh)
+    (task, *_) = claimed.spec.tasks
+    failure = Failure(reason=reason, type_name="x.Y", message="no")
+    failed = NodeFailed(stage=claimed.claim.stage, node=task.node, attempt=task.attempt, started_ms=1, finished_ms=2, failure=failure)
+    root.say(claimed, 2, failed, StageEnded(stage=claimed.claim.stage))
+    root.sessions[mesh].release("acme", "standard")
+    root.coordinator.step(0)
+
+
+def test_a_tick_sends_what_failed_when_it_has_waited_and_not_before(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    fail(root, "east", Reason.WORKER_LOST)
+    wait_ms = root.record().nodes["a"].not_before_ms - root.clock.now_ms
+    assert wait_ms >= RETRY_RULES.wait_ms
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    root.clock.advance(wait_ms)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.2"]
+
+
+def test_poison_becomes_a_dead_letter_and_the_run_of_a_neighbour_succeeds(root):
+    root.submit("bad", a="")
+    root.coordinator.step(0)
+    for _ in range(RETRY_RULES.kills_max):
+        root.clock.advance(max(0, root.record("bad").nodes["a"].not_before_ms - root.clock.now_ms))
+        root.sessions["east"].beat()
+        root.coordinator.tick()
+        fail(root, "east", Reason.WORKER_LOST)
+    root.submit("good", a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.coordinator.step(0)
+    assert (root.record("bad").state, root.record("good").state) == (RunState.FAILED, RunState.SUCCEEDED)
+    assert [(letter.letter, letter.reason) for letter in root.runs.dead()] == [("bad:a", Reason.POISON)]
+
+
+def test_a_slow_stage_is_taken_back_by_a_tick_and_tried_again(root):
+    spec = {"spec": "dag/1", "nodes": {"a": {"call": "work:do"}}, "outputs": {"a": {"$ref": "a"}}, "stage_deadline_s": 0.5}
+    body = json.dumps(spec).encode()
+    root.runs.create(RunRecord(run="r", tenant="acme", digest=digest(parse(body)), spec=body, created_ms=1), {})
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(500)
+    root.coordinator.tick()
+    with pytest.raises(StaleFence):
+        root.say(claimed, 2, StageEnded(stage=claimed.claim.stage))
+    root.coordinator.step(0)
+    node = root.record().nodes["a"]
+    assert (node.state, node.reason, node.losses, node.attempt) == (NodeState.WAITING, Reason.DEADLINE_EXCEEDED, 1, 2)

@@ -31,7 +31,7 @@ class Run:
         self._stays_at = stays_at or {}
         self._sizes = sizes or {}
 
-    def unplaced(self):
+    def unplaced(self, _now_ms):
         return tuple(node for node in self.plans if node not in self._at)
 
     def mesh_of(self, node):
@@ -52,7 +52,7 @@ def mesh(name, *, cpus=8, used=0, alive=True, **labels):
 
 def placed(run, *meshes):
     """Node to mesh, and node to the reason why none takes it."""
-    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes))
+    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
     where = {node: placement.mesh for node, placement in answer.placements.items()}
     return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
 
@@ -61,14 +61,14 @@ EAST, WEST = mesh("east"), mesh("west")
 
 
 def test_every_node_gets_a_mesh_and_the_words_why():
-    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)))
+    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)), now_ms=0)
     assert list(answer.placements) == ["a", "b"]
     assert answer.placements["a"].why == "ONLY_FIT east/general"
     assert answer.blockages == {}
 
 
 def test_the_words_tell_what_the_other_meshes_said():
-    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)))
+    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), now_ms=0)
     assert answer.placements["a"].why == "ONLY_FIT east/general (west: zone=east is asked, the mesh has zone=west)"
 
 
@@ -97,13 +97,13 @@ def test_bytes_decide_and_not_the_number_of_inputs():
 
 def test_of_many_other_meshes_a_few_are_told_and_the_rest_counted():
     others = [mesh(f"m{number:02}", alive=False) for number in range(30)]
-    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)))
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)), now_ms=0)
     assert answer.placements["a"].why.count("its heartbeat is overdue") == 8
     assert answer.placements["a"].why.endswith("; 22 others)")
 
 
 def test_another_mesh_where_the_node_would_wait_says_for_how_long():
-    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))))
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))), now_ms=0)
     assert "west: would wait in pool general: it is full now" in answer.placements["a"].why
     assert "for about 1000 ms" in answer.placements["a"].why
 

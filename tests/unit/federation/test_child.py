@@ -8,7 +8,7 @@ import pytest
 
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import StoreUnavailable
+from federation.errors import StoreUnavailable, TooManyClaims
 from federation.leases import Aim, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -493,6 +493,18 @@ def test_a_claim_that_was_not_taken_in_is_made_again(joined):
     joined.mail()
     assert joined.paid() == set()
     joined.flaky.down = set()
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joined):
+    def refuse():
+        raise TooManyClaims("end something")
+
+    joined.flaky.before = {"claim": refuse}
+    joined.submit("s")
+    joined.mail()
+    assert (joined.running(), joined.paid()) == (set(), set())
     joined.beat()
     assert joined.running() == {"s"}
 

@@ -56,6 +56,7 @@ def a_demand(**asked: object) -> Demand:
         pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
         pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
         pytest.param(a_demand(), a_mesh("east", draining=True), Reason.MESH_DRAINING, id="the mesh drains"),
+        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
         ),

@@ -112,7 +112,7 @@ def test_health_needs_no_key(world):
 def test_the_docs_name_every_route_and_its_errors(world):
     paths = world.http(None).get("/openapi.json").json()["paths"]
     assert set(paths) >= {"/v1/runs", "/v1/runs/{run_id}/result/{output}", "/v1/queues/{tenant}", "/metrics", "/healthz"}
-    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "201", "400", "401", "403", "409", "413", "415", "422", "503"}
+    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "202", "400", "401", "403", "409", "413", "415", "422", "429", "503"}
 
 
 def test_tenants_show_what_they_have_in_units_and_for_people(world):
@@ -174,7 +174,7 @@ def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(worl
     assert value("schedulemesh_leases", tenant=RESEARCH, mesh="east") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
-    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="201") == 1
+    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
     assert run not in "".join(told)
     assert "/no/such/path" not in "".join(told)
 
