@@ -26,7 +26,7 @@ class Keys:
 
     @property
     def tree(self) -> str:
-        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant, flavor and resource `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
+        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant and flavor `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
         return self._key("tree")
 
     @property

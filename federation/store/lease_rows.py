@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from operator import attrgetter
 
 from federation.errors import FederationError
 from federation.leases import Kept, Lease, Want
@@ -15,7 +14,6 @@ from mesh.wire import decode
 
 #: Stands in a holder's name between a mesh and the incarnation of an earlier session of it.
 EARLIER = "~"
-_by_name = attrgetter("tenant", "flavor")
 
 
 def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str, shrink_ms: int | None = None) -> Lease:
@@ -45,12 +43,12 @@ def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
 
 
 def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
-    """From what `lua/lib_lease.lua` tells a mesh, a line for each lease; by their names."""
+    """From what `lua/lib_lease.lua` tells a mesh, a line for each lease; in the order of the ledger's fields."""
     leases = []
     for line in lines.splitlines():
         tenant, flavor, left, row = line.split(SEPARATOR, 3)
         leases.append(lease_of(mesh, tenant, flavor, row, int(left) if left else None))
-    leases.sort(key=_by_name)
+    leases.sort(key=lambda lease: f"{lease.tenant}{SEPARATOR}{lease.flavor}")
     return tuple(leases)
 
 

@@ -18,6 +18,7 @@ from federation.store.redis_scripts import redis_answers
 
 #: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
 _NOTICE_MS = 2_000
+_WORD_BITS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class ServerSettings:
     replicas: int  #: That are connected now.
     min_replicas_to_write: int
     min_replicas_max_lag_ms: int
+    word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
 
 
 def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, durable: bool = True) -> None:
@@ -57,6 +59,7 @@ def read_settings(client: "redis.Redis") -> ServerSettings:
     with redis_answers("look at the server"):
         told = client.config_get("*")
         replication = client.info("replication")
+        program = client.info("server")
     written = {str(_text(name)): _text(value) for name, value in told.items()}
     return ServerSettings(
         maxmemory_policy=written.get("maxmemory-policy", ""),
@@ -64,6 +67,7 @@ def read_settings(client: "redis.Redis") -> ServerSettings:
         replicas=int(replication.get("connected_slaves", 0)),
         min_replicas_to_write=int(written.get("min-replicas-to-write", 0)),
         min_replicas_max_lag_ms=1000 * int(written.get("min-replicas-max-lag", 0)),
+        word_bits=int(program.get("arch_bits", 64)),
     )
 
 
@@ -75,6 +79,8 @@ def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = 
         yield "appendonly is no: a restart would forget every lease; set it to yes"
     if settings.replicas and settings.min_replicas_to_write < 1:
         yield "min-replicas-to-write is 0: a master that was cut off would go on granting; set it to 1 or more"
+    if settings.word_bits < _WORD_BITS:
+        yield f"arch_bits is {settings.word_bits}: tokens and bytes would not fit; set it to 64, with another build of Redis"
     lag_ms_max = terms.grace_ms - terms.max_step_ms - _NOTICE_MS
     if settings.replicas and settings.min_replicas_max_lag_ms > max(0, lag_ms_max):
         yield (

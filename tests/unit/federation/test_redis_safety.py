@@ -31,6 +31,7 @@ def test_a_sound_server_has_no_problems():
         pytest.param({"append_only": False}, "appendonly", id="a server that forgets at a restart"),
         pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that goes on without replicas"),
         pytest.param({"min_replicas_max_lag_ms": 7_000}, "min-replicas-max-lag", id="a lag that the grace does not cover"),
+        pytest.param({"word_bits": 32}, "arch_bits", id="a program whose numbers are too short"),
     ],
 )
 def test_an_unfit_server_is_told_its_setting_and_the_remedy(changed, named):
