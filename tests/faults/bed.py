@@ -16,7 +16,7 @@ from patience import eventually
 
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
-from faults.parts import FLAVOR, ChildOrder, ledger_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, ChildOrder, ledger_of
 from faults.proxy import Proxy
 from faults.server import Server
 from federation.dispatch import STAGE_MESSAGES
@@ -72,20 +72,21 @@ class Node:
 class Mesh:
     """A child mesh of the bed; its way to Redis is a proxy."""
 
-    def __init__(self, bed: Bed, name: str, nodes: int, slots: int) -> None:
+    def __init__(self, bed: Bed, name: str, nodes: int, slots: int, login: str) -> None:
         self.name = name
         self.proxy = Proxy(bed.server.port)
         self.folder = bed.folder / name
         self.nodes = [Node(bed.nursery, self.folder / str(number)) for number in range(nodes)]
         self._bed = bed
         self._slots = slots
+        self._login = f"{login}@" if login else ""
         self.agent = self.begin()
 
     def begin(self) -> psutil.Process:
         """Start the mesh's own process (again)."""
         order = ChildOrder(
             mesh=self.name,
-            url=f"redis://127.0.0.1:{self.proxy.port}/0",
+            url=f"redis://{self._login}127.0.0.1:{self.proxy.port}/0",
             slots=self._slots,
             nodes=[str(node.folder) for node in self.nodes],
             fifo=self._bed.fifo,
@@ -140,6 +141,7 @@ class Bed:
         self.oracle = Oracle(self.fifo, self.server.url, {name.replace("__", "/"): slots for name, slots in quota.items()})
         self.roots = [self.root("root")]
         self._names = itertools.count()
+        self._submitted: list[str] = []
         self.may_be_over = False  #: See `Oracle.verdict`.
 
     def quota(self, **nominal: int) -> None:
@@ -156,9 +158,9 @@ class Bed:
         self.others.append(process)
         return process
 
-    def mesh(self, name: str, *, nodes: int = 1, slots: int = 4) -> Mesh:
-        """A mesh that has joined."""
-        mesh = self.meshes[name] = Mesh(self, name, nodes, slots)
+    def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
+        """A mesh that has joined; `login`: user and password for Redis."""
+        mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
         eventually(lambda: self.view(name), PATIENCE_S)
         return mesh
 
@@ -167,6 +169,7 @@ class Bed:
     def submit(self, mesh: str, count: int = 1, *, what: str = "hold", tenant: str = LAB, width: int = 1, priority: int = 0) -> list[str]:
         """Queue stages; their names."""
         names = [f"{mesh}-{what}-{next(self._names)}" for _ in range(count)]
+        self._submitted += names
         for name in names:
             self.queue.submit(MeshId(mesh), spec_of(name, what=what, tenant=tenant, width=width, priority=priority))
         return names
@@ -187,6 +190,33 @@ class Bed:
                 os.kill(work.pid, signal.SIGUSR1)
 
     # ---- looking
+
+    def stages(self, mesh: str) -> list[str]:
+        """Stages of the mesh that run, as they were submitted."""
+        running = {work.stage for work in self.meshes[mesh].work()}
+        return [name for name in self._submitted if name in running]
+
+    def silence_ms(self, mesh: str) -> int:
+        """Since its last heartbeat was taken in, on the ledger's clock."""
+        return {view.record.mesh: view.heartbeat_age_ms for view in self.ledger.snapshot().meshes}[MeshId(mesh)]
+
+    def lt(self) -> int:
+        """The lease clock, ms, after a call that has moved it."""
+        self.ledger.snapshot()
+        return int(self.server.client.hget(Keys().meta, "lt") or 0)
+
+    def beats(self, mesh: str) -> int:
+        """Heartbeats of its session that were taken in."""
+        row = self.server.client.hget(Keys().sessions, mesh) or b"0|0|0|0|0"
+        return int(row.split(b"|")[3])
+
+    def plans(self) -> int:
+        """Calls that have set targets."""
+        return int(self.server.client.hget(Keys().plan, "number") or 0)
+
+    def is_fresh(self, mesh: str) -> bool:
+        """Does its session live, and was it heard a moment ago?"""
+        return self.view(mesh) is not None and self.silence_ms(mesh) < HEARTBEAT_MS * 2
 
     def view(self, mesh: str) -> MeshView | None:
         """The mesh as the ledger sees it; None when its session does not live."""

@@ -34,6 +34,7 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         self.weather = Weather()
         self.requests = 0  #: Chunks that clients have sent.
+        self.delivered_late = 0  #: Chunks that were passed on after a delay.
         self.server_port = server_port  #: Of new connections.
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,10 +109,12 @@ class Proxy:
     ) -> None:
         while said := await client_in.read(CHUNK_BYTES):
             self.requests += 1
-            await asyncio.sleep(self.weather.request_delay_s)
+            delay_s = self.weather.request_delay_s
+            await asyncio.sleep(delay_s)
             if not self.weather.drop_requests:
                 server_out.write(said)
                 await server_out.drain()
+                self.delivered_late += delay_s > 0
                 if again is not None:
                     again.write(said)
                     await again.drain()

@@ -33,7 +33,7 @@ class Server:
         self.binary = servers().get("path") or servers()["wheel"]
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._file_bytes_max = file_bytes_max
+        self.file_bytes_max = file_bytes_max  #: From the next start on.
         self._settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -65,7 +65,7 @@ class Server:
     def start(self) -> None:
         """Start it on what is in the folder, and wait until it answers."""
         (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in self._settings.items()))
-        blocks = "unlimited" if self._file_bytes_max is None else self._file_bytes_max // 512
+        blocks = "unlimited" if self.file_bytes_max is None else self.file_bytes_max // 512
         # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
         self._process = psutil.Popen(["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")], stdout=subprocess.DEVNULL)
