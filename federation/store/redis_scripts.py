@@ -23,8 +23,11 @@ from federation.errors import LedgerUninitialised, StoreUnavailable
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
-#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election.
-_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN)\b")
+#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election; or that
+#: does not let us now, for somebody takes our rights away, or changes them, while we run.
+_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
+#: The same, where redis-py tells by the class and keeps the word to itself.
+_NOT_NOW_KINDS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError, redis.exceptions.NoPermissionError)
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -43,7 +46,7 @@ def redis_answers(what: str) -> Iterator[None]:
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as gone:
         raise StoreUnavailable(f"{what}: Redis does not answer: {gone}") from gone
     except redis.exceptions.RedisError as refused:
-        if _NOT_NOW.search(str(refused)):
+        if isinstance(refused, _NOT_NOW_KINDS) or _NOT_NOW.search(str(refused)):
             raise StoreUnavailable(f"{what}: Redis cannot serve now: {refused}") from refused
         raise RuntimeDoorError(f"{what}: Redis refused the command: {refused}; is it a server of 6.2 or later?") from refused
 

@@ -123,10 +123,13 @@ class Bed:
     """Everything of one row. `close` judges it.
 
     Args:
-        quota: Slots of each tenant: what the oracle holds real use against.
+        quota: Nominal slots of each tenant.
+        limits: What the oracle holds real use against; None: the nominal slots.
     """
 
-    def __init__(self, folder: Path, nursery: Nursery, *, quota: dict[str, int], server: Server | None = None) -> None:
+    def __init__(
+        self, folder: Path, nursery: Nursery, *, quota: dict[str, int], limits: dict[str, int] | None = None, server: Server | None = None
+    ) -> None:
         self.folder = folder
         self.nursery = nursery
         self.fifo = str(folder / "work")
@@ -138,7 +141,7 @@ class Bed:
         self.others: list[psutil.Process] = []
         self.quota(**quota)
         self._is_learned()
-        self.oracle = Oracle(self.fifo, self.server.url, {name.replace("__", "/"): slots for name, slots in quota.items()})
+        self.oracle = Oracle(self.fifo, self.server.url, limits or quota)
         self.roots = [self.root("root")]
         self._names = itertools.count()
         self._submitted: list[str] = []

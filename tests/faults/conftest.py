@@ -54,8 +54,8 @@ def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..
     """Make the row's bed: tenants with their slots, by default `lab` with two. It is judged when the row is over."""
     beds: list[Bed] = []
 
-    def make(server: Server | None = None, **quota: int) -> Bed:
-        beds.append(Bed(tmp_path, nursery, quota=quota or {LAB: 2}, server=server))
+    def make(server: Server | None = None, limits: dict[str, int] | None = None, **quota: int) -> Bed:
+        beds.append(Bed(tmp_path, nursery, quota=quota or {LAB: 2}, limits=limits, server=server))
         return beds[-1]
 
     yield make

@@ -27,7 +27,7 @@ from federation.child import ChildMesh
 from federation.errors import StoreUnavailable
 from federation.leases import Aim, LeaseTerms
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
@@ -52,6 +52,8 @@ log = structlog.get_logger(__name__)
 TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
 SEAT_MS = 1_000
+#: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
+ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_cut=OnCut.EVICT)})
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
@@ -128,7 +130,7 @@ def child(order: dict[str, Any]) -> None:
 def root(url: str, name: str) -> None:
     """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
     ledger = ledger_of(url)
-    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=StandingOrders())
+    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=ORDERS)
     while True:
         try:
             ledger.sweep()

@@ -15,7 +15,7 @@ from faults.conftest import Row
 from faults.oracle import CPU
 from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ledger_of, record_of
 from faults.server import Server
-from federation.errors import LedgerUnsafe, StoreUnavailable
+from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
@@ -67,10 +67,10 @@ def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(be
     bed.server.kill()
     bed.server.cut(kept_bytes)
     bed.server.start()
-    assert bed.held("west") == 0  # The ledger has forgotten what runs.
     bed.submit("east", 2)
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
     assert bed.ledger.snapshot().learn_ms > 0
+    assert [chapter.verb for chapter in bed.ledger.story() if chapter.lease is not None] == ["restore"]
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
     row.held("the mesh's claims brought its leases back before anything was granted")
@@ -113,7 +113,10 @@ def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[HandMes
     """Everybody asks for everything, while the ledger learns and after."""
     while True:
         for hand in hands:
-            hand.acquire(LAB, FLAVOR, SLOT, 4)
+            try:
+                hand.acquire(LAB, FLAVOR, SLOT, 4)
+            except EpochChanged:  # The other one knew a later token than anybody before it.
+                hand.claim_all()
         if ledger.sweep().learn_ms == 0:
             return
         move_time(server.client, Keys(), HEARTBEAT_MS)
@@ -256,7 +259,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     first = bed.incarnation("west")
     blobs = RedisBlobs(bed.queue._client, Keys())
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
-    with pytest.raises(StoreUnavailable, match="OOM"):
+    with pytest.raises(StoreUnavailable, match="cannot serve now"):
         for number in range(100):
             blobs.put(RUN, f"{number:064}", b"x" * 50_000)
     beats = bed.beats("west")

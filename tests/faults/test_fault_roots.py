@@ -23,6 +23,9 @@ from mesh.resources import ResourceSet
 
 pytestmark = pytest.mark.faults
 
+#: Two tenants may borrow all of each other's.
+SHARED = {"lab": 4, "lab/a": 4, "lab/b": 4}
+
 
 def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row) -> None:
     proxy = Proxy(bed.server.port)
@@ -91,7 +94,7 @@ def test_fault_13_all_roots_are_down_for_two_times_to_live(make_bed: Callable[..
 
 @pytest.mark.slow
 def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=4, lab__a=2, lab__b=2)
+    bed = make_bed(limits=SHARED, lab=0, lab__a=2, lab__b=2)
     bed.root("second")
     bed.mesh("west")
     bed.mesh("east")
