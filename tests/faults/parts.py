@@ -7,9 +7,11 @@ a watchdog; its keeper (in production the raylet) is a process that does nothing
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
+import resource
 import signal
 import socket
 import subprocess
@@ -41,8 +43,10 @@ from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageL
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime import watchdog as production_watchdog
+from mesh.runtime.exporting import ValueUnwritable, export, import_value
 from mesh.runtime.watch_folder import socket_of, workers_of
 from mesh.stages import StageSpec
+from mesh.values import Encoding, StoredValue
 from mesh.vigil import Proof
 from serve_apps.child_process import _read_mail, _work
 
@@ -59,11 +63,16 @@ UID = "bed"
 KILL_AFTER_S = 0.7
 ANSWER_S = 0.3
 
+#: What a stage of kind `value` gives back.
+VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'
+VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=len(VALUE_BYTES), encoding=Encoding.JSON)
+
 #: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
 _WORK = {
     "hold": """trap 'exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
+    "value": "read _",  # With a value whose bytes go through the control store.
     "poison": "read _ && kill -SEGV $$",
 }
 
@@ -157,6 +166,20 @@ def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
         Path(said).write_text(type(refused).__name__)
 
 
+def writer(folder: str, bytes_max: int, said: str) -> None:
+    """Write a value larger than any file may be on this node, then one that fits; what came of it is written down."""
+    node, url = NodeId("n"), Path(folder).as_uri()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
+    told = []
+    for size_bytes in (bytes_max * 2, bytes_max // 2):
+        try:
+            stored, _ = export("x" * size_bytes, run=RunId("r"), node=node, storage_url=url, inline_limit_bytes=10)
+            told.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
+        except ValueUnwritable as refused:
+            told.append(refused.reason.value)
+    Path(said).write_text(" ".join(told))
+
+
 @dataclass(slots=True)
 class _Stage:
     spec: StageSpec
@@ -209,7 +232,9 @@ class ProcessHost:
             if stage.is_dropped:
                 return
             self._stages.pop(stage.spec.stage, None)
-        self._report(HostReport(stage=stage.spec.stage, messages=tuple(_told(stage, codes, MeshId(self._order.mesh)))))
+        has_value = stage.spec.tasks[0].function.endswith(":value")
+        blobs = {VALUE.sha256: VALUE_BYTES} if has_value else {}
+        self._report(HostReport(stage=stage.spec.stage, messages=tuple(_told(stage, codes, MeshId(self._order.mesh))), blobs=blobs))
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """See `StageHost`; work of the bed needs nothing."""
@@ -291,8 +316,8 @@ def _told(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
             NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, failure=failure, **times),
             StageEnded(stage=spec.stage),
         ]
-    worker = f"{os.uname().nodename}:{os.getpid()}"
+    worker, stored = f"{os.uname().nodename}:{os.getpid()}", VALUE if task.function.endswith(":value") else None
     return [
-        NodeSucceeded(stage=spec.stage, node=task.node, attempt=task.attempt, worker=worker, **times),
+        NodeSucceeded(stage=spec.stage, node=task.node, attempt=task.attempt, worker=worker, stored=stored, **times),
         StageEnded(stage=spec.stage),
     ]
