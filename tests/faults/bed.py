@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import psutil
-from patience import eventually
-
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
 from faults.parts import FLAVOR, HEARTBEAT_MS, ChildOrder, ledger_of
 from faults.proxy import Proxy
 from faults.server import Server
+from patience import eventually
+
 from federation.dispatch import STAGE_MESSAGES
 from federation.snapshot import MeshView
 from federation.store.keys import Keys

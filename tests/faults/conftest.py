@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from faults.bed import LAB, Bed
 from faults.nursery import Nursery
 from faults.server import Server

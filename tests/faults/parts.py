@@ -201,7 +201,7 @@ class ProcessHost:
         self._next_node = 0
         self._guard = threading.Lock()
 
-    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:  # noqa: ARG002  the port's; work of the bed reads nothing
         """See `StageHost`."""
         stage = _Stage(spec=spec, token=token)
         with self._guard:

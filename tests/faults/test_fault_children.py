@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from patience import eventually
-
 from faults.bed import PATIENCE_S, Bed, kill
 from faults.conftest import Row
 from faults.parts import TERMS
+from patience import eventually
 
 pytestmark = pytest.mark.faults
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from patience import eventually
-
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, spec_of, tree_of
 from faults.conftest import Row
 from faults.parts import FLAVOR, TERMS, UID, record_of
 from faults.server import Server
+from patience import eventually
+
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge, QuotaExceeded, SessionLost, StaleFence, TenantCycle
 from federation.leases import TOLD_MAX, Beat, Lease

@@ -8,9 +8,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from patience import eventually
-
 from faults.proxy import Proxy
+from patience import eventually
 
 WAIT_S = 5.0
 

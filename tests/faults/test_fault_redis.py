@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import redis
-from patience import eventually
-
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
 from faults.conftest import Row
 from faults.oracle import CPU
 from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ledger_of, record_of
 from faults.server import Server
+from patience import eventually
+
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
@@ -33,6 +33,12 @@ CUTS = 40
 
 def pids(bed: Bed, mesh: str) -> set[int]:
     return {work.pid for work in bed.meshes[mesh].work()}
+
+
+def fill_up(write: Callable[[int], object]) -> None:
+    """Until it is refused, and that is raised; or it is no use."""
+    for number in range(1_000):
+        write(number)
 
 
 @pytest.mark.slow
@@ -260,8 +266,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     blobs = RedisBlobs(bed.queue._client, Keys())
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
-        for number in range(100):
-            blobs.put(RUN, f"{number:064}", b"x" * 50_000)
+        fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))
     beats = bed.beats("west")
     eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
     bed.finish(running[:1])
@@ -306,8 +311,7 @@ def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[.
     bed.submit("west", 2)
     bed.is_running("west", 2)
     with pytest.raises(redis.ResponseError, match="MISCONF"):
-        while True:
-            server.client.set("junk", "x" * 20_000)
+        fill_up(lambda _: server.client.set("junk", "x" * 20_000))
     bed.is_running("west", 0)
     server.kill()
     server.file_bytes_max = None

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import eventually
-
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
 from faults.conftest import Row
 from faults.nursery import ROOT, Nursery
 from faults.parts import VALUE, VALUE_BYTES, record_of
 from faults.server import Server
+from patience import eventually
+
 from federation.dispatch import STAGE_MESSAGES
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
@@ -91,9 +91,7 @@ class RayMesh:
     def __init__(self, server: Server, folder: Path) -> None:
         self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
         self.stores.ledger.configure(tree_of(lab=2))
-        self.cluster = OwnCluster.start(
-            ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=100 * 2**20), temp_dir_parent="/tmp", python_path=(str(ROOT),)
-        )
+        self.cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
         settings = ChildSettings(
             redis_url=server.url,
             ray_address=self.cluster.address,
@@ -127,7 +125,9 @@ class RayMesh:
 
     def submit(self, name: str) -> None:
         """A stage that sleeps."""
-        task = TaskSpec(node=NodeId("n"), attempt=1, function="call:time:sleep", args=(600,), resources=SLOT, ray_options={"max_retries": 0})
+        task = TaskSpec(
+            node=NodeId("n"), attempt=1, function="call:time:sleep", args=(600,), resources=SLOT, ray_options={"max_retries": 0}
+        )
         spec = StageSpec(stage=StageId(name), run=RUN, tenant=LAB, tasks=(task,), slot=SLOT, width=1)
         self.stores.queue.submit(MeshId("west"), spec)
 
@@ -177,7 +177,7 @@ def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMe
     failed = [message.failure.reason for message in ray_mesh.told_of("first") if message.kind == "node_failed"]
     assert failed == [Reason.WORKER_LOST]
     ray_mesh.submit("second")
-    eventually(ray_mesh.workers, RAY_PATIENCE_S)
+    eventually(lambda: any(message.kind == "node_started" for message in ray_mesh.told_of("second")), RAY_PATIENCE_S)
     ray_mesh.cluster.kill()
     eventually(lambda: any(message.kind == "stage_lost" for message in ray_mesh.told_of("second")), RAY_PATIENCE_S)
     eventually(lambda: ray_mesh.stores.ledger.snapshot().leases == (), RAY_PATIENCE_S)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import eventually
-
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, kill
 from faults.conftest import Row
 from faults.parts import FLAVOR, SEAT_MS, TERMS, ledger_of, record_of
 from faults.proxy import Proxy
 from faults.server import Server
+from patience import eventually
+
 from federation.errors import PlannerSuperseded, StoreUnavailable
 from federation.leases import Aim, Beat, Want
 from federation.testing import HandMesh

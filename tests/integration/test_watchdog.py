@@ -82,9 +82,7 @@ class Bed:
     def stamp(self) -> int:
         return int(self.ask(ask="stamp")["stamp_ms"])
 
-    def prove(
-        self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, stamp_ms: int | None = None
-    ) -> bool:
+    def prove(self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, stamp_ms: int | None = None) -> bool:
         stamp_ms = self.stamp() if stamp_ms is None else stamp_ms
         answer = self.ask(ask="prove", incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
         return bool(answer["accepted"])
