@@ -94,6 +94,11 @@ class Oracle:
         """Do not count these: the row says why."""
         self.exempt.update(pids)
 
+    @staticmethod
+    def now_s() -> float:
+        """As looks are dated."""
+        return time.monotonic()
+
     def stop(self) -> None:
         """Look a few times at what there is now, then no more. Raises AssertionError when a thread of the oracle has died."""
         looks = len(self.uses)
