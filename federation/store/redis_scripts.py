@@ -27,8 +27,11 @@ _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
 #: In `lib_keys.lua`: the name of a key and its place among all keys.
 _KEY = re.compile(r"^local (?P<name>[A-Z_]+) = KEYS\[(?P<place>\d+)\]\n", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
-#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election.
-_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN)\b")
+#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election; or that
+#: does not let us now, for somebody takes our rights away, or changes them, while we run.
+_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
+#: The same, where redis-py tells by the class and keeps the word to itself.
+_NOT_NOW_KINDS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError, redis.exceptions.NoPermissionError)
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -51,7 +54,7 @@ def redis_answers(what: str) -> Iterator[None]:
 def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable | RuntimeDoorError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not answer: {error}")
-    if _NOT_NOW.search(str(error)):
+    if isinstance(error, _NOT_NOW_KINDS) or _NOT_NOW.search(str(error)):
         return StoreUnavailable(f"{what}: Redis cannot serve now: {error}")
     return RuntimeDoorError(f"{what}: Redis refused the command: {error}; is it a server of 6.2 or later?")
 

@@ -114,11 +114,16 @@ class NodeGuards:
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
 
     def stamp(self) -> None:
-        """Have the nodes look at their clocks: call this right before the ledger is asked. Waits `STAMPS_S` at most."""
+        """Have the nodes look at their clocks: call this right before the ledger is asked.
+
+        Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
+        runs before its first proof.
+        """
         self._look()
+        wait_s = STAMPS_S if self._stamps else START_S
         for node, guard in self._guards.items():
             self._asked.setdefault(node, guard.stamp.remote())
-        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=STAMPS_S) if self._asked else ([], [])
+        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
         for node in [node for node, question in self._asked.items() if question in ready]:
             with contextlib.suppress(RayError, OSError):
                 self._stamps[node] = ray.get(self._asked[node])

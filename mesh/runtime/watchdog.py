@@ -11,6 +11,8 @@ kills those does not touch it. It is asked through a socket in FOLDER, a JSON li
     {"ask": "leave", "incarnation": 7}                                -> {"accepted": true, …}; the watchdog ends
 
 Workers and their children get SIGTERM once when their time to stop has come, SIGKILL again and again when their time is over.
+The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
+the earlier one run out, whether the process that held them was stopped in good order or has just died.
 It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
 """
 
@@ -21,6 +23,7 @@ import json
 import signal
 import socketserver
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ class Watchdog:
         self._vigil = Vigil()
         self._is_over = False
         self._asked: set[int] = set()  #: Processes that have got their SIGTERM in this stop.
+        self._since_ms: dict[psutil.Process, int] = {}  #: When a worker was first seen here.
 
     def serve(self) -> None:
         """Answer and watch until told to leave, or until the keeper has ended."""
@@ -63,17 +67,26 @@ class Watchdog:
         """See the module. Raises KeyError, TypeError, ValueError for what is no question."""
         now_ms = self._clock.monotonic_ms()
         if question["ask"] == "stamp":
+            self._look(now_ms)
             return {"stamp_ms": now_ms, "incarnation": self._vigil.incarnation}
         incarnation = int(question["incarnation"])
         if question["ask"] == "leave":
             accepted = self._is_over = incarnation >= self._vigil.incarnation
         else:
             proof = Proof(incarnation=incarnation, **{name: int(question[name]) for name in ("stamp_ms", "stop_after_ms", "kill_after_ms")})
+            before = self._vigil.incarnation
             accepted = self._vigil.accept(proof, now_ms)
+            if accepted and before < proof.incarnation:
+                self._signal(signal.SIGKILL, [worker for worker, since_ms in self._since_ms.items() if since_ms <= proof.stamp_ms])
         return {"accepted": accepted, "incarnation": self._vigil.incarnation, "stamp_ms": now_ms}
 
+    def _look(self, now_ms: int) -> None:
+        self._since_ms = {worker: self._since_ms.get(worker, now_ms) for worker in registered(self._folder)}
+
     def _watch(self) -> None:
-        verdict = self._vigil.verdict(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._look(now_ms)
+        verdict = self._vigil.verdict(now_ms)
         if verdict is Verdict.GO_ON:
             self._asked.clear()
         elif verdict is Verdict.KILL:
@@ -82,7 +95,10 @@ class Watchdog:
             self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for worker in registered(self._folder):
+        self._signal(number, registered(self._folder))
+
+    def _signal(self, number: signal.Signals, workers: Iterable[psutil.Process]) -> None:
+        for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 for process in (*worker.children(recursive=True), worker):
                     if number is signal.SIGKILL or process.pid not in self._asked:

@@ -34,7 +34,8 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         self.weather = Weather()
         self.requests = 0  #: Chunks that clients have sent.
-        self._server_port = server_port
+        self.delivered_late = 0  #: Chunks that were passed on after a delay.
+        self.server_port = server_port  #: Of new connections.
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         ready: Future[int] = Future()
@@ -83,11 +84,11 @@ class Proxy:
 
     async def _carry(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            server_in, server_out = await asyncio.open_connection("127.0.0.1", self._server_port)
+            server_in, server_out = await asyncio.open_connection("127.0.0.1", self.server_port)
             stack.callback(server_out.close)
             again: asyncio.StreamWriter | None = None
             if self.weather.duplicate:
-                again_in, again = await asyncio.open_connection("127.0.0.1", self._server_port)
+                again_in, again = await asyncio.open_connection("127.0.0.1", self.server_port)
                 stack.callback(again.close)
                 self._keep(asyncio.create_task(_throw_away(again_in)))
             replies = asyncio.create_task(self._replies(server_in, client_out))
@@ -108,10 +109,12 @@ class Proxy:
     ) -> None:
         while said := await client_in.read(CHUNK_BYTES):
             self.requests += 1
-            await asyncio.sleep(self.weather.request_delay_s)
+            delay_s = self.weather.request_delay_s
+            await asyncio.sleep(delay_s)
             if not self.weather.drop_requests:
                 server_out.write(said)
                 await server_out.drain()
+                self.delivered_late += delay_s > 0
                 if again is not None:
                     again.write(said)
                     await again.drain()

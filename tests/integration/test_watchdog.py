@@ -23,6 +23,8 @@ from mesh.runtime.watch_folder import register, socket_of, workers_of
 
 LIMIT_S = 30.0
 LONG_MS = 600_000
+#: Longer than a worker takes to begin, shorter than a test waits for its end.
+STOP_MS = 12_000
 
 
 def eventually(check: Callable[[], bool]) -> None:
@@ -77,8 +79,11 @@ class Bed:
         answer: dict[str, Any] = json.loads(said) if said else {}
         return answer
 
-    def prove(self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS) -> bool:
-        stamp_ms = self.ask(ask="stamp")["stamp_ms"]
+    def stamp(self) -> int:
+        return int(self.ask(ask="stamp")["stamp_ms"])
+
+    def prove(self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, stamp_ms: int | None = None) -> bool:
+        stamp_ms = self.stamp() if stamp_ms is None else stamp_ms
         answer = self.ask(ask="prove", incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
         return bool(answer["accepted"])
 
@@ -100,10 +105,11 @@ def test_a_worker_whose_leases_are_not_proved_is_killed_even_one_that_ignores_th
     assert bed.prove()
     ready = bed.folder / "ready"
     begin = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    stamp_ms = bed.stamp()
     deaf = bed.worker(f"{begin}; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)")
     eventually(ready.exists)
     assert deaf.poll() is None
-    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=0)
+    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=1, stamp_ms=stamp_ms)
     assert deaf.wait(LIMIT_S) == -signal.SIGKILL
 
 
@@ -120,11 +126,25 @@ signal.signal(signal.SIGTERM, leave)
 pathlib.Path({str(bed.folder / "ready")!r}).touch()
 signal.pause()
 """
+    stamp_ms = bed.stamp()
     worker = bed.worker(polite)
     eventually((bed.folder / "ready").exists)
-    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS)
+    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS, stamp_ms=stamp_ms)
     assert worker.wait(LIMIT_S) == 0
     assert told.read_text() == str(-signal.SIGTERM)
+
+
+def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: Bed) -> None:
+    assert bed.prove(incarnation=1)
+    earlier = bed.worker()
+    stamp_ms = bed.stamp()
+    later = bed.worker()  # Begun after the stamp: the new session's own.
+    assert bed.prove(incarnation=1, stamp_ms=stamp_ms)
+    assert earlier.poll() is None
+    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert earlier.wait(LIMIT_S) == -signal.SIGKILL
+    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert later.poll() is None
 
 
 def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
@@ -210,18 +230,18 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
     ray.kill(agent)
 
     second = Agent.remote()  # The same watchdog, another session.
-    eventually(lambda: ray.get(second.prove.remote(2, LONG_MS, LONG_MS)) == [])
+    eventually(lambda: ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == [])
     assert watchdogs_in(session) == [watchdog]
     running = work.remote("watched")
     folder = next(Path(session).glob("sm-*"))
     eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
     pid = ray.get(second.pid.remote())
-    assert ray.get(second.prove.remote(3, 0, 1)) == []  # Its last proof before it freezes.
+    assert ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == []  # Its last proof before it freezes.
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ray.exceptions.WorkerCrashedError):
             ray.get(running, timeout=LIMIT_S)
     finally:
         os.kill(pid, signal.SIGCONT)
-    ray.get(second.leave.remote(3))
+    ray.get(second.leave.remote(2))
     eventually(lambda: not watchdogs_in(session))
