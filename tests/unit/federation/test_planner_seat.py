@@ -11,6 +11,7 @@ from federation.planning.seat import PlannerSeat
 from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -21,6 +22,8 @@ A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
 GPU = ResourceSet.of({"gpu": 1})
 TTL_MS, GRACE_MS, SEAT_MS = 30_000, 10_000, 5_000
+AT_ONCE = MemoryTenantOrders()
+AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
     [
         Tenant(path=ACME, parent=None),
@@ -83,7 +86,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def seat(store: MemoryStore) -> PlannerSeat:
-    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
+    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
 
 
 def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
@@ -121,7 +124,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, sea
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
+    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=AT_ONCE)
     assert seat.tick() is not None
     assert other.tick() is None
     for _ in range(1 + SEAT_MS // 1_000):
