@@ -28,9 +28,14 @@ FULL = frozenset({Reason.RUNNING_LIMIT, Reason.USER_LIMIT})
 class Allowance:
     """How many workloads may start."""
 
-    starts: int | None = None  #: None: any number.
+    starts: int | None = None  #: None: any number. Negative: so many run too many.
     gate: Gate | None = None  #: What allows no more than that.
     detail: str = ""  #: The gate in words, which change only when the gate does.
+
+    @property
+    def is_closed(self) -> bool:
+        """May nothing start now?"""
+        return self.starts is not None and self.starts <= 0
 
     @property
     def is_shut(self) -> bool:
@@ -65,6 +70,11 @@ class Starts:
         self._forest = QuotaForest.of_tenants(self.tree, merged.weights)
         self._settings = {self._forest.index[path]: own for path, own in merged.settings.items() if path in self._forest.index}
         self._counts = RunningCounts(self._forest)
+
+    @property
+    def limits_running(self) -> bool:
+        """Is there anybody who may run only so much at a time?"""
+        return any(own.running_max is not None or own.running_max_per_user is not None for own in self._settings.values())
 
     def count(self, tally: Tally, by: int) -> None:
         """So many more have started; negative: have ended. Of a tenant that is not in the tree nothing is counted."""
