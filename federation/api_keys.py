@@ -19,6 +19,7 @@ class ApiKey:
     sha256: str = field(repr=False)  #: Hex digest of the secret.
     created_ms: int  #: Since the epoch.
     revoked: bool = False
+    user: str = ""  #: Whose key it is: what is submitted with it is that user's. Empty: whoever uses it says who it is for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class ApiKeyLine:
     tenant: TenantPath
     created_ms: int
     revoked: bool
+    user: str = ""
 
 
 class KeyRing(Protocol):
@@ -49,7 +51,7 @@ class KeyRing(Protocol):
 
 def line_of(key: ApiKey) -> ApiKeyLine:
     """What may be shown of the key."""
-    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked)
+    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked, user=key.user)
 
 
 def lines_of(keys: list[ApiKey]) -> tuple[ApiKeyLine, ...]:

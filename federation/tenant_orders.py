@@ -24,6 +24,7 @@ class TenantStop:
     stop: Stop = Stop.HOLD
     reason: str = ""  #: In that person's words.
     by: str = ""  #: The id of the API key.
+    authority: str = "*"  #: How far that key reaches: nobody who reaches less far takes the stop back.
     since_ms: int = 0  #: Milliseconds since the epoch.
 
 

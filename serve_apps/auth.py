@@ -49,32 +49,35 @@ class Principal:
 
     key: str  #: The id of the key, for logs; the secret is nowhere.
     tenant: TenantPath
+    user: str = ""  #: Whose key it is; empty: nobody's in particular.
 
     def may(self, tenant: TenantPath) -> bool:
         """Whether the key reaches the tenant: its own, and all below it."""
         return tenant == self.tenant or tenant.startswith(f"{self.tenant}/")
 
 
-def mint(tenant: TenantPath, now_ms: int) -> tuple[str, ApiKey]:
+def mint(tenant: TenantPath, now_ms: int, user: str = "") -> tuple[str, ApiKey]:
     """A new key for the tenant: the text for its holder, to be shown once, and the record for the ring.
 
     Args:
         now_ms: Milliseconds since the epoch.
+        user: Whose key it is; empty: nobody's in particular.
     """
     key, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-    return f"smk_{key}_{secret}", ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms)
+    return f"smk_{key}_{secret}", ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms, user=user)
 
 
-def issue(ring: KeyRing, tenant: TenantPath, now_ms: int) -> str:
+def issue(ring: KeyRing, tenant: TenantPath, now_ms: int, user: str = "") -> str:
     """Mint a key and keep it in the ring; the text, to be shown once.
 
     Args:
         now_ms: Milliseconds since the epoch.
+        user: See `mint`.
     Raises:
         StoreUnavailable: The ring does not answer; whether the key was kept is not known, and nobody has its text.
     """
     while True:
-        text, record = mint(tenant, now_ms)
+        text, record = mint(tenant, now_ms, user)
         if ring.add(record):  # One in 2^32 times per key there is, the id is taken.
             return text
 
@@ -97,7 +100,7 @@ def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None]) -> 
     record = found or _NOBODY
     if not hmac.compare_digest(_digest(match["secret"]), record.sha256) or found is None:
         return Denied(reason=Denial.UNKNOWN)
-    return Denied(reason=Denial.REVOKED) if record.revoked else Principal(key=record.key, tenant=record.tenant)
+    return Denied(reason=Denial.REVOKED) if record.revoked else Principal(key=record.key, tenant=record.tenant, user=record.user)
 
 
 def _digest(secret: str) -> str:

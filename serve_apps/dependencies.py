@@ -13,8 +13,11 @@ from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
+from federation.estimates import CostRules
+from federation.routing import COST_RULES
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry
+from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 
 
@@ -25,11 +28,13 @@ class Dependencies:
     runs: RunStore
     ledger: LeaseLedger
     registry: MeshRegistry
+    orders: TenantOrders
     queue: StageQueue
     blobs: BlobStore
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int
+    costs: CostRules = COST_RULES  #: What a dry run reckons with when it chooses meshes; the coordinator's.
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
     clock: Clock
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.

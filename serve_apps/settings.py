@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from federation.estimates import CostRules
-from federation.quota.policies import StandingOrders
 from federation.snapshot import MeshRecord
 from federation.steadiness import SteadinessRules
 
@@ -47,7 +46,6 @@ class RootSettings(_Settings):
     traces_file: str | None = None  #: JSON lines, one span each.
     costs: CostRules = CostRules()
     steadiness: SteadinessRules = SteadinessRules()
-    orders: StandingOrders = StandingOrders()
 
     @staticmethod
     def read(path: str) -> RootSettings:

@@ -10,6 +10,7 @@ from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 
@@ -25,6 +26,7 @@ class Stores:
     keys: Keys
     ledger: RedisLedger
     registry: RedisRegistry
+    orders: RedisTenantOrders
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
@@ -43,6 +45,7 @@ def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int, founding: b
         keys=keys,
         ledger=RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms), founding=founding),
         registry=RedisRegistry(client, keys),
+        orders=RedisTenantOrders(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys),

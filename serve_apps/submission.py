@@ -37,8 +37,8 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         RunConflict: The id exists with another graph.
         StoreUnavailable: The store does not answer; to submit again is safe.
     """
-    spec = _read(submission.body)
-    tenant = _tenant_of(spec, principal)
+    spec = read_spec(submission.body)
+    tenant = tenant_of(spec, principal)
     allowed = ports.ledger.snapshot().tree.tenant(tenant)
     problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
     if problems:
@@ -46,6 +46,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
+        user=user_of(spec, principal),
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
@@ -57,7 +58,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created)
 
 
-def _read(body: bytes) -> DagSpec:
+def read_spec(body: bytes) -> DagSpec:
     """The spec. A problem that has no place in the body is one of reading it: no JSON, or none that can be taken for a spec."""
     try:
         return parse(body)
@@ -67,7 +68,7 @@ def _read(body: bytes) -> DagSpec:
         raise
 
 
-def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
+def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     """The tenant that the spec names, or else the key's own."""
     if spec.tenant is None:
         if principal.tenant == EVERYBODY:
@@ -77,6 +78,17 @@ def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     if not reaches(principal, tenant):
         raise OutOfReach(f"the API key does not reach the tenant {tenant}; it reaches {principal.tenant} and what is below it")
     return tenant
+
+
+def user_of(spec: DagSpec, principal: Principal) -> str:
+    """Whose run it is: the key's user, whom the spec cannot change; else whom the spec names, as the key's holder says; else the key.
+
+    Raises:
+        SpecError: The key is somebody's, and the spec names somebody else.
+    """
+    if principal.user and spec.user not in (None, principal.user):
+        raise SpecError((("/user", f"this API key is {principal.user}'s, and submits for nobody else"),))
+    return principal.user or spec.user or f"key {principal.key}"
 
 
 def _id_for(tenant: TenantPath, idempotency_key: str | None) -> str:

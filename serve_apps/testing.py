@@ -20,6 +20,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
 from federation.store.memory import MemoryStore
 from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -70,6 +71,7 @@ class World:
     storage_url: str = ""
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
+    orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
@@ -78,6 +80,7 @@ class World:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
         self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.runs = MemoryRunStore(self.store)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
@@ -88,6 +91,7 @@ class World:
             runs=self.runs,
             ledger=self.store,
             registry=self.registry,
+            orders=self.orders,
             queue=self.store,
             blobs=self.store,
             feed=MemoryEventFeed(self.runs),
@@ -97,9 +101,9 @@ class World:
             clock=self.clock,
         )
 
-    def http(self, tenant: str | None = RESEARCH) -> httpx.Client:
-        """An HTTP client with a new key of the tenant; without any, for None."""
-        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS)}"} if tenant is not None else {}
+    def http(self, tenant: str | None = RESEARCH, user: str = "") -> httpx.Client:
+        """An HTTP client with a new key of the tenant, and of a user; without any, for None."""
+        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS, user)}"} if tenant is not None else {}
         return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
 
     def client(self, tenant: str = RESEARCH) -> Client:

@@ -82,6 +82,7 @@ class Client:
         *,
         id: str | None = None,  # noqa: A002  the word that a user reads everywhere else
         tenant: str | None = None,
+        user: str | None = None,
         params: Mapping[str, Any] | None = None,
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
@@ -91,6 +92,7 @@ class Client:
         Args:
             id: Of the run. The same id with the same graph is the same run. None: a new one, named after the first output.
             tenant: Whose quota pays; None: the tenant that the stack names as its default, or the key's own.
+            user: For whom it is; limits per user count by it. None: the user whose key it is, or the key itself.
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
@@ -99,9 +101,23 @@ class Client:
             RunConflict: The id exists, with another graph.
             ApiError: The root refused the graph, or does not answer.
         """
+        return self.submit_spec(self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value))
+
+    def spec_of(
+        self,
+        outputs: Outputs,
+        *,
+        id: str | None = None,  # noqa: A002  as in `submit`
+        tenant: str | None = None,
+        user: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        on_error: str = "fail_fast",
+        by_value: Sequence[ModuleType] = (),
+    ) -> dict[str, Any]:
+        """The graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
         spec = compile_graph(outputs, id=id, tenant=tenant, params=dict(params or {}), on_error=on_error, by_value=tuple(by_value))
-        return self.submit_spec(spec)
+        return {**spec, "user": user} if user is not None else spec
 
     def submit_spec(self, spec: Mapping[str, Any]) -> Run:
         """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""

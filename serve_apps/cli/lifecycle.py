@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.config import FederationConfig, tenants_of
+from federation.quota.from_config import standing_orders_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
@@ -143,11 +144,12 @@ def down(state: StateOption = STATE) -> None:
 
 
 def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
-    """Make the file's tenants and quotas those of the running federation; work that runs goes on."""
+    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
     checked = _read(config)
     stores = running_stores(state)
     tenants = tenants_of(checked)
     stores.ledger.configure(TenantTree(tenants))
+    stores.orders.publish(standing_orders_of(checked))
     Console().print(f"applied: {len(tenants)} tenants")
 
 
@@ -184,23 +186,24 @@ def _keep(stack: Stack, console: Console) -> None:
 @keys_app.command("create")
 def create_key(
     tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")],
+    user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
     state: StateOption = STATE,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
     stores = running_stores(state)
     if tenant != EVERYBODY:
         stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
-    typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms()))
+    typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms(), user))
 
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE) -> None:
     """The keys by id; secrets are not kept."""
     stores = running_stores(state)
-    table = Table("id", "tenant", "created", "revoked")
+    table = Table("id", "tenant", "user", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
-        table.add_row(key.key, key.tenant, created, "yes" if key.revoked else "")
+        table.add_row(key.key, key.tenant, key.user, created, "yes" if key.revoked else "")
     Console().print(table)
 
 
