@@ -85,18 +85,25 @@ class Outlooks:
         self._meshes = {view.record.mesh: view for view in snapshot.meshes}
         self._typical_ms = typical_run_ms((view.standing.pace for view in snapshot.meshes), rules)
         self._pieces = {piece.stage: piece for piece in _pieces(queues)}
-        self._places = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
-        self._told = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
+        self._places: dict[str, int] = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
+        self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
         self._lengths = {mesh: len(queued) for mesh, queued in queues.items()}
         self._scheduler = self._scheduler_of_all()
 
-    def of(self, stage: str) -> Outlook | None:
-        """About a stage that waits; None: it does not wait at any mesh."""
+    def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
+        """About a stage that waits; None: it does not wait at any mesh.
+
+        Args:
+            asks_planner: Find out who would give way, which is most of the work.
+        """
         piece = self._pieces.get(stage)
         if piece is None or not self._is_known(piece):
             return None
         told = explain(self._scheduler, stage)
-        outlook = self._outlook(piece, told, self._places[stage], ())
+        outlook = self._outlook(piece, told, self._places[stage])
+        if asks_planner:
+            others = [want for want in wants_of(self._snapshot) if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
+            outlook = replace(outlook, gives_way=self._gives_way(piece, told, others))
         return replace(outlook, reason=self._reason(stage, told))
 
     def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
@@ -114,23 +121,25 @@ class Outlooks:
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
-        beside = sum(other.mesh == piece.mesh for other in before)
-        return self._outlook(piece, told, self._lengths.get(piece.mesh, 0) + beside, before)
+        mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
+        outlook = self._outlook(piece, told, mesh_ahead)
+        wants = [*wants_of(self._snapshot), *(self._want(other) for other in before if self._flavors_at(other))]
+        is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
+        return replace(outlook, reason=Reason.CAPACITY_BUSY if is_full else told.reason, gives_way=self._gives_way(piece, told, wants))
 
-    def plan_now(self, extra: Iterable[Want] = ()) -> Plan:
-        """What the planner would say now, to what is wanted and to `extra`."""
+    def unmet(self) -> tuple[Unmet, ...]:
+        """What meshes want and the planner would not give them now, each with its reason."""
+        return self._plan(wants_of(self._snapshot)).unmet
+
+    def _plan(self, wants: Iterable[Want]) -> Plan:
         return plan(
             self._forest,
             holdings_of(self._snapshot),
-            [*wants_of(self._snapshot), *extra],
+            wants,
             now_ms=self._snapshot.at_ms,
             rules=self._orders.rules,
             settings=self._orders.settings,
         )
-
-    def unmet(self) -> tuple[Unmet, ...]:
-        """What meshes want and the planner would not give them now, each with its reason."""
-        return self.plan_now().unmet
 
     # -- the scheduler that is asked -------------------------------------------------------------------------------------
 
@@ -200,7 +209,7 @@ class Outlooks:
         said = self._told[stage]
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, before: Sequence[Piece]) -> Outlook:
+    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int) -> Outlook:
         start_ms = told.start_ms
         if start_ms is not None:
             start_ms = max(start_ms, self._snapshot.at_ms + self._mesh_wait_ms(piece, mesh_ahead))
@@ -212,7 +221,6 @@ class Outlooks:
             gate=told.gate,
             changes=told.changes,
             start_ms=start_ms,
-            gives_way=self._gives_way(piece, told, before),
         )
 
     def _mesh_wait_ms(self, piece: Piece, ahead: int) -> int:
@@ -221,21 +229,13 @@ class Outlooks:
             return 0
         return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
 
-    def _gives_way(self, piece: Piece, told: Explanation, before: Sequence[Piece]) -> tuple[GivesWay, ...]:
-        """Whom the planner would ask for the sake of this piece, and of nothing else that is wanted already."""
-        if told.reason is None or told.gate is not None:
+    def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
+        """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
+        if told.reason is None or told.gate is not None or not self._flavors_at(piece):
             return ()
-        flavors = self._flavors_at(piece)
-        wants = [self._want(other) for other in (*before, piece) if self._flavors_at(other)]
-        if not flavors or not wants:
-            return ()
-        usual = {(target.mesh, target.tenant, target.flavor): target for target in self.plan_now(wants[:-1]).lowered}
-        with_it = self.plan_now(wants)
-        return tuple(
-            self._difference(target, usual.get((target.mesh, target.tenant, target.flavor)))
-            for target in with_it.lowered
-            if target != usual.get((target.mesh, target.tenant, target.flavor))
-        )
+        usual = {_key(target): target for target in self._plan(others).lowered}
+        with_it = self._plan((*others, self._want(piece))).lowered
+        return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
 
     def _want(self, piece: Piece) -> Want:
         return Want(
@@ -249,10 +249,8 @@ class Outlooks:
         )
 
     def _difference(self, target: Target, usual: Target | None) -> GivesWay:
-        lease = next(
-            view for view in self._snapshot.leases if (view.mesh, view.tenant, view.flavor) == (target.mesh, target.tenant, target.flavor)
-        )
-        before = dict(usual.amounts) if usual is not None else dict(lease.target.items())
+        aimed_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
+        before = usual.amounts if usual is not None else aimed_at
         part = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
         return GivesWay(
             mesh=target.mesh,
@@ -261,6 +259,10 @@ class Outlooks:
             amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
             reason=target.reason,
         )
+
+
+def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:
+    return one.mesh, one.tenant, one.flavor
 
 
 def _pieces(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:

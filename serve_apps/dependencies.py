@@ -14,9 +14,9 @@ from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.estimates import CostRules
-from federation.routing import COST_RULES
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry
+from federation.routing import COST_RULES
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from mesh.errors import MeshError
-from serve_apps import federation_routes, run_routes
+from serve_apps import explain_routes, federation_routes, run_routes
 from serve_apps.dependencies import Dependencies, Ports
 from serve_apps.errors import INTERNAL, NotAuthenticated, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
@@ -37,6 +37,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
     app.state.metrics = metrics
+    app.include_router(explain_routes.router)
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
     app.include_router(_operating)

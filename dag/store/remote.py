@@ -129,6 +129,11 @@ class Client:
         answer = self._calls.post("/v1/runs", json.dumps(named, ensure_ascii=False, allow_nan=False).encode()).json()
         return Run(RunId(answer["id"]), self)
 
+    def plan(self, spec: Mapping[str, Any]) -> Any:
+        """What would become of a graph in its wire form if it were submitted now, as `POST /v1/plan` tells it. Raises as `submit`."""
+        named = {**spec, "tenant": spec.get("tenant") or self.access.tenant}
+        return self.tell("/v1/plan", {key: value for key, value in named.items() if value is not None})
+
     def run(self, id: str) -> Run:  # noqa: A002  the same
         """The run.
 

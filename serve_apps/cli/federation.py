@@ -61,7 +61,7 @@ def drain(
     as_json: JsonOption = False,
 ) -> None:
     """Let a mesh finish what it has and get nothing new, until `undrain`."""
-    if _is_elsewhere(address):
+    if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
@@ -71,7 +71,7 @@ def drain(
 
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Give a drained mesh work again."""
-    if _is_elsewhere(address):
+    if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
@@ -79,7 +79,7 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
     _show(view, f"{mesh} gets work again", as_json=as_json)
 
 
-def _is_elsewhere(address: str | None) -> bool:
+def is_elsewhere(address: str | None) -> bool:
     """Whether the root is named by its address; else it is the one of the state folder."""
     return address is not None or bool(os.environ.get(ADDRESS_VARIABLE))
 
