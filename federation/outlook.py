@@ -18,6 +18,7 @@ from federation.planning.planner import plan
 from federation.planning.reading import granted_ms, holdings_of, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
 from federation.quota.explain import Change, Explanation, dry_run, explain
+from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
 from federation.quota.policies import QueueSettings, ResourceGroup
@@ -99,7 +100,7 @@ class Outlooks:
         piece = self._pieces.get(stage)
         if piece is None or not self._is_known(piece):
             return None
-        told = explain(self._scheduler, stage)
+        told = _honest(explain(self._scheduler, stage))
         outlook = self._outlook(piece, told, self._places[stage])
         if asks_planner:
             others = [want for want in wants_of(self._snapshot) if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
@@ -117,7 +118,7 @@ class Outlooks:
         for other in before:
             self._scheduler.submit(self._workload(other))
         try:
-            told = dry_run(self._scheduler, self._workload(piece))
+            told = _honest(dry_run(self._scheduler, self._workload(piece)))
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
@@ -259,6 +260,12 @@ class Outlooks:
             amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
             reason=target.reason,
         )
+
+
+def _honest(told: Explanation) -> Explanation:
+    """What others would have to give way to does not start at once, even where they would do it."""
+    waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
+    return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
 
 
 def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:

@@ -388,7 +388,7 @@ class ChangeView(_View):
     flavor: str
     resource: str
     amount: Quantity
-    words: str = Field(description="The same as a sentence.")
+    words: str = Field(description="The same in words that go on where `it would start if` ends.")
 
 
 class GivesWayView(_View):

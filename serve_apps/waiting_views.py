@@ -37,11 +37,12 @@ from serve_apps.schemas import (
     WaitingView,
 )
 
+#: Each goes on where "it would start if" ends.
 _WORDS = {
-    Lever.FREE: "{amount} {resource} of {flavor} have to come free in {tenant}",
-    Lever.BORROWED: "{tenant} borrows already: {amount} {resource} of {flavor} have to come back, or its borrowing limit to rise",
-    Lever.BORROWING_LIMIT: "the borrowing limit of {tenant} has to rise by {amount} {resource} of {flavor}",
-    Lever.NOMINAL: "{tenant} needs {amount} {resource} of {flavor} more of its own",
+    Lever.FREE: "{amount} {resource} of {flavor} came free in {tenant}",
+    Lever.BORROWED: "{tenant}, which borrows already, gave back {amount} {resource} of {flavor}, or might borrow that much more",
+    Lever.BORROWING_LIMIT: "{tenant} might borrow {amount} {resource} of {flavor} more",
+    Lever.NOMINAL: "{tenant} had {amount} {resource} of {flavor} more of its own",
 }
 
 

@@ -99,10 +99,14 @@ class Starts:
             opens = datetime.fromtimestamp(gate.opens_ms / 1_000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
             return f"{gate.node} starts work only inside of its time windows; the next one opens {opens}"
         if gate.reason is Reason.RUNNING_LIMIT:
-            return f"{gate.node} may run {gate.limit} stages at a time, and does"
+            return f"{gate.node} may run {_stages(gate.limit)} at a time, and does"
         if gate.reason is Reason.USER_LIMIT:
-            return f"{user or 'whoever gives no name'} may run {gate.limit} stages of {gate.node} at a time, and does"
+            return f"{user or 'whoever gives no name'} may run {_stages(gate.limit)} of {gate.node} at a time, and does"
         stopped = self.orders.stops.get(TenantPath(gate.node))
         why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
         word = "on hold" if gate.reason is Reason.TENANT_HELD else "drained"
         return f"{gate.node} is {word}: nothing new starts{why}"
+
+
+def _stages(count: int | None) -> str:
+    return f"{count} stage{'s' if count != 1 else ''}"

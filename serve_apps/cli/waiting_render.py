@@ -40,22 +40,22 @@ def queue_picture(view: QueueView) -> RenderableType:
     if view.waiting:
         parts += [_title("waiting at meshes", len(view.waiting)), _waiting_table(view), *_changes_of_first(view.waiting)]
     if view.kept_back:
-        parts += [_gap(parts), _title("not sent to any mesh", len(view.kept_back)), _kept_back_table(view.kept_back, view.at_ms)]
+        parts += [*_gap(parts), _title("not sent to any mesh", len(view.kept_back)), _kept_back_table(view.kept_back, view.at_ms)]
     if view.unmet:
-        parts += [_gap(parts), _title("quota that meshes want and do not get", len(view.unmet)), _unmet_table(view.unmet)]
+        parts += [*_gap(parts), _title("quota that meshes want and do not get", len(view.unmet)), _unmet_table(view.unmet)]
     whose = "" if view.tenant == "*" else f" of {view.tenant}"
-    return Group(*filter(None, parts)) if parts else Text(f"nothing{whose} waits", style="green")
+    return Group(*parts) if parts else Text(f"nothing{whose} waits", style="green")
 
 
 def explanation_picture(view: RunExplanation) -> RenderableType:
     """`schedulemesh explain RUN`."""
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  {view.user}")]
-    if view.reason:
+    if view.reason and not (view.stages or view.blocked):
         parts.append(_why(view.reason, view.detail))
     if view.stages:
         parts += [Text(), _stages_table(view)]
     for stage in view.stages:
-        told = [*_levers(stage.changes)]
+        told = _levers(stage.changes, stage.tenant_position)
         if told:
             parts += [Text(), Text(f"stage {_number(stage.stage)} would start if", style="bold"), *told]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
@@ -83,7 +83,7 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         facts.add_row("start", _start(view.start_ms, now_ms))
     parts: list[RenderableType] = [facts]
     if view.changes:
-        parts += [Text(), Text("it would start if", style="bold"), *_levers(view.changes)]
+        parts += [Text(), Text("it would start if", style="bold"), *_levers(view.changes, view.tenant_position)]
     if view.gives_way:
         parts += [Text(), Text("who would be asked to give way", style="bold"), _givers_table(view.gives_way)]
     if view.story:
@@ -102,15 +102,19 @@ def plan_picture(view: PlanView) -> RenderableType:
         table.add_column("mesh", no_wrap=True, overflow="ellipsis", max_width=14)
         table.add_column("nodes", justify="right", no_wrap=True)
         table.add_column("needs", overflow="fold", max_width=18)
+        table.add_column("place", justify="right", no_wrap=True)
         table.add_column("start", justify="right", no_wrap=True)
-        table.add_column("why", overflow="fold", max_width=40)
+        table.add_column("why", overflow="fold", max_width=36)
         for stage in view.stages:
-            start = "" if not stage.goes_first else _start(stage.start_ms, view.at_ms)
-            table.add_row(_number(stage.stage), Text(stage.mesh), str(stage.count), _amounts(stage.slot), start, _planned_why(stage))
+            place = f"{stage.position} ({stage.tenant_position})" if stage.goes_first else ""
+            start = _start(stage.start_ms, view.at_ms) if stage.goes_first else ""
+            cells = (Text(stage.mesh), str(stage.count), _amounts(stage.slot), place, start, _planned_why(stage))
+            table.add_row(_number(stage.stage), *cells)
         parts += [Text(), table]
     for stage in view.stages:
         if stage.goes_first and stage.changes:
-            parts += [Text(), Text(f"stage {_number(stage.stage)} would start at once if", style="bold"), *_levers(stage.changes)]
+            title = f"stage {_number(stage.stage)} would start at once if"
+            parts += [Text(), Text(title, style="bold"), *_levers(stage.changes, stage.tenant_position)]
         if stage.gives_way:
             title = f"who would be asked to give way to stage {_number(stage.stage)}"
             parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
@@ -181,7 +185,7 @@ def _waiting_table(view: QueueView) -> Table:
 def _changes_of_first(waiting: Sequence[WaitingView]) -> list[RenderableType]:
     told: list[RenderableType] = []
     for one in [one for one in waiting if one.changes][:_TOLD_BELOW]:
-        told += [Text(), Text(f"{one.stage} would start if", style="bold"), *_levers(one.changes)]
+        told += [Text(), Text(f"{one.stage} would start if", style="bold"), *_levers(one.changes, one.tenant_position)]
     return told
 
 
@@ -205,7 +209,7 @@ def _unmet_table(unmet: Sequence[UnmetView]) -> Table:
     table.add_column("since", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for one in unmet:
-        wants = f"{one.slots} × {_amounts(one.slot)}"
+        wants = f"{one.slots} times {_amounts(one.slot)}"
         table.add_row(Text(one.mesh), Text(one.tenant), wants, duration(one.waiting_ms), _why(one.reason, one.detail))
     return table
 
@@ -281,8 +285,12 @@ def _blocked_text(blocked: BlockedView) -> RenderableType:
     return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2)))
 
 
-def _levers(changes: Sequence[ChangeView]) -> list[RenderableType]:
-    return [Padding(Text(f"• {change.words}"), (0, 0, 0, 2)) for change in changes]
+def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
+    told = [change.words for change in changes]
+    if told and place is not None and place > 1:
+        before = place - 1
+        told.insert(0, f"{'the one' if before == 1 else f'all {before}'} before it of its tenant had started")
+    return [Padding(Text(f"• {words}"), (0, 0, 0, 2)) for words in told]
 
 
 def _why(reason: str, detail: str) -> Text:
@@ -321,5 +329,5 @@ def _title(words: str, count: int) -> Text:
     return Text.assemble((words, "bold underline"), f"  {count}")
 
 
-def _gap(parts: Sequence[RenderableType]) -> RenderableType:
-    return Text() if parts else Text(end="")
+def _gap(parts: Sequence[RenderableType]) -> list[RenderableType]:
+    return [Text()] if parts else []
