@@ -307,12 +307,13 @@ def submit(
     *,
     id: str | None = None,  # noqa: A002  the same
     tenant: str | None = None,
+    user: str | None = None,
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
     client: Client | None = None,
 ) -> Run:
     """Submit a graph to the federation that is found as by `connect`. Arguments and errors: see `Client.submit`."""
-    return (client or _shared()).submit(outputs, id=id, tenant=tenant, params=params, on_error=on_error)
+    return (client or _shared()).submit(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error)
 
 
 def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same
