@@ -281,7 +281,7 @@ def _indented(tenant: TenantView, paths: set[str]) -> Text:
 
 def _held(tenant: TenantView) -> list[Text]:
     """A word beside the name of a tenant that takes in nothing new."""
-    return [] if tenant.stop == "none" else [Text(f" {tenant.stop}", style="yellow")]
+    return [] if tenant.stop == "none" else [Text(f" ({tenant.stop})", style="yellow")]
 
 
 def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:

@@ -306,7 +306,7 @@ def _style(reason: str) -> str:
 def _start(start_ms: int | None, now_ms: int) -> str:
     if start_ms is None:
         return "not known"
-    return "now" if start_ms <= now_ms else f"in {duration(start_ms - now_ms)}"
+    return "now" if start_ms <= now_ms else f"in ~{duration(start_ms - now_ms)}"
 
 
 def _move(held: Mapping[str, Quantity], target: Mapping[str, Quantity]) -> Text:

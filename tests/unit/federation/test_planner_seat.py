@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import pytest
 
 from federation.leases import Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import Rules, StandingOrders
+from federation.quota.policies import Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -159,3 +161,35 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
     seat.tick()
     east.beat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
+
+
+def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 2)
+    east.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
+    east.beat()
+    east.beat(acks=east.obey())
+    assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
+
+
+def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME)
+    store.configure(TenantTree([*TREE.tenants.values(), more]))
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
+    east.beat(east.want(BATCH, 4))
+    west.beat(west.want(more.path, 4))
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}

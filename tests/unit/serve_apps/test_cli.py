@@ -327,7 +327,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert capsys.readouterr().out == "acme/research is on hold: nothing new of it starts, what runs goes on\n"
     assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["tenants"]) == 0
-    assert "acme/research hold" in capsys.readouterr().out
+    assert "acme/research (hold)" in capsys.readouterr().out
     assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stop"] == "drain"
     assert run_command(["release", RESEARCH]) == 0
