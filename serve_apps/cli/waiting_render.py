@@ -244,7 +244,7 @@ def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
     for one in givers:
         tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
         table.add_row(tenant, Text(one.mesh), Text(one.flavor), _amounts(one.amounts), Text(one.reason, style=_style(one.reason)))
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _events_table(view: StageExplanation) -> RenderableType:
@@ -255,7 +255,7 @@ def _events_table(view: StageExplanation) -> RenderableType:
     for event in view.story:
         told = ": ".join(part for part in (event.reason, event.detail) if part)
         table.add_row(clock_time(event.at_ms), state_text(event.after), Text(told))
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _chapter_cells(chapter: ChapterView) -> tuple[RenderableType, ...]:
@@ -282,7 +282,7 @@ def _planned_why(stage: PlannedStageView) -> Text:
 def _blocked_text(blocked: BlockedView) -> RenderableType:
     names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
     told = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {blocked.count} node{'s' if blocked.count != 1 else ''}: {names}")
-    return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2)))
+    return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
 
 
 def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
@@ -290,7 +290,7 @@ def _levers(changes: Sequence[ChangeView], place: int | None) -> list[Renderable
     if told and place is not None and place > 1:
         before = place - 1
         told.insert(0, f"{'the one' if before == 1 else f'all {before}'} before it of its tenant had started")
-    return [Padding(Text(f"• {words}"), (0, 0, 0, 2)) for words in told]
+    return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in told]
 
 
 def _why(reason: str, detail: str) -> Text:
