@@ -15,22 +15,25 @@ from functools import partial
 import structlog
 
 from dag.compiling import tasks_of
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
 from dag.machine import RunInput, RunMachine
-from dag.planning import place
+from dag.planning import keep_back, place
 from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage
 from dag.spec import load
+from dag.starting import Starting, told
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
 from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, Note, enrolled, look
 from federation.routing import COST_RULES
 from federation.snapshot import Snapshot
 from federation.steadiness import SteadinessRules
+from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 from mesh.ids import MeshId, RunId
 from mesh.wire import decode
@@ -61,6 +64,7 @@ class Coordinator:
         queue: StageQueue,
         ledger: LeaseLedger,
         registry: MeshRegistry,
+        orders: TenantOrders,
         blobs: BlobStore,
         clock: Clock,
         on_end: Callable[[RunRecord], None],
@@ -75,6 +79,7 @@ class Coordinator:
         self._queue = queue
         self._ledger = ledger
         self._registry = registry
+        self._orders = orders
         self._blobs = blobs
         self._clock = clock
         self._on_end = on_end
@@ -86,6 +91,8 @@ class Coordinator:
         self._retrying = retrying
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
+        self._starting = Starting()
+        self._in_turn = False  #: Runs are gone through, the oldest first.
 
     def step(self, wait_ms: int) -> int:
         """Deal with what is in the inbox, waiting up to `wait_ms` for the first message; how many there were.
@@ -94,6 +101,8 @@ class Coordinator:
             StoreUnavailable: Nothing is lost; call again.
         """
         entries = self._queue.inbox(wait_ms)
+        if entries:
+            self._look_at_orders()
         closed = self._closed_now() if entries else frozenset()
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in entries:
@@ -117,11 +126,35 @@ class Coordinator:
         if overdue:
             log.warning("stages took longer than their runs allow", stages=overdue)
         snapshot = self._look()
+        self._starting.adopt(snapshot.tree, snapshot.version, self._orders.in_force())
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
-        for run in self._runs.active():
-            self._alone(run, partial(self._look_after, run, alive, snapshot))
+        self._in_turn = True
+        try:
+            for run in sorted(self._runs.active(), key=self._age):
+                self._alone(run, partial(self._look_after, run, alive, snapshot))
+        finally:
+            self._in_turn = False
         for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
             _delete_if_possible(partial(self._delete, uri), uri)
+
+    def _look_at_orders(self) -> None:
+        """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""
+        orders = self._orders.in_force()
+        if self._starting.has_tree:
+            self._starting.obey(orders)
+            return
+        snapshot = self._ledger.snapshot()
+        self._starting.adopt(snapshot.tree, snapshot.version, orders)
+        if self._starting.limits_running:
+            for run in self._runs.active():
+                self._alone(run, partial(self._get, run))
+
+    def _age(self, run: RunId) -> tuple[int, RunId]:
+        kept = self._kept.get(run)
+        return (kept.record.created_ms if kept is not None else 0, run)
+
+    def _allowed(self, record: RunRecord) -> Allowance:
+        return self._starting.allowed(record, self._clock.wall_ms(), in_turn=self._in_turn)
 
     def _look_after(self, run: RunId, alive: set[MeshId], snapshot: Snapshot) -> None:
         kept = self._get(run)
@@ -133,6 +166,8 @@ class Coordinator:
         closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
         news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
         news += _closings(kept, closed - gone)
+        if self._starting.nudge(kept.record, self._allowed(kept.record)):
+            news.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
         if news or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, news, "", snapshot)
 
@@ -162,7 +197,7 @@ class Coordinator:
             if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(standings.watched_ms))
         )
 
-    def _alone(self, run: RunId, work: Callable[[], None]) -> None:
+    def _alone(self, run: RunId, work: Callable[[], object]) -> None:
         """What breaks over one run is told and stays with that run: the others, and other tenants, go on."""
         try:
             work()
@@ -195,6 +230,7 @@ class Coordinator:
                 return None
             self._carry_out(record, record.outbox)
             self._kept[run] = machine_of(record, self._retrying)
+            self._starting.count(record, self._allowed(record))
         return self._kept[run]
 
     def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: Snapshot | None) -> None:
@@ -221,7 +257,11 @@ class Coordinator:
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
-        placed = place(machine, machine.record.tenant, snapshot, self._costs, now_ms=self._clock.wall_ms())
+        allowed, now_ms = self._allowed(machine.record), self._clock.wall_ms()
+        if allowed.is_closed and allowed.gate is not None:
+            placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
+        else:
+            placed = place(machine, machine.record.tenant, snapshot, self._costs, now_ms=now_ms)
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
@@ -230,12 +270,14 @@ class Coordinator:
         What is in memory is dropped first, and kept again only when all went well.
         """
         del self._kept[run]
-        change = machine.handle(events, self._clock.wall_ms())
+        allowed = self._allowed(machine.record)
+        change = machine.handle((*events, told(machine.record, allowed)), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(change)
+        self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
@@ -262,6 +304,7 @@ class Coordinator:
         kept = self._kept.get(run)
         if kept is not None and kept.record.state in RUN_ENDS:
             del self._kept[run]
+            self._starting.forget(kept.record)
             if self._runs.settle(run):
                 self._on_end(kept.record)
 

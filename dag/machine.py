@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from dag.compiling import NodePlan, blobs_named_in
 from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
 from dag.moves import Moves
 from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
@@ -55,7 +55,11 @@ from mesh.reasons import Reason
 #: Losses that nobody counts: what gave way to others is entitled to run again, however often it has to.
 _NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED})
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed
+
+_ANY_NUMBER = StartsAllowed()
+_NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
+_SENT = (StageState.QUEUED, StageState.RUNNING)
 
 
 class RunMachine:
@@ -98,6 +102,7 @@ class RunMachine:
             record.nodes.setdefault(node, NodeRecord(node=node))
         self._moves = Moves(record)
         self._has_gaps = False
+        self._allowed = _ANY_NUMBER  #: In the present step.
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
 
@@ -113,6 +118,7 @@ class RunMachine:
             IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
         """
         self._moves.begin(now_ms)
+        self._allowed = _ANY_NUMBER
         for event in events:
             if self.record.state in RUN_ENDS:
                 break
@@ -165,6 +171,8 @@ class RunMachine:
             self._lose_mesh(event.mesh)
         elif isinstance(event, MeshClosed):
             self._leave_mesh(event.mesh)
+        elif isinstance(event, StartsAllowed):
+            self._allow(event)
         else:
             stage = self.record.stages.get(event.stage)
             if stage is not None and stage.state not in STAGE_ENDS:
@@ -232,13 +240,26 @@ class RunMachine:
     def _send_what_can_start(self) -> None:
         if self._winding_down() or self.record.state is not RunState.RUNNING:
             return
+        most, under_way = self._allowed.under_way_max, sum(stage.state in _SENT for stage in self.record.stages.values())
         for stage in tuple(self.record.stages.values()):
             if stage.state is StageState.PLANNED:
                 self._drop_what_has_ended(stage)
             if stage.state is StageState.PLANNED:
                 self._lose_values(need for need in self._external(stage) if self._is_out_of_reach(need, stage.mesh))
-                if self._may_go(stage):
-                    self._send(stage)
+                if not self._may_go(stage):
+                    continue
+                if most is not None and under_way >= most:
+                    self._keep_back(stage)
+                    continue
+                under_way += 1
+                self._send(stage)
+
+    def _keep_back(self, stage: StageRecord) -> None:
+        """It could go, and its tenant or its user may start no more now."""
+        told = self._allowed.reason, self._allowed.detail
+        if (stage.reason, stage.detail) != told:
+            stage.reason, stage.detail = told
+            self._moves.note_stage(stage, stage.state, *told)
 
     def _drop_what_has_ended(self, stage: StageRecord) -> None:
         """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
@@ -273,7 +294,7 @@ class RunMachine:
         for node in stage.nodes:
             self.record.nodes[node].exported = self._leaves(node, stage.mesh)
         spec = spec_of(self.record, stage, self.plans, self._runtime_env, self._stage_deadline_ms)
-        stage.sent_ms, stage.reason = self._moves.now_ms, Reason.WAITING_IN_QUEUE
+        stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
         self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
             self._moves.node(self.record.nodes[node], NodeState.ASSIGNED)
@@ -399,7 +420,7 @@ class RunMachine:
                 self._dissolve(stage)
             elif stage.state is StageState.QUEUED:
                 self._moves.decide(CancelStage(stage=stage.stage))
-                self._recall_stage(stage)
+                self._recall_stage(stage, Reason.MESH_UNREACHABLE)
 
     def _leave_mesh(self, mesh: MeshId) -> None:
         """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""
@@ -407,10 +428,22 @@ class RunMachine:
             if stage.mesh == mesh and stage.state is StageState.PLANNED:
                 self._dissolve(stage)
 
-    def _recall_stage(self, stage: StageRecord) -> None:
+    def _allow(self, event: StartsAllowed) -> None:
+        """What the tenant may not start now is placed when it may, on what the meshes are like then."""
+        self._allowed = event
+        if not event.is_shut or self._winding_down():
+            return
+        for stage in tuple(self.record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._dissolve(stage)
+            elif stage.state is StageState.QUEUED:
+                self._moves.decide(CancelStage(stage=stage.stage))
+                self._recall_stage(stage, event.reason)
+
+    def _recall_stage(self, stage: StageRecord, reason: Reason | None) -> None:
         """Nothing of it ever ran, so nothing is lost: its nodes are placed again, at no cost."""
         stage.ended_ms = self._moves.now_ms
-        self._moves.stage(stage, StageState.LOST, Reason.MESH_UNREACHABLE)
+        self._moves.stage(stage, StageState.LOST, reason)
         left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
         if not self._drop_if_stopping(left):
             for node in left:
@@ -563,7 +596,7 @@ class RunMachine:
         if self.record.state is not RunState.RUNNING:
             return
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._moves.blocked)]
-        waiting += [stage for stage in self.record.stages.values() if stage.state is StageState.QUEUED and stage.detail]
+        waiting += [stage for stage in self.record.stages.values() if stage.state in _NOT_BEGUN and stage.detail]
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
 
     # -- stopping and ending -------------------------------------------------------------------------------------------

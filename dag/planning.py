@@ -71,6 +71,14 @@ def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRule
     return NodesPlaced(placements=placements, blockages=blockages)
 
 
+def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
+    """No mesh is asked: nothing of the run may start now, for the reason that is given. `now_ms` as for `place`."""
+    waiting = run.unplaced(now_ms)
+    left = set(waiting)
+    first = [node for node in waiting if not any(need in left for need in (*run.plans[node].inputs, *run.plans[node].after))]
+    return NodesPlaced(blockages=dict.fromkeys(first, blockage))
+
+
 def why(answer: Routed) -> str:
     """The decision in one line: the reason for the mesh, and what each other mesh said that had something against it."""
     telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]

@@ -57,6 +57,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
     again = RunRecord(
         run=next_id(run),
         tenant=dead.tenant,
+        user=dead.user,
         digest=dead.digest,
         spec=dead.spec,
         created_ms=now_ms,

@@ -125,6 +125,7 @@ class RunRecord:
 
     run: RunId
     tenant: TenantPath
+    user: str = ""  #: Who submitted it: a name, or the id of the API key; limits per user count by it.
     digest: str  #: SHA-256 of the canonical spec: the same id with another digest is a conflict.
     spec: bytes  #: The `dag/1` spec, as JSON.
     state: RunState = RunState.PENDING
@@ -164,6 +165,7 @@ class RunSummary:
     reason: Reason | None
     detail: str
     counts: dict[str, int]  #: Nodes per state.
+    user: str = ""
 
 
 class RunStore(DeadLetters, Protocol):

@@ -109,6 +109,9 @@ class DagSpec(_Part):
     spec: Literal["dag/1"]
     id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
     tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
+    user: str | None = Field(
+        default=None, min_length=1, max_length=128, description="For whom it is submitted; limits per user count by it."
+    )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
     defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Options of nodes that do not say otherwise.")
     on_error: Literal["fail_fast", "continue"] = Field(
@@ -178,8 +181,8 @@ def load(kept: bytes) -> DagSpec:
 
 
 def digest(spec: DagSpec) -> str:
-    """SHA-256 of what the graph says: the id is left out, and so are the orders of keys and options that equal their default."""
-    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "blobs"})
+    """SHA-256 of what the graph says: id and user are left out, and so are the orders of keys and options that equal their default."""
+    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
     return _sha256_of_json(told)
 
 

@@ -20,6 +20,7 @@ class ApiKey:
     created_ms: int  #: Since the epoch.
     revoked: bool = False
     mesh: MeshId | None = None  #: The mesh that the key speaks for; it reaches no tenant.
+    user: str = ""  #: Whose key it is: what is submitted with it is that user's. Empty: whoever uses it says who it is for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class ApiKeyLine:
     created_ms: int
     revoked: bool
     mesh: MeshId | None = None
+    user: str = ""
 
 
 class KeyRing(Protocol):
@@ -51,7 +53,7 @@ class KeyRing(Protocol):
 
 def line_of(key: ApiKey) -> ApiKeyLine:
     """What may be shown of the key."""
-    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked, mesh=key.mesh)
+    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked, mesh=key.mesh, user=key.user)
 
 
 def lines_of(keys: list[ApiKey]) -> tuple[ApiKeyLine, ...]:

@@ -370,12 +370,12 @@ class WindowSection(Section):
 class LimitsSection(Section):
     """Limits beside quota, for a tenant and all below it together."""
 
-    running_max: int | None = Field(default=None, ge=1, description="Workloads that run at a time.")
-    running_max_per_user: int | None = Field(default=None, ge=1, description="Workloads of one user that run at a time.")
+    running_max: int | None = Field(default=None, ge=1, description="Stages that are sent to meshes and have not ended, at a time.")
+    running_max_per_user: int | None = Field(default=None, ge=1, description="The same for each [user](http.md#what-holds-for-all).")
     max_wait_ms: DurationMs | None = Field(
-        default=None, ge=1_000, alias="max_wait", description="Work that waited longer is given all room that comes free in its reach."
+        default=None, ge=1_000, alias="max_wait", description="Work that waited longer goes before all others when quota is planned."
     )
-    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs is stopped as well.")
+    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs stops as well, to run again later.")
     windows: tuple[WindowSection, ...] = Field(default=(), description="New work starts only inside of one of these; none: always.")
 
 

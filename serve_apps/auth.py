@@ -52,6 +52,7 @@ class Principal:
 
     key: str  #: The id of the key, for logs; the secret is nowhere.
     tenant: TenantPath
+    user: str = ""  #: Whose key it is; empty: nobody's in particular.
 
     def may(self, tenant: TenantPath) -> bool:
         """Whether the key reaches the tenant: its own, and all below it."""
@@ -66,14 +67,16 @@ class MeshPrincipal:
     mesh: MeshId
 
 
-def mint(tenant: TenantPath, now_ms: int) -> tuple[str, ApiKey]:
+def mint(tenant: TenantPath, now_ms: int, user: str = "") -> tuple[str, ApiKey]:
     """A new key for the tenant: the text for its holder, to be shown once, and the record for the ring.
 
     Args:
         now_ms: Milliseconds since the epoch.
+        user: Whose key it is; empty: nobody's in particular.
     """
     key, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-    return f"{TENANTS_KEY}_{key}_{secret}", ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms)
+    record = ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms, user=user)
+    return f"{TENANTS_KEY}_{key}_{secret}", record
 
 
 def mint_for_mesh(mesh: MeshId, now_ms: int) -> tuple[str, ApiKey]:
@@ -82,15 +85,16 @@ def mint_for_mesh(mesh: MeshId, now_ms: int) -> tuple[str, ApiKey]:
     return f"{MESHS_KEY}_{key}_{secret}", ApiKey(key=key, tenant=TenantPath(""), mesh=mesh, sha256=_digest(secret), created_ms=now_ms)
 
 
-def issue(ring: KeyRing, tenant: TenantPath, now_ms: int) -> str:
+def issue(ring: KeyRing, tenant: TenantPath, now_ms: int, user: str = "") -> str:
     """Mint a key and keep it in the ring; the text, to be shown once.
 
     Args:
         now_ms: Milliseconds since the epoch.
+        user: See `mint`.
     Raises:
         StoreUnavailable: The ring does not answer; whether the key was kept is not known, and nobody has its text.
     """
-    return _kept(ring, lambda: mint(tenant, now_ms))
+    return _kept(ring, lambda: mint(tenant, now_ms, user))
 
 
 def issue_for_mesh(ring: KeyRing, mesh: MeshId, now_ms: int) -> str:
@@ -114,7 +118,7 @@ def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None]) -> 
         StoreUnavailable: From `lookup`.
     """
     record = _proven(header, TENANTS_KEY, lookup)
-    return record if isinstance(record, Denied) else Principal(key=record.key, tenant=record.tenant)
+    return record if isinstance(record, Denied) else Principal(key=record.key, tenant=record.tenant, user=record.user)
 
 
 def authenticate_mesh(header: str | None, lookup: Callable[[str], ApiKey | None]) -> MeshPrincipal | Denied:

@@ -81,7 +81,7 @@ class CoordinatorLoop:
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
-        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=self._settings.orders)
+        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
@@ -96,6 +96,7 @@ class CoordinatorLoop:
                         queue=stores.queue,
                         ledger=stores.ledger,
                         registry=stores.registry,
+                        orders=stores.orders,
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
@@ -153,11 +154,13 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             runs=stores.runs,
             ledger=stores.ledger,
             registry=stores.registry,
+            orders=stores.orders,
             queue=stores.queue,
             blobs=stores.blobs,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,
+            costs=settings.costs,
             storage_url=settings.storage_url,
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,

@@ -1,4 +1,4 @@
-"""`/v1/tenants`, `/v1/meshes`, `/v1/leases`, `/v1/queues`: what the ledger holds, as far as the key reaches; drains, for operators."""
+"""`/v1/tenants`, `/v1/meshes`, `/v1/leases`: what the ledger holds, as far as the key reaches; drains, for operators."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from mesh.ids import MeshId, TenantPath
+from mesh.ids import MeshId
 from serve_apps.access import Asking, Operating, reaches
 from serve_apps.dependencies import Ports
 from serve_apps.draining import drain_mesh, only, snapshot_now, undrain_mesh
-from serve_apps.errors import OutOfReach
-from serve_apps.federation_views import leases_view, meshes_view, tenants_view, waiting_views
-from serve_apps.schemas import DrainRequest, ErrorBody, LeasesView, MeshesView, QueueView, TenantsView
-
-#: How far into the queue of a mesh is looked.
-QUEUE_DEPTH_MAX = 1_000
+from serve_apps.federation_views import leases_view, meshes_view, tenants_view
+from serve_apps.schemas import DrainRequest, ErrorBody, LeasesView, MeshesView, TenantsView
 
 MeshPath = Annotated[str, Path(description="The name of the mesh.", max_length=64)]
 
@@ -28,7 +24,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for s
 @router.get("/tenants")
 def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
     """Tenants with what they have: nominal, used, borrowed, available."""
-    return tenants_view(ports.ledger.snapshot(), partial(reaches, principal))
+    return tenants_view(ports.ledger.snapshot(), partial(reaches, principal), ports.orders.in_force())
 
 
 @router.get("/meshes")
@@ -56,24 +52,3 @@ def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
 def list_leases(ports: Ports, principal: Asking) -> LeasesView:
     """Leases that are held now."""
     return leases_view(ports.ledger.snapshot(), partial(reaches, principal))
-
-
-@router.get("/queues/{tenant:path}")
-def show_queue(tenant: str, ports: Ports, principal: Asking) -> QueueView:
-    """Stages of the tenant, and of all below it, that wait: where, at which position, and why."""
-    path = TenantPath(tenant)
-    if not reaches(principal, path):
-        raise OutOfReach(f"the API key does not reach the tenant {tenant}")
-    snapshot = ports.ledger.snapshot()
-    snapshot.tree.tenant(path)  # Raises UnknownTenant and names the nearest.
-    waiting = [
-        view
-        for mesh in snapshot.meshes
-        if mesh.waiting
-        for view in waiting_views(
-            mesh.record.mesh,
-            ports.queue.waiting(mesh.record.mesh, QUEUE_DEPTH_MAX),
-            lambda stage_tenant: snapshot.tree.is_within(stage_tenant, path),
-        )
-    ]
-    return QueueView(tenant=tenant, waiting=waiting)

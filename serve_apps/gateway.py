@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from dag.errors import BacklogFull
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
-from serve_apps import dead_routes, federation_routes, link_routes, run_routes
+from serve_apps import dead_routes, explain_routes, federation_routes, link_routes, run_routes
 from serve_apps.dependencies import Dependencies, Ports
 from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
@@ -41,6 +41,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.dependencies = dependencies
     app.state.metrics = metrics
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
+    app.include_router(explain_routes.router)
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
     app.include_router(link_routes.router)

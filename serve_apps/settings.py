@@ -14,7 +14,6 @@ from dag.backlog import BacklogLimits
 from dag.retrying import RetryRules
 from federation.durability import Durability
 from federation.estimates import CostRules
-from federation.quota.policies import StandingOrders
 from federation.snapshot import MeshRecord
 from federation.steadiness import SteadinessRules
 
@@ -73,7 +72,6 @@ class RootSettings(_Settings):
     traces_file: str | None = None  #: JSON lines, one span each.
     costs: CostRules = CostRules()
     steadiness: SteadinessRules = SteadinessRules()
-    orders: StandingOrders = StandingOrders()
     backlog: BacklogLimits = BacklogLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0

@@ -123,6 +123,7 @@ class Stack:
         check_server(stores.client, stores.keys, self._terms(), durable=self._redis is not None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
+        stores.orders.publish(standing_orders_of(self._config))
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
         return stores
 
@@ -208,7 +209,6 @@ class Stack:
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
             costs=cost_rules_of(self._config),
             steadiness=steadiness_rules_of(self._config),
-            orders=standing_orders_of(self._config),
             backlog=backlog_limits_of(self._config),
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),

@@ -17,6 +17,7 @@ from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from serve_apps.settings import ChildSettings, LinkSettings
@@ -33,6 +34,7 @@ class Stores:
     keys: Keys
     ledger: RedisLedger
     registry: RedisRegistry
+    orders: RedisTenantOrders
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
@@ -95,6 +97,7 @@ def open_stores(
         keys=keys,
         ledger=RedisLedger(client, keys, terms=terms, founding=founding, receipts=receipts),
         registry=RedisRegistry(client, keys),
+        orders=RedisTenantOrders(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys, limits),

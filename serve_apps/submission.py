@@ -42,8 +42,8 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         BacklogFull, StoreFull: Too much is open.
         StoreUnavailable: The store does not answer; to submit again is safe.
     """
-    spec = _read(submission.body)
-    tenant = _tenant_of(spec, principal)
+    spec = read_spec(submission.body)
+    tenant = tenant_of(spec, principal)
     allowed = ports.ledger.snapshot().tree.tenant(tenant)
     problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
     if problems:
@@ -53,6 +53,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
+        user=user_of(spec, principal),
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
@@ -66,7 +67,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
 
 
-def _read(body: bytes) -> DagSpec:
+def read_spec(body: bytes) -> DagSpec:
     """The spec. A problem that has no place in the body is one of reading it: no JSON, or none that can be taken for a spec."""
     try:
         return parse(body)
@@ -76,7 +77,7 @@ def _read(body: bytes) -> DagSpec:
         raise
 
 
-def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
+def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     """The tenant that the spec names, or else the key's own."""
     if spec.tenant is None:
         if principal.tenant == EVERYBODY:
@@ -86,6 +87,17 @@ def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     if not reaches(principal, tenant):
         raise OutOfReach(f"the API key does not reach the tenant {tenant}; it reaches {principal.tenant} and what is below it")
     return tenant
+
+
+def user_of(spec: DagSpec, principal: Principal) -> str:
+    """Whose run it is: the key's user, whom the spec cannot change; else whom the spec names, as the key's holder says; else the key.
+
+    Raises:
+        SpecError: The key is somebody's, and the spec names somebody else.
+    """
+    if principal.user and spec.user not in (None, principal.user):
+        raise SpecError((("/user", f"this API key is {principal.user}'s, and submits for nobody else"),))
+    return principal.user or spec.user or f"key {principal.key}"
 
 
 def _id_for(tenant: TenantPath, idempotency_key: str | None) -> str:

@@ -23,6 +23,7 @@ from federation.durability import Durability
 from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -77,6 +78,7 @@ class World:
     durability: Durability = Durability.D0
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
+    orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
@@ -85,6 +87,7 @@ class World:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
         self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
@@ -95,6 +98,7 @@ class World:
             runs=self.runs,
             ledger=self.store,
             registry=self.registry,
+            orders=self.orders,
             queue=self.store,
             blobs=self.store,
             feed=MemoryEventFeed(self.runs),
@@ -106,9 +110,9 @@ class World:
             durability=self.durability,
         )
 
-    def http(self, tenant: str | None = RESEARCH) -> httpx.Client:
-        """An HTTP client with a new key of the tenant; without any, for None."""
-        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS)}"} if tenant is not None else {}
+    def http(self, tenant: str | None = RESEARCH, user: str = "") -> httpx.Client:
+        """An HTTP client with a new key of the tenant, and of a user; without any, for None."""
+        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS, user)}"} if tenant is not None else {}
         return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
 
     def client(self, tenant: str = RESEARCH) -> Client:

@@ -16,6 +16,7 @@ from dag.store.memory import MemoryRunStore
 from federation.child import ChildMesh
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import TenantTree
 from mesh.clock import ManualClock
@@ -69,6 +70,7 @@ class World:
     chance: random.Random = field(init=False)
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
+    orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     meshes: dict[MeshId, SimulatedMesh] = field(init=False)
     _coordinators: list[Coordinator] = field(init=False)
@@ -79,6 +81,7 @@ class World:
         self.store = MemoryStore(clock=self.clock, ttl_ms=LEASE_TTL_MS, grace_ms=GRACE_MS)
         self.store.configure(self.tree)
         self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.runs = MemoryRunStore(self.store)
         self.meshes = {record.mesh: SimulatedMesh(record) for record in self.records}
         self._coordinators = [self._new_coordinator()]
@@ -89,6 +92,7 @@ class World:
             queue=self.store,
             ledger=self.store,
             registry=self.registry,
+            orders=self.orders,
             blobs=self.store,
             clock=self.clock,
             on_end=self.ended.append,

@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.wire import decode, encode
 
 #: The fields that a summary needs; all of them small.
-SUMMARY_FIELDS = ("tenant", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
+SUMMARY_FIELDS = ("tenant", "user", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,7 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
     """What never changes in a run."""
     return {
         "tenant": record.tenant.encode(),
+        "user": record.user.encode(),
         "digest": record.digest.encode(),
         "spec": record.spec,
         "created_ms": str(record.created_ms).encode(),
@@ -106,6 +107,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
         return RunRecord(
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
+            user=fields.get("user", b"").decode(),  # Runs that were stored before there were users have none.
             digest=fields["digest"].decode(),
             spec=fields["spec"],
             state=RunState(fields["state"].decode()),
@@ -141,6 +143,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             reason=_reason(fields["reason"]),
             detail=fields["detail"].decode(),
             counts=decode(dict[str, int], fields["counts"]),
+            user=fields.get("user", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
         raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None

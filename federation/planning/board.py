@@ -42,6 +42,7 @@ class Claim:
     node: int
     slots: int  #: Still missing.
     slot: dict[FlavorResource, int] = field(default_factory=dict)  #: What one slot takes; no zeros.
+    is_kept: bool = False  #: It has waited too long: room is kept for it, and it takes no other part in the round.
 
     def amounts(self, slots: int) -> dict[FlavorResource, int]:
         """What so many slots take."""

@@ -21,6 +21,7 @@ from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
+from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 from mesh.resources import format_units
 
@@ -46,22 +47,37 @@ def plan(
         wants: What is asked for beyond that, one per (mesh, tenant, flavor).
         now_ms: On the ledger's clock, as are all times of holdings and wants.
         rules: Minimum run time, shares, weighing of lost work.
-        settings: Of tenants that are held or drained, by path.
+        settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
 
     Raises:
         UnknownTenant: A holding or a want of a tenant that is not in the forest.
     """
     board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
-    stopped = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+    stopped = _Stopped(forest, settings)
     borrowers = Borrowers(board, rules, now_ms)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers)).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers), settings, now_ms).run(wants, stopped)
 
 
-def _drain(board: Board, stopped: Mapping[str, Stop]) -> None:
+class _Stopped:
+    """Which tenants take in nothing: those that are stopped, and all below them."""
+
+    def __init__(self, forest: QuotaForest, settings: Mapping[str, QueueSettings]) -> None:
+        self._forest = forest
+        self._own = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+
+    def of(self, tenant: str) -> Stop:
+        """The stop that holds for the tenant; a drain anywhere above is more than a hold."""
+        if not self._own:
+            return Stop.NONE
+        above = {self._own.get(self._forest.tenant_of(node), Stop.NONE) for node in self._forest.paths[self._forest.queue_of(tenant)]}
+        return Stop.DRAIN if Stop.DRAIN in above else Stop.HOLD if Stop.HOLD in above else Stop.NONE
+
+
+def _drain(board: Board, stopped: _Stopped) -> None:
     for lease in board.leases.values():
-        if stopped.get(lease.key[1]) is Stop.DRAIN:
+        if stopped.of(lease.key[1]) is Stop.DRAIN:
             board.lower(lease, dict(lease.target))
             lease.reason = Reason.TENANT_DRAINED
 
@@ -87,26 +103,68 @@ def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> b
 
 
 class _Round:
-    def __init__(self, board: Board, reclaiming: Reclaiming) -> None:
+    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int) -> None:
         self._board = board
         self._reclaiming = reclaiming
+        self._settings = settings
+        self._now_ms = now_ms
         self._unmet: list[Unmet] = []
 
-    def run(self, wants: Iterable[Want], stopped: Mapping[str, Stop]) -> Plan:
+    def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
         claims: list[Claim] = []
         for want in wants:
-            if want.tenant in stopped:
-                reason = Reason.TENANT_DRAINED if stopped[want.tenant] is Stop.DRAIN else Reason.TENANT_HELD
+            stop = stopped.of(want.tenant)
+            if stop is not Stop.NONE:
+                reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_HELD
                 self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"{want.tenant} takes in nothing new"))
             else:
                 claims.append(self._board.claim(want))
         claims.sort(key=_urgency)
+        kept = self._serve_overdue(claims)
         for claim in claims:
             self._cover(claim)
         for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
             self._lend(equals)
+        for claim, amounts in kept:
+            self._board.ledger.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._board.targets()
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
+
+    def _serve_overdue(self, claims: list[Claim]) -> list[tuple[Claim, Mapping[FlavorResource, int]]]:
+        """In each tree the one that waits longest beyond its `max_wait` goes before all others, one slot of it; while it does not fit, this
+        round promises nobody else the room that it lacks.
+
+        On a full mesh quota is no help: who waits there goes first for what others there give, and else leaves the turn to the next.
+        """
+        kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
+        seen: set[int] = set()
+        overdue = sorted((claim for claim in claims if self._is_overdue(claim.want)), key=lambda claim: _urgency(claim)[1:])
+        for claim in overdue:
+            root = self._board.forest.root(claim.node)
+            if root in seen or not claim.slots:
+                continue
+            if claim.want.is_crowded:
+                seen.update({root} if self._reclaim(claim, claim.least) else ())
+                continue
+            seen.add(root)
+            if self._board.slots_free(claim) >= claim.least:
+                self._board.raise_for(claim, claim.least, Reason.QUOTA_FREE)
+            elif not self._reclaim(claim, claim.least) and self._could_hold(claim):
+                amounts = claim.amounts(claim.least)
+                self._board.ledger.charge(claim.node, amounts)
+                kept.append((claim, amounts))
+                claim.is_kept = True
+                self._unmet.append(self._explain(claim))
+        claims[:] = [claim for claim in claims if not claim.is_kept]
+        return kept
+
+    def _is_overdue(self, want: Want) -> bool:
+        known = self._settings.get(want.tenant)
+        return known is not None and known.max_wait_ms is not None and self._now_ms - want.since_ms >= known.max_wait_ms
+
+    def _could_hold(self, claim: Claim) -> bool:
+        slots = claim.want.slots_min
+        return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
 
     def _cover(self, claim: Claim) -> None:
         """Give what the tenant's own quota covers; others who have borrowed it give it back."""

@@ -7,24 +7,21 @@ through its time finds that another has it, and a plan for a tree that was repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
 
 import structlog
 
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, Aim, LeaseLedger
 from federation.planning.planner import plan
-from federation.planning.values import Holding, Plan, Target, Want
+from federation.planning.reading import holdings_of, wants_of
+from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import StandingOrders
-from federation.snapshot import LeaseView, Snapshot, WantView
+from federation.snapshot import Snapshot
+from federation.tenant_orders import OrdersInForce, TenantOrders
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
 log = structlog.get_logger(__name__)
-
-#: The ledger's tokens are microseconds of its clock when they are minted.
-_TOKENS_A_MS = 1_000
 
 
 class PlannerSeat:
@@ -33,15 +30,15 @@ class PlannerSeat:
     Args:
         name: Tells this root from others.
         seat_ms: For how long the seat is taken each time.
-        orders: Rules, and the tenants' weights and settings.
+        orders: Rules, and the tenants' weights, settings and stops; looked at anew each time.
     """
 
-    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: StandingOrders) -> None:
+    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: TenantOrders) -> None:
         self._ledger = ledger
         self._name = name
         self._seat_ms = seat_ms
         self._orders = orders
-        self._forest: tuple[int, QuotaForest] | None = None  #: With the version of the tree that it was made of.
+        self._forest: tuple[int, OrdersInForce, QuotaForest] | None = None  #: With what it was made of: the tree's version, the orders.
 
     def tick(self) -> Plan | None:
         """Plan and apply; None when another has the seat, or nobody can plan now.
@@ -65,60 +62,21 @@ class PlannerSeat:
         return answer
 
     def _plan(self, snapshot: Snapshot) -> Plan:
-        alive = {view.record.mesh for view in snapshot.meshes if view.alive}
-        promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
-        crowded = {(view.mesh, view.tenant, view.flavor) for view in snapshot.wants if not _has_room(snapshot, view)}
-        wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot.at_ms, crowded) for view in snapshot.wants)
+        in_force = self._orders.in_force()
+        orders = in_force.merged()
         return plan(
-            self._forest_of(snapshot),
-            [_holding(lease) for lease in snapshot.leases],
-            [want for want in wants if want.slots > 0 and want.mesh in alive and want.tenant in snapshot.tree.tenants],
+            self._forest_of(snapshot, in_force),
+            holdings_of(snapshot),
+            wants_of(snapshot),
             now_ms=snapshot.at_ms,
-            rules=self._orders.rules,
-            settings=self._orders.settings,
+            rules=orders.rules,
+            settings=orders.settings,
         )
 
-    def _forest_of(self, snapshot: Snapshot) -> QuotaForest:
-        if self._forest is None or self._forest[0] != snapshot.version:
-            self._forest = snapshot.version, QuotaForest.of_tenants(snapshot.tree, self._orders.weights)
-        return self._forest[1]
-
-
-def _holding(lease: LeaseView) -> Holding:
-    """What runs out with its session (it has an `incarnation`) stays charged and can be asked for nothing."""
-    return Holding(
-        mesh=lease.mesh if lease.incarnation is None else MeshId(f"{lease.mesh}#{lease.incarnation}"),
-        tenant=lease.tenant,
-        flavor=lease.flavor,
-        target=dict(lease.target.items()) if lease.incarnation is None else dict(lease.amounts.items()),
-        token=lease.token,
-        priority=lease.priority,
-        since_ms=lease.token // _TOKENS_A_MS,
-        is_fixed=lease.incarnation is not None,
-    )
-
-
-def _has_room(snapshot: Snapshot, want: WantView) -> bool:
-    """Would one slot fit into a pool of the mesh, by what the mesh has told last?"""
-    pools = (pool for view in snapshot.meshes if view.record.mesh == want.mesh for pool in view.record.pools if pool.flavor == want.flavor)
-    return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in want.slot.items()) for pool in pools)
-
-
-def _want(view: WantView, lease: LeaseView | None, at_ms: int, crowded: AbstractSet[tuple[MeshId, TenantPath, FlavorName]]) -> Want:
-    """Slots that an earlier plan has promised and that are still on their way are wanted no more."""
-    coming = 0
-    if lease is not None:
-        coming = min(((lease.target[name] - lease.amounts[name]) // units for name, units in view.slot.items() if units), default=0)
-    return Want(
-        mesh=view.mesh,
-        tenant=view.tenant,
-        flavor=view.flavor,
-        slot=dict(view.slot.items()),
-        slots=view.slots - max(0, coming),
-        priority=view.priority,
-        since_ms=at_ms - view.waiting_ms,
-        is_crowded=(view.mesh, view.tenant, view.flavor) in crowded,
-    )
+    def _forest_of(self, snapshot: Snapshot, in_force: OrdersInForce) -> QuotaForest:
+        if self._forest is None or self._forest[0] != snapshot.version or self._forest[1] is not in_force:
+            self._forest = snapshot.version, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
+        return self._forest[2]
 
 
 def _slices(targets: Iterable[Target]) -> Iterator[tuple[Aim, ...]]:

@@ -62,12 +62,25 @@ def queue_gate(forest: QuotaForest, settings: Mapping[int, QueueSettings], queue
 
 def running_gate(counts: RunningCounts, settings: Mapping[int, QueueSettings], workload: Workload) -> Gate | None:
     """Why this workload does not start while so many others run; None when it may."""
+    left, gate = starts_left(counts, settings, workload.queue, workload.user)
+    return gate if left is not None and left <= 0 else None
+
+
+def starts_left(counts: RunningCounts, settings: Mapping[int, QueueSettings], queue: str, user: str) -> tuple[int | None, Gate | None]:
+    """How many more workloads of the user may start at the queue, and the limit that says so; None: as many as they like.
+
+    Negative after a limit was lowered: so many have to end before the next one starts.
+    """
     forest = counts.forest
-    for node in forest.paths[forest.index[workload.queue]]:
+    least: int | None = None
+    gate: Gate | None = None
+    for node in forest.paths[forest.index[queue]]:
         own = settings.get(node, _NONE)
-        if own.running_max is not None and counts.of(node) >= own.running_max:
-            return Gate(node=forest.tenant_of(node), reason=Reason.RUNNING_LIMIT, limit=own.running_max)
-        per_user = own.running_max_per_user
-        if per_user is not None and counts.of_user(node, workload.user) >= per_user:
-            return Gate(node=forest.tenant_of(node), reason=Reason.USER_LIMIT, limit=per_user)
-    return None
+        limits = (
+            (own.running_max, counts.of(node), Reason.RUNNING_LIMIT),
+            (own.running_max_per_user, counts.of_user(node, user), Reason.USER_LIMIT),
+        )
+        for limit, running, reason in limits:
+            if limit is not None and (least is None or limit - running < least):
+                least, gate = limit - running, Gate(node=forest.tenant_of(node), reason=reason, limit=limit)
+    return least, gate

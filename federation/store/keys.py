@@ -194,3 +194,8 @@ class Keys:
     def coordinator(self) -> str:
         """Hash: who coordinates runs at present, and until when."""
         return self._key("coordinator")
+
+    @property
+    def tenant_orders(self) -> str:
+        """Hash: `filed` (what the federation file says of tenants) and `stop|<tenant>`, as JSON."""
+        return self._key("tenant-orders")

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.config import FederationConfig, tenants_of
+from federation.quota.from_config import standing_orders_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
@@ -143,11 +144,12 @@ def down(state: StateOption = STATE) -> None:
 
 
 def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
-    """Make the file's tenants and quotas those of the running federation; work that runs goes on."""
+    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
     checked = _read(config)
     stores = running_stores(state)
     tenants = tenants_of(checked)
     stores.ledger.configure(TenantTree(tenants))
+    stores.orders.publish(standing_orders_of(checked))
     Console().print(f"applied: {len(tenants)} tenants")
 
 
@@ -187,11 +189,14 @@ def create_key(
         str | None, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")
     ] = None,
     mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
+    user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
     state: StateOption = STATE,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
     if (tenant is None) == (mesh is None):
         raise typer.BadParameter("name either a tenant or, with --mesh, a mesh")
+    if mesh is not None and user:
+        raise typer.BadParameter("a mesh's key is no user's; --user goes with a tenant")
     stores, settings = running_stores(state), _root_settings(state)
     ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
     if mesh is not None:
@@ -202,17 +207,17 @@ def create_key(
     path = TenantPath(str(tenant))
     if path != EVERYBODY:
         stores.ledger.snapshot().tree.tenant(path)
-    typer.echo(issue(ring, path, now_ms))
+    typer.echo(issue(ring, path, now_ms, user))
 
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE) -> None:
     """The keys by id; secrets are not kept."""
     stores = running_stores(state)
-    table = Table("id", "of", "created", "revoked")
+    table = Table("id", "of", "user", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
-        table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, created, "yes" if key.revoked else "")
+        table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, created, "yes" if key.revoked else "")
     Console().print(table)
 
 

@@ -151,7 +151,7 @@ def tenants_table(view: TenantsView) -> RenderableType:
         table.add_column(column, justify="right", no_wrap=True)
     paths = {tenant.tenant for tenant in view.tenants}
     for tenant in view.tenants:
-        name = _indented(tenant, paths)
+        name = Text.assemble(_indented(tenant, paths), *_held(tenant))
         if not tenant.quotas:
             table.add_row(name, "", "", "", "", "", "", "")
         for row, quota in enumerate(tenant.quotas):
@@ -317,6 +317,11 @@ def _indented(tenant: TenantView, paths: set[str]) -> Text:
     if tenant.parent is None or tenant.parent not in paths:
         return Text(tenant.tenant)
     return Text("  " * tenant.tenant.count("/") + tenant.tenant.rpartition("/")[2])
+
+
+def _held(tenant: TenantView) -> list[Text]:
+    """A word beside the name of a tenant that takes in nothing new."""
+    return [] if tenant.stop == "none" else [Text(f" ({tenant.stop})", style="yellow")]
 
 
 def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:

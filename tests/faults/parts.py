@@ -32,6 +32,7 @@ from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
@@ -138,8 +139,9 @@ def child(order: dict[str, Any]) -> None:
 
 def root(url: str, name: str) -> None:
     """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
-    ledger = ledger_of(url)
-    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=ORDERS)
+    ledger, orders = ledger_of(url), MemoryTenantOrders()
+    orders.publish(ORDERS)
+    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=orders)
     while True:
         try:
             ledger.sweep()

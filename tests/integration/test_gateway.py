@@ -30,6 +30,7 @@ from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.store.testing import running_redis
@@ -111,6 +112,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 runs=runs,
                 ledger=ledger,
                 registry=RedisRegistry(client, keys),
+                orders=RedisTenantOrders(client, keys),
                 queue=RedisStageQueue(client, keys),
                 blobs=blobs,
                 feed=RedisEventFeed(waiting, keys),

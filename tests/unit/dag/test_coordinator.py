@@ -15,11 +15,14 @@ from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
+from federation.quota.policies import QueueSettings, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.memory_registry import MemoryRegistry
+from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.clock import ManualClock
@@ -67,6 +70,7 @@ class Root:
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
         self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
@@ -87,6 +91,7 @@ class Root:
             queue=self.flaky,
             ledger=self.flaky,
             registry=self.registry,
+            orders=self.orders,
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,
@@ -102,7 +107,7 @@ class Root:
         self.sessions[mesh] = HandMesh(self.store, record)
         self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
 
-    def submit(self, run="r", **nodes):
+    def submit(self, run="r", user="", **nodes):
         """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
         spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
         for node, told in nodes.items():
@@ -112,7 +117,7 @@ class Root:
             spec["nodes"][node] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
             spec["outputs"][node] = {"$ref": node}
         body = json.dumps(spec).encode()
-        record = RunRecord(run=run, tenant="acme", digest=digest(parse(body)), spec=body, created_ms=self.clock.now_ms)
+        record = RunRecord(run=run, tenant="acme", user=user, digest=digest(parse(body)), spec=body, created_ms=self.clock.now_ms)
         assert self.runs.create(record, {})
 
     def record(self, run="r"):
@@ -706,3 +711,149 @@ def test_a_slow_stage_is_taken_back_by_a_tick_and_tried_again(root):
     root.coordinator.step(0)
     node = root.record().nodes["a"]
     assert (node.state, node.reason, node.losses, node.attempt) == (NodeState.WAITING, Reason.DEADLINE_EXCEEDED, 1, 2)
+
+
+# -- what holds for tenants ------------------------------------------------------------------------------------------------
+
+
+def limited(root, **settings):
+    root.orders.publish(StandingOrders(settings={"acme": QueueSettings(**settings)}))
+
+
+def reason_of(root, run="r"):
+    return root.record(run).reason
+
+
+def test_a_tenant_on_hold_starts_nothing_and_goes_on_when_it_is_released(root):
+    root.orders.stop("acme", TenantStop(reason="the budget"))
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.states(), reason_of(root)) == ([], {"a": "BLOCKED"}, Reason.TENANT_HELD)
+    assert root.record().detail == "acme is on hold: nothing new starts (the budget)"
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    root.orders.release("acme")
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs():
+    root = Root("east", "west")
+    root.submit("runs", a="@east", b="a @west")
+    root.submit("waits", a="@west")
+    root.coordinator.step(0)
+    root.start("east")
+    root.orders.stop("acme", TenantStop())
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.waiting("west")) == ([], [])
+    assert (root.states("runs"), root.states("waits")) == ({"a": "ASSIGNED", "b": "BLOCKED"}, {"a": "BLOCKED"})
+    assert [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"][-1] == ("LOST", Reason.TENANT_HELD)
+    assert root.record("waits").nodes["a"].losses == 0
+    root.orders.release("acme")
+    root.coordinator.tick()
+    assert root.waiting("west") == ["waits.2"]
+
+
+def test_a_hold_is_kept_by_the_next_coordinator(root):
+    root.orders.stop("acme", TenantStop())
+    root.coordinator = root.another()
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == []
+
+
+def test_outside_of_its_windows_a_tenant_starts_nothing_and_inside_it_does(root):
+    day_ms = 86_400_000
+    opens_ms = (root.clock.wall_ms() + 5_000) % day_ms
+    limited(root, windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=10_000),))
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
+    root.clock.advance(5_000)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+    root.clock.advance(10_000)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
+
+
+def test_only_so_many_stages_of_a_tenant_run_at_a_time_and_the_oldest_goes_next(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.clock.advance(1)
+    root.submit("z-old", a="")
+    root.clock.advance(1)
+    root.submit("b-young", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root, "z-old"), reason_of(root, "b-young")) == (
+        ["one.1"],
+        Reason.RUNNING_LIMIT,
+        Reason.RUNNING_LIMIT,
+    )
+    root.coordinator.tick()
+    assert root.waiting("east") == ["one.1"]
+    root.finish("east")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["z-old.1"]
+
+
+def test_who_comes_while_others_stand_at_the_limit_does_not_overtake_them(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.clock.advance(1)
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.clock.advance(1)
+    root.submit("three", a="")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["two.1"]
+
+
+def test_a_new_coordinator_counts_what_runs_before_it_sends_more(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.coordinator.step(0)
+    root.coordinator = root.another()
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["one.1"]
+
+
+def test_a_run_with_more_stages_than_it_may_start_starts_them_one_after_the_other():
+    root = Root("east", "west")
+    limited(root, running_max=1)
+    root.submit(a="@east", b="@west")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.waiting("west")) == (["r.1"], [])
+    kept_back = root.record().stages["r.2"]
+    assert (kept_back.state, kept_back.reason) == (StageState.PLANNED, Reason.RUNNING_LIMIT)
+    root.finish("east")
+    root.coordinator.step(0)
+    assert root.waiting("west") == ["r.2"]
+    assert root.record().stages["r.2"].detail == ""
+
+
+def test_each_user_has_a_limit_of_his_own(root):
+    limited(root, running_max_per_user=1)
+    root.submit("one", user="ann", a="")
+    root.submit("two", user="ann", a="")
+    root.submit("three", user="bob", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root, "two")) == (["one.1", "three.1"], Reason.USER_LIMIT)
+    assert root.record("two").detail == "ann may run 1 stage of acme at a time, and does"
+
+
+def test_a_limit_that_is_lifted_lets_go_at_the_next_tick(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    limited(root)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["one.1", "two.1"]

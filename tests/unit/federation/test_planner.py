@@ -206,3 +206,43 @@ def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
     answer = decide(company(vision=4), full, (want("vision", 1, priority=9, is_crowded=True),))
     assert (answer.lowered, answer.raised) == ((), ())
     assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
+
+
+@pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_HELD), (Stop.DRAIN, Reason.TENANT_DRAINED)])
+def test_a_stop_holds_for_all_below_the_tenant(stop: Stop, reason: Reason):
+    tree = forest(acme=(None, Quota(nominal=4), 1), lab=("acme", Quota(), 1), nlp=("lab", Quota(), 1), sales=("acme", Quota(), 1))
+    answer = decide(tree, (holding("nlp", 1),), (want("nlp", 1), want("sales", 1)), settings={"lab": QueueSettings(stop=stop)})
+    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("nlp", reason)]
+    assert gpus_of(answer.raised) == {"sales": 1}
+    assert gpus_of(answer.lowered) == ({"nlp": 0} if stop is Stop.DRAIN else {})
+
+
+def test_who_has_waited_longer_than_its_tenant_likes_goes_before_the_more_urgent():
+    tree = forest(acme=(None, Quota(nominal=2), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, gpus=2, since_ms=NOW_MS - 5_000), want("new", 2, priority=9, since_ms=NOW_MS))
+    assert gpus_of(decide(tree, (), wants).raised) == {"new": 2}
+    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_000)}).raised) == {"old": 2}
+    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_001)}).raised) == {"new": 2}
+
+
+def test_while_the_overdue_does_not_fit_the_room_that_it_lacks_is_promised_to_nobody():
+    tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, gpus=2), want("new", 1))
+    held = (holding("new", 2, since_ms=NOW_MS),)
+    answer = decide(tree, held, wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    assert (gpus_of(answer.raised), gpus_of(answer.lowered)) == ({}, {})
+    assert ("old", Reason.QUOTA_EXHAUSTED) in [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet]
+
+
+def test_what_could_never_be_held_keeps_nobody_waiting():
+    tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    answer = decide(tree, (), (want("old", 1, gpus=4), want("new", 1)), settings={"old": QueueSettings(max_wait_ms=1)})
+    assert gpus_of(answer.raised) == {"new": 1}
+
+
+def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_keeps_no_quota_from_others():
+    tree = forest(acme=(None, Quota(nominal=4), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, mesh="west", is_crowded=True), want("new", 4, mesh="east"))
+    answer = decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    assert gpus_of(answer.raised) == {"new": 4}
+    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.CAPACITY_BUSY)]

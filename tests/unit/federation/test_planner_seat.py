@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import pytest
 
 from federation.leases import Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import Rules, StandingOrders
+from federation.quota.policies import Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -21,6 +24,8 @@ A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
 GPU = ResourceSet.of({"gpu": 1})
 TTL_MS, GRACE_MS, SEAT_MS = 30_000, 10_000, 5_000
+AT_ONCE = MemoryTenantOrders()
+AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
     [
         Tenant(path=ACME, parent=None),
@@ -83,7 +88,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def seat(store: MemoryStore) -> PlannerSeat:
-    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
+    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
 
 
 def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
@@ -121,7 +126,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, sea
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=StandingOrders(rules=Rules(min_run_ms=0)))
+    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=AT_ONCE)
     assert seat.tick() is not None
     assert other.tick() is None
     for _ in range(1 + SEAT_MS // 1_000):
@@ -156,3 +161,35 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
     seat.tick()
     east.beat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
+
+
+def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 2)
+    east.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
+    east.beat()
+    east.beat(acks=east.obey())
+    assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
+
+
+def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME)
+    store.configure(TenantTree([*TREE.tenants.values(), more]))
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
+    east.beat(east.want(BATCH, 4))
+    west.beat(west.want(more.path, 4))
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}

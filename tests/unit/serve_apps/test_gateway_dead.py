@@ -23,7 +23,7 @@ from serve_apps.testing import ACME, ADDRESS, RESEARCH, World, spec_of
 def world() -> World:
     """A run whose second node is poison."""
     world = World()
-    world.client().submit_spec(spec_of("a", "b", id="night"))
+    world.client().submit_spec(spec_of("a", "b", id="night", user="ann"))
     record = world.record("night")
     letter = DeadLetter(
         run=RunId("night"),
@@ -75,7 +75,7 @@ def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()) == (200, {"letter": "night:b", "run": "night.again-1"})
     again = world.record("night.again-1")
-    assert (again.state, again.tenant, set(again.nodes)) == (RunState.PENDING, RESEARCH, {"a", "b"})
+    assert (again.state, again.tenant, again.user, set(again.nodes)) == (RunState.PENDING, RESEARCH, "ann", {"a", "b"})
     assert set(tasks_of(load(again.spec))) == {"a", "b"}
     assert world.runs.dead() == ()
     assert world.http("*").post("/v1/dead/night:b/requeue").status_code == 404
