@@ -74,11 +74,13 @@ def test_fault_36_a_result_comes_after_its_session_is_over(bed: Bed, row: Row) -
 def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
     hand = HandMesh(bed.ledger, record_of("hand", 2))
     claim = claimed_by(bed, hand, "twice")
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: bed.queue.report(claim, 1, result_of("twice")), range(20)))
     for forged in (replace(claim, token=claim.token + 1), replace(claim, incarnation=claim.incarnation - 1)):
         with pytest.raises(StaleFence):
-            bed.queue.report(forged, 2, result_of("twice"))
+            bed.queue.report(forged, 1, result_of("twice"))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: bed.queue.report(claim, 1, result_of("twice")), range(20)))
+    with pytest.raises(StaleFence):
+        bed.queue.report(claim, 2, result_of("twice"))
     assert bed.told_of("twice") == ["node_succeeded", "stage_ended"]
     hand.leave()
     row.held("one effect; a repeat is taken in silence, a stranger refused")

@@ -16,6 +16,7 @@ from faults.server import Server
 from patience import eventually
 
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
+from federation.leases import Granted
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
@@ -96,18 +97,24 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
             hand.acquire(LAB, FLAVOR, SLOT, chance.randint(1, 3))
         elif hand.lease(LAB, FLAVOR).held:
             hand.release(LAB, FLAVOR, SLOT if chance.random() < 0.5 else NOTHING)
+    for hand in hands:
+        hand.release(LAB, FLAVOR)
+    late_bytes = server.log_file().stat().st_size
+    for hand in hands:  # In the end everything is held, half by each.
+        assert hand.acquire(LAB, FLAVOR, SLOT, 2) == Granted(slots=2)
     to_bytes = server.log_file().stat().st_size
     held = [hand.lease(LAB, FLAVOR) for hand in hands]
     server.kill()
     whole = server.kept_copy(tmp_path / "whole")
-    for _ in range(CUTS):
+    for number in range(CUTS):
         server.restore(whole)
-        server.cut(chance.randint(from_bytes, to_bytes))
+        server.cut(chance.randint(late_bytes if number % 2 else from_bytes, to_bytes))
         server.start()
-        for hand, lease in zip(hands, held, strict=True):
+        for hand, lease in chance.sample(list(zip(hands, held, strict=True)), len(hands)):
             hand.leases = {(LAB, FLAVOR): lease} if lease.held else {}
             hand.number = 10_000  # Whatever the ledger remembers, these beats come later.
             hand.claim_all()
+            ask(hand)  # Before the ledger has heard of what the other one holds.
         grab_after_learning(server, ledger, hands)
         assert sum(hand.lease(LAB, FLAVOR).held["cpu"] for hand in hands) <= 4 * CPU
         assert ledger.audit() == ()
@@ -115,14 +122,20 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     row.held(f"{CUTS} cuts, no over-grant")
 
 
+def ask(hand: HandMesh) -> None:
+    """For everything; when another one knew a later token than anybody before it, once more under the new epoch."""
+    try:
+        hand.acquire(LAB, FLAVOR, SLOT, 4)
+    except EpochChanged:
+        hand.claim_all()
+        hand.acquire(LAB, FLAVOR, SLOT, 4)
+
+
 def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[HandMesh]) -> None:
     """Everybody asks for everything, while the ledger learns and after."""
     while True:
         for hand in hands:
-            try:
-                hand.acquire(LAB, FLAVOR, SLOT, 4)
-            except EpochChanged:  # The other one knew a later token than anybody before it.
-                hand.claim_all()
+            ask(hand)
         if ledger.sweep().learn_ms == 0:
             return
         move_time(server.client, Keys(), HEARTBEAT_MS)
