@@ -141,7 +141,13 @@ class TaskCalls(MeshCalls):
             estimated_ms=int(estimated_s * 1000) if estimated_s is not None else None,
             preemptible=preemptible,
             max_restarts=max_restarts,
-            work=work_digest(actor_class, arguments, entry, entry_arguments, environment or {}),
+            work=work_digest(
+                actor_class,
+                (args, kwargs or {}),
+                entry,
+                (method_args, method_kwargs or {}) if method is not None else None,
+                environment or {},
+            ),
         )
         handlers = state_handlers or self._handlers
         order = HostOrder(
