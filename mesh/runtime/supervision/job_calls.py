@@ -65,7 +65,6 @@ class JobCalls(MeshCalls):
         for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
             why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
-        self._known_pool(job.pool)
         read_class(leader, "leader")
         try:
             read_method(leader, method)

@@ -168,8 +168,8 @@ class OrderBook:
         task = event.request.task
         row = self.tasks.get(task)
         if row is None or (row.state in TERMINAL and event.resume):
-            attempt, preemptions = (row.attempt, row.preemptions) if row is not None else (0, 0)
-            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=attempt, preemptions=preemptions)
+            preemptions = row.preemptions if row is not None else 0
+            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt, preemptions=preemptions)
         return task
 
     def _start(self, order: StartTask) -> TaskId:
