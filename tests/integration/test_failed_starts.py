@@ -12,7 +12,7 @@ import mesh
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.supervision import supervised_mesh
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import StartFailed
+from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
 from mesh.runtime.supervision.supervisor import MeshSupervisor
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.journal import JournalError
@@ -98,6 +98,31 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
     file.write_bytes(whole)
     with mesh.running_mesh("damaged", **options) as running:
         assert [pool.pool for pool in running.list_pools()] == ["main"]
+
+
+def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped(tmp_path):
+    class Late(MeshSupervisor):
+        async def _begin(self):
+            self._jobs.recover = self._fail
+            await super()._begin()
+
+        def _fail(self):
+            raise OSError(f"the disk is full, and {len(self._agents.processes)} process is up")
+
+    folder = tmp_path / "late"
+    options = SupervisorOptions(mesh="late", namespace="tests", state_dir=str(folder))
+    where = {"name": supervisor_name("late"), "namespace": "tests", "lifetime": "detached"}
+    supervisor = ray.remote(num_cpus=0)(Late).options(**where).remote(options)
+    attached = mesh.ScheduleMesh("late", namespace="tests")
+    with pytest.raises(StartFailed, match="OSError: the disk is full, and 1 process is up"):
+        attached.status()
+    eventually(lambda: left_in_ray("late") == [supervisor_name("late")])
+    assert not folder.exists()
+    attached.stop()
+    nothing_is_left("late", folder)
+    with pytest.raises(SupervisorLost, match="no mesh late runs"):
+        attached.status()
+    del supervisor
 
 
 def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):
