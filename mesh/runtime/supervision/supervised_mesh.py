@@ -90,8 +90,8 @@ class SupervisedMesh:
         made.callback(folder.unmake)
         plugins = PluginHost(options.plugins)
         archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
-        made.callback(folder.forget_first)
         made.callback(archive.close)
+        made.callback(folder.forget_first)  # Called before the one above it, under the journal's lock.
         self._incarnation = folder.count_start()
         self._clock = MeshClock()
         self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)

@@ -36,7 +36,7 @@ class Scene:
         monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
         self.archive, self.filled = Archive(folder), []
         self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
-        news = UntoldNews(lambda *events: self.loop.tell(*events))
+        news = UntoldNews(self.loop.tell)
         driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, news=news)
         self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
 
