@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+from pathlib import Path
 
 import pytest
 import ray
@@ -11,6 +14,7 @@ from patience import eventually
 import mesh
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.supervision import supervised_mesh
+from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
 from mesh.runtime.supervision.supervisor import MeshSupervisor
@@ -123,6 +127,76 @@ def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped
     with pytest.raises(SupervisorLost, match="no mesh late runs"):
         attached.status()
     del supervisor
+
+
+def wavering():
+    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then."""
+
+    class Wavering(MeshSupervisor):
+        def __init__(self, options):
+            supervised_mesh.AGAIN_S = 0.5
+            super().__init__(options)
+
+        async def _begin(self):
+            above = Path(self._options.state_dir).parent
+            if (above / "broken").exists():
+                (above / "tried").touch()
+                raise OSError("a moment's fault")
+            await super()._begin()
+
+    return Wavering
+
+
+def up(actor_class, name, folder):
+    """A mesh whose supervisor is of this class, which no other process can import: made inside a function, it travels whole."""
+    options = SupervisorOptions(mesh=name, namespace="tests", state_dir=str(folder), driver=DriverSettings(standbys_per_node=1))
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=100)(actor_class)
+    actor.options(name=supervisor_name(name), namespace="tests", lifetime="detached").remote(options)
+    return mesh.ScheduleMesh.attach(name, namespace="tests")
+
+
+def break_down(running, folder):
+    """Its process dies, and the next one cannot start."""
+    (folder / "broken").touch()
+    os.kill(running.status().pid, signal.SIGKILL)
+    eventually((folder / "tried").exists)
+
+
+def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_can(tmp_path):
+    running = up(wavering(), "waver", tmp_path / "state")
+    break_down(running, tmp_path)
+    (tmp_path / "broken").unlink()
+    assert running.status().incarnation > 2
+    running.stop()
+    eventually(lambda: not left_in_ray("waver"))
+
+
+def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
+    running = up(wavering(), "wreck", tmp_path / "state")
+    break_down(running, tmp_path)
+    with pytest.raises(RuntimeDoorError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
+        running.stop(forget=True)
+    eventually(lambda: not left_in_ray("wreck"))
+    assert (tmp_path / "state").exists()
+
+
+def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
+    options = {"namespace": "tests", "state_dir": tmp_path / "state", "standbys_per_node": 0}
+    first = mesh.ScheduleMesh.start("halted", **options)
+    first._link.ask("stop", forget=False)  # And nobody ends the supervisor.
+    again = mesh.ScheduleMesh.start("halted", **options)
+    assert again.status().incarnation == 2
+    again.stop()
+
+
+def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
+    class Brief(MeshSupervisor):
+        def __init__(self, options):
+            supervised_mesh.FAREWELL_S = 0.5
+            super().__init__(options)
+
+    up(Brief, "brief", tmp_path / "state")._link.ask("stop", forget=False)
+    eventually(lambda: not left_in_ray("brief"))
 
 
 def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):

@@ -208,6 +208,9 @@ class OrderBook:
     def _left(self, event: TaskStopped | TaskRefused | AgentLost | TaskEnded) -> TaskId:
         """It runs no more; whether it is queued again or over, the decisions that follow say."""
         row = self.tasks.get(event.task)
+        stop = self.stops.get(event.task)
+        if stop is not None and stop.attempt == event.attempt:
+            del self.stops[event.task]  # Answered, even when the next attempt is on its way already.
         if row is None or row.attempt != event.attempt or row.state in TERMINAL:
             return event.task
         self.starts.pop(event.task, None)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mesh.errors import RuntimeDoorError
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -16,8 +17,10 @@ from mesh.runtime.supervision.answers import GroupGiven, Refused
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.state_folder import StateFolder
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
 from mesh.runtime.supervision.supervisor import MeshSupervisor
+from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.events import (
     GroupGone,
     GroupReady,
@@ -34,6 +37,14 @@ from mesh.scheduling.tasks import TaskRequest, TaskState
 
 ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
+
+
+class Starting(MeshSupervisor):
+    """A supervisor whose start the test calls."""
+
+    def __init__(self, folder):
+        self._options = SupervisorOptions(mesh="m", namespace="tests", state_dir=str(folder))
+        self._is_stopped = self._is_again = False
 
 
 class Kept:
@@ -157,6 +168,31 @@ def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept
         assert await mesh.metrics(None) == {}
 
     in_scene(check, tmp_path)
+
+
+def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_the_journal(tmp_path, monkeypatch):
+    refusals, forget = [], StateFolder.forget_first
+
+    def forget_watched(folder):
+        with pytest.raises(RuntimeDoorError) as refused:
+            Archive(folder.path / "journal")
+        refusals.append(str(refused.value))
+        forget(folder)
+
+    def full(_):
+        raise RuntimeDoorError("no space left")
+
+    monkeypatch.setattr(StateFolder, "forget_first", forget_watched)
+    monkeypatch.setattr(StateFolder, "count_start", full)
+
+    async def scene():
+        with pytest.raises(RuntimeDoorError, match="no space left"):
+            await Starting(tmp_path / "mesh")._start()
+
+    asyncio.run(scene())
+    assert len(refusals) == 1
+    assert "another process writes the journal" in refusals[0]
+    assert not (tmp_path / "mesh").exists()
 
 
 def work_of(task, code):
