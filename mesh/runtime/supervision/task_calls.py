@@ -294,5 +294,5 @@ class TaskCalls(MeshCalls):
     def _taking_over_names(self) -> Self:
         """This mesh, but what it submits may have the name of a task that is over: standing agents come and go under one name."""
         other = type(self)(self.name, namespace=self._link.namespace)
-        other._handlers, other._takes_over_names = self._handlers, True  # noqa: SLF001  its own class
+        other._link, other._handlers, other._takes_over_names = self._link, self._handlers, True  # noqa: SLF001  its own class
         return other
