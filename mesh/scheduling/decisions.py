@@ -58,7 +58,7 @@ class StopTask(Decision):
     attempt: int
     keep_state: bool
     grace_ms: int
-    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER, GANG_BROKEN.
+    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER, GANG_BROKEN; of an attempt that is given up already STALE_CHOICE, AGENT_LOST.
     by: TaskId | None = None  #: For whom it gives way.
 
 

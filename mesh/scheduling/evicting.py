@@ -316,11 +316,9 @@ def order_stop(
     )
 
 
-def order_end_of_stray(state: MeshState, task: TaskId, attempt: int) -> None:
-    """An attempt has started that nobody waits for any more: its order was out when the task was taken back."""
-    state.orders.append(
-        StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=Reason.STALE_CHOICE)
-    )
+def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_CHOICE) -> None:
+    """End an attempt at once that nobody waits for any more: its order was out when the task was taken back, or it has lost its room."""
+    state.orders.append(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
 
 
 def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:

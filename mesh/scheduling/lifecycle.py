@@ -6,7 +6,7 @@ from mesh.ids import AgentId, GroupId, TaskId
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling.admitting import continue_eviction, explain, order_end
-from mesh.scheduling.evicting import end_eviction_for, group_came_free, let_group_go, order_stop, release_victim
+from mesh.scheduling.evicting import end_eviction_for, group_came_free, let_group_go, order_end_of_stray, order_stop, release_victim
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.placing import is_kept, order_removal, order_start
 from mesh.scheduling.records import TaskRecord
@@ -121,8 +121,16 @@ def lose_group(state: MeshState, group_id: GroupId) -> None:
     state.lose_group(group)
     preemptor = group_came_free(state, group)
     if holder is not None:
+        _end_what_stands(state, holder)
         lose(state, holder, f"placement group {group.group} is gone")
     continue_eviction(state, preemptor)
+
+
+def _end_what_stands(state: MeshState, holder: TaskRecord) -> None:
+    """Its agent stands on the node of the first bundle: when another bundle was lost it runs on, in room that is free for others."""
+    is_out = state.tasks.state_of(holder.request.task) in AT_WORK | {TaskState.SWAP} and holder.request.has_agent
+    if is_out and holder.node in state.table and holder.stopping is None:
+        order_end_of_stray(state, holder.request.task, holder.attempt, Reason.AGENT_LOST)
 
 
 def current(state: MeshState, task: TaskId, attempt: int) -> TaskRecord | None:

@@ -12,7 +12,7 @@ from supervised import Counter, Looper, two_nodes
 
 import mesh
 from mesh.actors.errors import NoMembers
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeDoorError, SelectorError
 from mesh.reasons import Reason
 from mesh.runtime.supervision.supervision_errors import (
     JobExists,
@@ -127,6 +127,30 @@ def test_an_unknown_pool_is_an_error_that_names_the_nearest_one(running, pool, c
             "leader: method is 'run'",
             id="a leader without run",
         ),
+        pytest.param(
+            lambda _: mesh.ScheduleMesh.start("failed", settings=mesh.SchedulerSettings(grace_ms="x")),
+            SubmissionError,
+            "settings.grace_ms is 'x'",
+            id="text in settings",
+        ),
+        pytest.param(
+            lambda _: mesh.ScheduleMesh.start("failed", standbys_per_node=-1),
+            SubmissionError,
+            "standbys_per_node is -1",
+            id="fewer than no standbys",
+        ),
+        pytest.param(
+            lambda _: mesh.ScheduleMesh.start("failed", otlp_endpoint="collector"),
+            SubmissionError,
+            "like http://collector:4318",
+            id="no address",
+        ),
+        pytest.param(
+            lambda _: mesh.ScheduleMesh.start("failed", node_labels={"zone": "in(a"}),
+            SelectorError,
+            "is missing; write",
+            id="no selector",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_and_nothing_is_silently_taken(running, pool, call, kind, words):
@@ -166,14 +190,10 @@ def test_a_result_that_is_not_there_in_time_is_an_error_of_the_mesh_and_of_pytho
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"settings": mesh.SchedulerSettings(grace_ms="x")}, "settings.grace_ms is 'x'", id="text in settings"),
-        pytest.param({"standbys_per_node": -1}, "standbys_per_node is -1", id="fewer than no standbys"),
         pytest.param({"plugins": {"odd": "nowhere:thing"}}, "nowhere does not import", id="a plugin that is not there"),
         pytest.param(
             {"traces_file": "/proc/nowhere/traces"}, "traces_file /proc/nowhere/traces cannot be written", id="no place for traces"
         ),
-        pytest.param({"otlp_endpoint": "collector"}, "like http://collector:4318", id="no address"),
-        pytest.param({"node_labels": {"zone": "in(a"}}, "is missing; write", id="no selector"),
     ],
 )
 def test_a_start_that_fails_says_why_and_leaves_no_folder(running, tmp_path, options, words):
@@ -278,5 +298,11 @@ def test_s20_a_pool_keeps_as_many_agents_as_were_asked_for(running, pool):
     assert running.list_pools()[0].target_agents == 1
     again = running.scale_agents(pool, 2, Counter, resources={"cpu": 1}, args=(0,))
     assert [handle.wait_started(60).state for handle in again] == [TaskState.RUNNING] * 2
+    before = [handle.status().attempt for handle in again]
+    running.scale_agents(pool, 1, Counter, resources={"cpu": 1}, args=(0,))
+    at_once = running.scale_agents(pool, 2, Counter, resources={"cpu": 1}, args=(0,))  # The second one may still be stopping.
+    after = [handle.wait_started(60).attempt for handle in at_once]
+    assert (after[0] == before[0], after[1] > before[1]) == (True, True)
+    assert at_once[1].call("add") == 1
     with pytest.raises(SubmissionError, match="count is -1"):
         running.scale_agents(pool, -1, Counter)

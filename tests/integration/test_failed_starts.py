@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+from pathlib import Path
 
 import pytest
 import ray
@@ -11,8 +14,9 @@ from patience import eventually
 import mesh
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.supervision import supervised_mesh
+from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import StartFailed
+from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
 from mesh.runtime.supervision.supervisor import MeshSupervisor
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.journal import JournalError
@@ -98,6 +102,101 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
     file.write_bytes(whole)
     with mesh.running_mesh("damaged", **options) as running:
         assert [pool.pool for pool in running.list_pools()] == ["main"]
+
+
+def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped(tmp_path):
+    class Late(MeshSupervisor):
+        async def _begin(self):
+            self._jobs.recover = self._fail
+            await super()._begin()
+
+        def _fail(self):
+            raise OSError(f"the disk is full, and {len(self._agents.processes)} process is up")
+
+    folder = tmp_path / "late"
+    options = SupervisorOptions(mesh="late", namespace="tests", state_dir=str(folder))
+    where = {"name": supervisor_name("late"), "namespace": "tests", "lifetime": "detached"}
+    supervisor = ray.remote(num_cpus=0)(Late).options(**where).remote(options)
+    attached = mesh.ScheduleMesh("late", namespace="tests")
+    with pytest.raises(StartFailed, match="OSError: the disk is full, and 1 process is up"):
+        attached.status()
+    eventually(lambda: left_in_ray("late") == [supervisor_name("late")])
+    assert not folder.exists()
+    attached.stop()
+    nothing_is_left("late", folder)
+    with pytest.raises(SupervisorLost, match="no mesh late runs"):
+        attached.status()
+    del supervisor
+
+
+def wavering():
+    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then."""
+
+    class Wavering(MeshSupervisor):
+        def __init__(self, options):
+            supervised_mesh.AGAIN_S = 0.5
+            super().__init__(options)
+
+        async def _begin(self):
+            above = Path(self._options.state_dir).parent
+            if (above / "broken").exists():
+                (above / "tried").touch()
+                raise OSError("a moment's fault")
+            await super()._begin()
+
+    return Wavering
+
+
+def up(actor_class, name, folder):
+    """A mesh whose supervisor is of this class, which no other process can import: made inside a function, it travels whole."""
+    options = SupervisorOptions(mesh=name, namespace="tests", state_dir=str(folder), driver=DriverSettings(standbys_per_node=1))
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=100)(actor_class)
+    actor.options(name=supervisor_name(name), namespace="tests", lifetime="detached").remote(options)
+    return mesh.ScheduleMesh.attach(name, namespace="tests")
+
+
+def break_down(running, folder):
+    """Its process dies, and the next one cannot start."""
+    (folder / "broken").touch()
+    os.kill(running.status().pid, signal.SIGKILL)
+    eventually((folder / "tried").exists)
+
+
+def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_can(tmp_path):
+    running = up(wavering(), "waver", tmp_path / "state")
+    break_down(running, tmp_path)
+    (tmp_path / "broken").unlink()
+    assert running.status().incarnation > 2
+    running.stop()
+    eventually(lambda: not left_in_ray("waver"))
+
+
+def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
+    running = up(wavering(), "wreck", tmp_path / "state")
+    break_down(running, tmp_path)
+    with pytest.raises(RuntimeDoorError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
+        running.stop(forget=True)
+    eventually(lambda: not left_in_ray("wreck"))
+    assert (tmp_path / "state").exists()
+
+
+def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
+    options = {"namespace": "tests", "state_dir": tmp_path / "state", "standbys_per_node": 0}
+    first = mesh.ScheduleMesh.start("halted", **options)
+    first._link.ask("stop", forget=False)  # And nobody ends the supervisor.
+    again = mesh.ScheduleMesh.start("halted", **options)
+    assert again.status().incarnation == 2
+    again.stop()
+
+
+def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
+    class Brief(MeshSupervisor):
+        def __init__(self, options):
+            supervised_mesh.FAREWELL_S = 0.5
+            super().__init__(options)
+
+    up(Brief, "brief", tmp_path / "state")._link.ask("stop", forget=False)
+    eventually(lambda: not left_in_ray("brief"))
 
 
 def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):

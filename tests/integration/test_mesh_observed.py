@@ -91,7 +91,7 @@ def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_
 def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(cluster, tmp_path):
     with pytest.raises(PluginError, match="does not import"):
         mesh.ScheduleMesh.start("without", state_dir=tmp_path, plugins={"mine": "not_there:Mine"})
-    assert "schedulemesh:without" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    eventually(lambda: "schedulemesh:without" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)])
 
 
 def test_s22_a_snapshot_and_the_journal_after_it_bring_a_mesh_back(running, pool, folder):

@@ -41,8 +41,10 @@ class AgentAnswers(SupervisedMesh):
         return {of: report for of, report in self._reports.items() if task in (None, of)}
 
     async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[Member]:
-        """Agents that are up, with ranks in the order in which their tasks were named, else submitted."""
+        """Agents that are up, with ranks in the order in which their tasks were named, else submitted. Raises `PoolUnknown`."""
         await self._ready
+        if pool is not None:
+            views.check_pool(self._state, pool)
         book = self._loop.book
         wanted = [
             (task, row)

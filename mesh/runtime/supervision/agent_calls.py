@@ -70,7 +70,7 @@ class AgentCalls(TaskCalls):
         """
         self._configure(replace(self._pool_spec(pool), target_agents=count))
         wanted = [f"{name or pool}-{number}" for number in range(count)]
-        there = {status.task for status in self.list_tasks(pool=pool) if not status.is_over}
+        there = {status.task for status in self.list_tasks(pool=pool) if not (status.is_over or status.is_ending)}
         stem = f"{name or pool}-"
         surplus = [task for task in there if task.startswith(stem) and task.removeprefix(stem).isdigit() and task not in wanted]
         for task in sorted(surplus, key=lambda task: int(task.removeprefix(stem)), reverse=True):

@@ -31,6 +31,7 @@ class TaskStatus:
     task: TaskId
     pool: PoolName
     state: TaskState
+    is_ending: bool = False  #: It was asked to stop, and will not come back.
     reason: Reason | None = None
     detail: str = ""
     label: LabelName = NO_LABEL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import structlog
 
@@ -14,7 +13,7 @@ from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.node_watch import NodeWatch, look_at_nodes
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.scheduling.events import Event, Ticked
+from mesh.scheduling.events import Ticked
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +36,6 @@ class ClusterWatch:
         self._selector = selector
         self.nodes = NodeWatch(self._taken)
         self._looking = asyncio.Lock()
-        self._untold: list[Event] = []  #: News that could not be told yet.
         self._begun = 0  #: Looks.
         driver.look_at_nodes = self.look
 
@@ -52,19 +50,13 @@ class ClusterWatch:
     async def _look(self) -> None:
         before = self.nodes.nodes
         seen = await asyncio.to_thread(look_at_nodes, self._selector)
-        self._untold += self.nodes.compare(seen, self._loop.clock.now_ms())
+        news = self.nodes.compare(seen, self._loop.clock.now_ms())
+        if news:  # The watch knows them from now on, so none may get lost; and nodes are told before what was lost with them.
+            self._driver.news.tell(*news)
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
-        self._tell_untold()
         self._standbys.fill(self.nodes.nodes)
         await self._look_at_groups()
-
-    def _tell_untold(self) -> None:
-        """The watch knows them from now on, so what the loop does not take stays for the next look, with the time of then."""
-        if self._untold:
-            at_ms = self._loop.clock.now_ms()
-            self._loop.tell(*(replace(event, at_ms=at_ms) for event in self._untold))
-            self._untold = []
 
     async def run(self) -> None:
         """Look for ever. A look that fails is told and tried again: Ray's own control process may be starting anew."""

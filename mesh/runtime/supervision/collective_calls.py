@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mesh.actors.errors import NoMembers
-from mesh.ids import TaskId
+from mesh.ids import PoolName, TaskId
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
@@ -39,7 +39,7 @@ class CollectiveCalls(MeshCalls):
             ShapeError: The shape has not as many places as there are agents.
         """
         names = tuple(TaskId(task if isinstance(task, str) else task.task) for task in tasks) if tasks is not None else None
-        members = self._link.ask("members", self._known_pool(pool) if pool is not None else None, label, names)
+        members = self._link.ask("members", PoolName(pool) if pool is not None else None, label, names)
         for name in set(names or ()) - {member.task for member in members}:
             self._link.ask("task", name)  # It is not up, or there is none: that raises.
         return ActorGroup(members, shape)

@@ -87,7 +87,7 @@ class Driver:
         self._works = works
         self._autoscaling = autoscaling
         self._settings = settings
-        self._news = UntoldNews(tell)
+        self.news = UntoldNews(tell)  #: What came of decisions, and what the watch has seen, in one order.
         self._now_ms = now_ms
         self._turns = Turns()  #: Of a placement group, or of a task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
@@ -127,10 +127,10 @@ class Driver:
         async with self._turns.lock(order.group):
             made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
             if isinstance(made, str):
-                self._news.tell(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
+                self.news.tell(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
                 return
             self.stands(order, made)
-            self._news.tell(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
+            self.news.tell(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
             if order.warm:
                 self._crew.warm(order)
 
@@ -141,7 +141,7 @@ class Driver:
     async def _remove_group(self, order: RemoveGroup) -> None:
         async with self._turns.lock(order.group):
             await self._take_down(order.group)
-        self._news.tell(GroupGone(at_ms=self._now_ms(), group=order.group))
+        self.news.tell(GroupGone(at_ms=self._now_ms(), group=order.group))
 
     async def _take_down(self, group: GroupId) -> None:
         self._crew.leave(group)
@@ -168,7 +168,7 @@ class Driver:
             victims = [process for process in self._crew.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self._news.tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
+        self.news.tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Driver:
 
     async def _host(self, order: StartTask) -> None:
         if self._works.is_call(order.task):  # The agent is up; the handle of whoever calls it does the rest.
-            self._news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self.news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
         host_order = self._works.host_order(order)
         if host_order is None:
@@ -223,7 +223,7 @@ class Driver:
             return  # Whoever called it off has answered, and ends the process.
         if isinstance(answer, Hosted):
             self._works.keep_hosted(answer)
-            self._news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self.news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             self.run_entry(order.task, process)
             return
         self._crew.settle(process, may_stay=self._may_stay(process) and answer.reusable)
@@ -251,7 +251,7 @@ class Driver:
         self._crew.forget(process)
         # The process is settled before whoever comes next into its group is started: its turn at the lock comes first.
         self._turns.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
-        self._news.tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
+        self.news.tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
     async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
         async with self._turns.lock(process.group or task):
@@ -271,7 +271,7 @@ class Driver:
         process = self.hosts.get(order.task)
         if process is None or process.attempt != order.attempt:  # Another attempt is none of this order's business.
             self._crew.end_attempt(order.task, order.attempt)
-            self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+            self.news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
         async with self._turns.lock(process.group or order.task):
             await self._stop_on(process, order)
@@ -296,13 +296,13 @@ class Driver:
             self._works.keep_stopped(stopped)
         self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
-        self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
+        self.news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
         self._unwanted.add((order.task, order.attempt))
         self._crew.end_attempt(order.task, order.attempt)
         await asyncio.wait([starting])
-        self._news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+        self.news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
     async def _ask_to_stop(self, process: AgentProcess, order: StopOrder) -> Stopped | None:
         seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
@@ -324,7 +324,6 @@ class Driver:
         if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
             return  # A start that is under way sees it by itself.
         event = self._lost(process, words)
-        self._crew.forget(process)
         self._turns.spawn(self._tell_lost(event, process.group), f"loss of {task}")
 
     async def _tell_lost(self, lost: AgentLost, group: GroupId | None) -> None:
@@ -332,7 +331,7 @@ class Driver:
         nobody is sent there again."""
         await self._look()
         if group is None or await self._groups.stands(group):
-            self._news.tell(lost)
+            self.news.tell(lost)
         else:
             await self._clear_away(group, [lost])
 
@@ -346,12 +345,12 @@ class Driver:
         return process.group is not None and process.group in self.on_node
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
-        self.hosts.pop(process.task or TaskId(""), None)
+        self._crew.forget(process)  # Only of this process: the next attempt may be in another one by now.
         return AgentLost(at_ms=self._now_ms(), task=process.task or TaskId(""), attempt=process.attempt, detail=words)
 
     def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:
         at_ms = self._now_ms()
-        self._news.tell(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
+        self.news.tell(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
 
     def _refuse_as(self, order: StartTask, failed: Failed) -> None:
         ended = Ended(

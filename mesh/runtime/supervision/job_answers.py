@@ -7,6 +7,7 @@ from typing import Any
 from mesh.ids import JobId
 from mesh.jobs.spec import JobSpec
 from mesh.jobs.views import JobView
+from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_orders import Ended
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import JobExists
@@ -21,8 +22,11 @@ class JobAnswers(SupervisedMesh):
 
         Raises:
             JobExists: Another job of this name is known.
+            PoolUnknown: No such pool; a job that was taken is known all the same when its pool is gone.
         """
         await self._ready
+        if spec.job not in self._loop.jobs.jobs:
+            views.check_pool(self._state, spec.pool)
         refused = self._jobs.submit(spec, work)
         if refused is not None:
             raise JobExists(refused.detail)

@@ -65,25 +65,26 @@ class JobCalls(MeshCalls):
         for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
             why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
-        self._known_pool(job.pool)
         read_class(leader, "leader")
         try:
             read_method(leader, method)
         except SubmissionError as wrong:
             raise SubmissionError(f"leader: {wrong}; None is for a job that is there until `terminate`") from None
+        given = {role: ((args or {}).get(role, ()), (kwargs or {}).get(role, {})) for role in classes}
         orders = {
             role: HostOrder(
                 task=TaskId(""),
                 attempt=0,
                 code=read_class(kind, LEADER if role == LEADER else f"workers[{role!r}]"),
-                arguments=read_values(f"{role}: ", (args or {}).get(role, ()), (kwargs or {}).get(role, {})),
+                arguments=read_values(f"{role}: ", *given[role]),
                 entry=method if method is not None and callable(getattr(plain_class(kind), method, None)) else None,
                 environment=dict(environment or {}),
                 metrics_period_ms=metrics_period_ms,
             )
             for role, kind in classes.items()
         }
-        job = replace(job, work=" ".join(_digest(classes[role], order) for role, order in sorted(orders.items())))
+        works = (work_digest(classes[role], given[role], order.entry, None, order.environment) for role, order in sorted(orders.items()))
+        job = replace(job, work=" ".join(works))
         self._link.ask("submit_job", job, JobWork(orders=orders))
         return JobHandle(self._link, job.job)
 
@@ -97,7 +98,3 @@ class JobCalls(MeshCalls):
         """All jobs that are remembered, oldest first."""
         jobs: list[JobView] = self._link.ask("jobs")
         return jobs
-
-
-def _digest(actor_class: Any, order: HostOrder) -> str:
-    return work_digest(actor_class, order.arguments, order.entry, None, order.environment)

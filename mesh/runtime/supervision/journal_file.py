@@ -14,6 +14,7 @@ when the process died is cut off at the next start: its decisions had not been c
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -39,7 +40,7 @@ class JournalFile:
     """Appended by one process at a time; read by it once, at its start.
 
     Args:
-        folder: Made if it is not there, for this user alone.
+        folder: Made if it is not there, for this user alone; when it cannot be opened, what was made of it goes.
         fsync: Whether `sync` waits for the disk.
     Raises:
         RuntimeDoorError: Another process writes here, or the folder cannot be used.
@@ -53,21 +54,44 @@ class JournalFile:
         self._fsync = fsync
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._syncing = threading.Lock()
-        self._file = -1  #: The journal, open for appending.
+        self._file = self._lock = -1  #: The journal, open for appending; the file `lock`, held.
         self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal; of these lines, how many are on the disk.
+        self.was_torn = False  #: The last process died while it wrote a line.
+        is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            before = frozenset(folder.iterdir())
             self._lock = _locked(folder / "lock")
-            self._number = self._newest()
-            self._remove_others()
-            self.was_torn = self._cut_torn_end()  #: The last process died while it wrote a line.
-            self._take(_opened(self._path("journal")), size=self._path("journal").stat().st_size, lines=sum(1 for _ in self.lines()))
-            if fsync:
-                _sync_folder(folder)  # Else a power cut could take the file's name, with all that was synced into it.
+            try:
+                self._open()
+            except BaseException:
+                self._unmake(before, is_new=is_new)
+                raise
         except OSError as error:
             raise RuntimeDoorError(
                 f"the journal in {folder} cannot be opened: {error}; is the folder yours, and the disk not full?"
             ) from error
+
+    def _open(self) -> None:
+        self._number = self._newest()
+        self._remove_others()
+        self.was_torn = self._cut_torn_end()
+        self._file = _opened(self._path("journal"))
+        self._take(self._file, size=self._path("journal").stat().st_size, lines=sum(1 for _ in self.lines()))
+        if self._fsync:
+            _sync_folder(self._folder)  # Else a power cut could take the file's name, with all that was synced into it.
+
+    def _unmake(self, before: frozenset[Path], *, is_new: bool) -> None:
+        """Nothing that this opening has made stays, and the lock goes last."""
+        for path in frozenset(self._folder.iterdir()) - before:
+            path.unlink(missing_ok=True)
+        if self._file >= 0:
+            os.close(self._file)
+        os.close(self._lock)
+        self._file = self._lock = -1
+        if is_new:
+            with contextlib.suppress(OSError):  # Another process may have come.
+                self._folder.rmdir()
 
     def snapshot_kept(self) -> bytes | None:
         """What `snapshot` was given last; None: the journal begins with a new mesh."""
@@ -222,11 +246,12 @@ def _locked(path: Path) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_there = os.fstat(lock).st_nlink > 0  # Else whoever had it has removed it meanwhile, and the next one makes another.
     except BlockingIOError:
+        is_there = False
+    if not is_there:
         os.close(lock)
-        raise RuntimeDoorError(
-            f"another process writes the journal in {path.parent}; stop it, or give this mesh a folder of its own"
-        ) from None
+        raise RuntimeDoorError(f"another process writes the journal in {path.parent}; stop it, or give this mesh a folder of its own")
     return lock
 
 

@@ -17,7 +17,6 @@ class MeshCalls:
     def __init__(self, name: str, *, namespace: str) -> None:
         self.name = name
         self._link = SupervisorLink(name, namespace)
-        self._pools_seen: set[str] = set()
 
     def _pool_spec(self, name: str) -> PoolSpec:
         """As it is configured. Raises `PoolUnknown`."""
@@ -25,12 +24,6 @@ class MeshCalls:
         if spec is None:
             raise PoolUnknown(name, tuple(pool.pool for pool in self._link.ask("pools")))
         return spec
-
-    def _known_pool(self, name: str) -> PoolName:
-        """The name, where there is such a pool; one that was seen once is not asked for again. Raises `PoolUnknown`."""
-        if name not in self._pools_seen:
-            self._pools_seen.add(self._pool_spec(name).pool)
-        return PoolName(name)
 
     def _configure(self, spec: PoolSpec) -> PoolStatus:
         status: PoolStatus = self._link.ask("configure_pool", spec)

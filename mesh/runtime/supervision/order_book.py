@@ -168,8 +168,8 @@ class OrderBook:
         task = event.request.task
         row = self.tasks.get(task)
         if row is None or (row.state in TERMINAL and event.resume):
-            attempt, preemptions = (row.attempt, row.preemptions) if row is not None else (0, 0)
-            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=attempt, preemptions=preemptions)
+            preemptions = row.preemptions if row is not None else 0
+            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt, preemptions=preemptions)
         return task
 
     def _start(self, order: StartTask) -> TaskId:
@@ -208,6 +208,9 @@ class OrderBook:
     def _left(self, event: TaskStopped | TaskRefused | AgentLost | TaskEnded) -> TaskId:
         """It runs no more; whether it is queued again or over, the decisions that follow say."""
         row = self.tasks.get(event.task)
+        stop = self.stops.get(event.task)
+        if stop is not None and stop.attempt == event.attempt:
+            del self.stops[event.task]  # Answered, even when the next attempt is on its way already.
         if row is None or row.attempt != event.attempt or row.state in TERMINAL:
             return event.task
         self.starts.pop(event.task, None)

@@ -10,7 +10,6 @@ from mesh.resources import ResourceSet
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.answers import PoolStatus, Refused, SlotReserved
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
-from mesh.runtime.supervision.supervision_errors import PoolUnknown
 from mesh.scheduling.decisions import AnswerSlot
 from mesh.scheduling.events import PoolConfigured, PoolDeleted, SlotAsked, SlotCommitted, SlotReleased
 
@@ -40,10 +39,9 @@ class PoolAnswers(SupervisedMesh):
 
     async def pool(self, pool: PoolName) -> PoolStatus:
         """One pool. Raises `PoolUnknown`."""
-        found = next((status for status in await self.pools() if status.pool == pool), None)
-        if found is None:
-            raise PoolUnknown(pool, tuple(self._state.pools.pools))
-        return found
+        statuses = await self.pools()
+        views.check_pool(self._state, pool)
+        return next(status for status in statuses if status.pool == pool)
 
     async def pools(self) -> list[PoolStatus]:
         """All pools."""
@@ -51,10 +49,11 @@ class PoolAnswers(SupervisedMesh):
         return views.pool_statuses(self._state, self._loop.book)
 
     async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | Refused:
-        """Set quota aside under the name. Again with the same: the same answer."""
+        """Set quota aside under the name. Again with the same: the same answer. Raises `PoolUnknown`."""
         await self._ready
         if resources == self._state.pools.held_by(slot).get(pool):
             return SlotReserved(slot=slot, pool=pool, resources=resources)
+        views.check_pool(self._state, pool)
         refused = self._slot_answer(slot, self._loop.tell(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
         return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
 

@@ -113,7 +113,6 @@ class PoolCalls(MeshCalls):
     def delete_pool(self, name: str) -> None:
         """Cancel what is in it, take its groups down, and forget it; once it is empty, its name is free. Raises `PoolUnknown`."""
         self._link.ask("delete_pool", self._pool_spec(name).pool)
-        self._pools_seen.discard(name)
 
     def list_pools(self) -> list[PoolStatus]:
         """All pools: capacity, used, reserved, target agents."""
@@ -123,7 +122,7 @@ class PoolCalls(MeshCalls):
     def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | Refused:
         """Set quota aside for an agent of your own. Again under the same name: the same answer. Raises `PoolUnknown`."""
         name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
-        answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, self._known_pool(pool), read_amounts(resources))
+        answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
         return answer
 
     def commit_agent_slot(self, slot: str) -> Refused | None:
@@ -151,7 +150,7 @@ class PoolCalls(MeshCalls):
         bundles = read_bundles(resources)
         request = TaskRequest(
             task=TaskId(holder or f"pg-{uuid.uuid4().hex[:12]}"),
-            pool=self._known_pool(pool),
+            pool=PoolName(pool),
             resources=bundles[0],
             bundles=bundles,
             priority=priority,

@@ -32,9 +32,9 @@ from mesh.runtime.supervision.journal_file import LINES_MAX
 from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pool_calls import PoolCalls
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import SubmissionError, SupervisorLost
+from mesh.runtime.supervision.supervision_errors import MeshStopped, SubmissionError, SupervisorLost
 from mesh.runtime.supervision.supervisor import Supervisor
-from mesh.runtime.supervision.supervisor_link import require_cluster
+from mesh.runtime.supervision.supervisor_link import SupervisorLink, require_cluster
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.events import LabelConfigured
 from mesh.scheduling.figures import Targets
@@ -135,18 +135,14 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
             journal_lines_max=journal_lines_max,
             seed=seed,
         )
-        strategy = NodeAffinitySchedulingStrategy(_head_node(), soft=False)
-        where = {"name": supervisor_name(name), "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
         mesh = cls(name, namespace=namespace)
-        mesh._link.know(actor)
         try:
-            mesh.status()  # Answers when it is ready.
-        except SupervisorLost:
-            raise  # It may come back yet.
-        except MeshError:
-            ray.kill(actor, no_restart=True)
-            raise
+            _come_up(mesh._link, options)
+        except MeshStopped:  # Whoever stopped it has not ended its supervisor yet, and perhaps never will.
+            with contextlib.suppress(SupervisorLost):
+                mesh.stop()
+            mesh._link.await_end()
+            _come_up(mesh._link, options)
         return mesh
 
     @classmethod
@@ -173,7 +169,11 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
     def stop(self, *, forget: bool = False) -> None:
         """End everything of the mesh in Ray: agents, placement groups, supervisor. What it keeps on disk stays, unless `forget`."""
         actor = self._link.actor()
-        self._link.ask("stop", forget=forget)
+        try:
+            self._link.ask("stop", forget=forget)
+        except Exception:  # Else Ray would start it again and again; one that was only interrupted ends by itself.
+            ray.kill(actor, no_restart=True)
+            raise
         ray.kill(actor, no_restart=True)
 
     def status(self) -> MeshStatus:
@@ -218,6 +218,21 @@ def running_mesh(name: str = "default", **options: Any) -> Iterator[ScheduleMesh
         yield mesh
     finally:
         mesh.stop(forget=True)
+
+
+def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
+    """Start the supervisor if there is none, and wait until it is ready."""
+    where = {"name": supervisor_name(options.mesh), "namespace": options.namespace, "lifetime": "detached", "get_if_exists": True}
+    strategy = NodeAffinitySchedulingStrategy(_head_node(), soft=False)
+    actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
+    link.know(actor)
+    try:
+        link.ask("status")  # Answers when it is ready.
+    except SupervisorLost:
+        raise  # It may come back yet.
+    except MeshError:
+        ray.kill(actor, no_restart=True)
+        raise
 
 
 def _again(name: str, namespace: str) -> ScheduleMesh:

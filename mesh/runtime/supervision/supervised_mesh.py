@@ -39,7 +39,7 @@ from mesh.runtime.supervision.recovery import Recovery
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.state_folder import StateFolder
-from mesh.runtime.supervision.supervision_errors import StartFailed, TaskUnknown, no_such_mesh
+from mesh.runtime.supervision.supervision_errors import MeshStopped, StartFailed, StartsAgain, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import TaskWorks
@@ -53,6 +53,8 @@ log = structlog.get_logger(__name__)
 WAIT_S_MAX = 30.0
 #: So long a supervisor that could not start tells why. Whoever started it ends it before, unless that process is gone.
 FAREWELL_S = 60.0
+#: After so long a supervisor that was up, died and could not start is ended, so that Ray makes the next one: a moment's fault passes.
+AGAIN_S = 5.0
 
 
 class SupervisedMesh:
@@ -60,7 +62,10 @@ class SupervisedMesh:
 
     def __init__(self, options: SupervisorOptions) -> None:
         self._options = options
-        self._is_stopped = False
+        self._is_stopped = self._is_up = False
+        self._stopping = asyncio.Lock()
+        self._background: tuple[asyncio.Task[None], ...] = ()
+        self._ending: asyncio.TimerHandle | None = None  #: Of this actor.
         self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: It was up, and its process died.
         # An actor whose constructor raises is only known to have died: what is wrong is told to whoever asks.
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_task(self._start(), name="start")
@@ -70,6 +75,7 @@ class SupervisedMesh:
 
         Raises:
             MeshError: What is wrong, with the remedy.
+            StartsAgain: The same, of a supervisor that was up before. Its mesh has agents and tasks: it is tried again.
         """
         async with AsyncExitStack() as made:
             try:
@@ -77,12 +83,14 @@ class SupervisedMesh:
                 await self._begin()
             except Exception as error:
                 log.exception("the mesh cannot be started")
-                if not self._is_again:
-                    asyncio.get_running_loop().call_later(FAREWELL_S, _end_this_actor)
+                self._end_soon(FAREWELL_S if not self._is_again else AGAIN_S, is_last=not self._is_again)
+                if self._is_again:
+                    raise StartsAgain(self._options.mesh, str(error) or type(error).__name__) from error
                 if isinstance(error, MeshError):
                     raise
                 raise StartFailed(self._options.mesh, f"{type(error).__name__}: {error}") from error
             made.pop_all()
+            self._is_up = True
 
     def _assemble(self, made: AsyncExitStack) -> None:
         options = self._options
@@ -90,8 +98,8 @@ class SupervisedMesh:
         made.callback(folder.unmake)
         plugins = PluginHost(options.plugins)
         archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
-        made.callback(folder.forget_first)
         made.callback(archive.close)
+        made.callback(folder.forget_first)  # Called before the one above it, under the journal's lock.
         self._incarnation = folder.count_start()
         self._clock = MeshClock()
         self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)
@@ -163,27 +171,50 @@ class SupervisedMesh:
                 log.exception("the figures could not be looked at")
 
     async def stop(self, *, forget: bool) -> None:
-        """End everything in Ray that is this mesh's, but this actor. With `forget` its folder goes too."""
-        if not self._is_stopped:
-            await self._ready
-        self._is_stopped = True
-        self._ready = self._gone()  # Ray ends this actor a moment later: what comes in between must not take it for a mesh that runs.
+        """End everything in Ray that is this mesh's, but this actor, which whoever asks ends then. With `forget` its folder goes too.
+
+        Raises:
+            RuntimeDoorError: The mesh could not be started, so its folder, which may be another's, stays; all else has ended.
+        """
+        async with self._stopping:
+            await asyncio.wait([self._ready])
+            failed = None if self._is_up else self._ready.exception()
+            self._is_stopped = True
+            self._ready = self._gone()  # What comes until this actor ends must not take it for a mesh that runs.
+            if self._ending is not None:
+                self._ending.cancel()
+            try:
+                await self._end_all()
+                if forget and failed is not None:
+                    raise RuntimeDoorError(f"all has ended, but state_dir {self._options.state_dir} stays: {failed}; remove it yourself")
+                if forget:
+                    await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
+            finally:
+                self._end_soon(FAREWELL_S, is_last=True)  # Should whoever asked be gone by now.
+
+    async def _end_all(self) -> None:
         for task in self._background:
             task.cancel()
-        await asyncio.to_thread(self._observer.close)
-        self._loop.driver = None  # What ends now is no news.
-        for process in tuple(self._agents.processes.values()):
-            self._agents.end(process)
-        for name in await asyncio.to_thread(self._agents.names):
-            self._agents.end_named(name)
-        for group in await self._groups.seen():
-            await self._groups.remove(group)
-        if forget:
-            await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
+        if self._is_up:
+            await asyncio.to_thread(self._observer.close)
+            self._loop.driver = None  # What ends now is no news.
+            agents, groups = self._agents, self._groups
+        else:  # Perhaps it got no doors; and what an earlier one has made is found by its name.
+            agents = AgentDoor(self._options.mesh, self._options.namespace, 0, self._process_ended)
+            groups = GroupDoor(self._options.mesh)
+        for process in tuple(agents.processes.values()):
+            agents.end(process)
+        for name in await asyncio.to_thread(agents.names):
+            agents.end_named(name)
+        for group in await groups.seen():
+            await groups.remove(group)
+
+    def _end_soon(self, pause_s: float, *, is_last: bool) -> None:
+        self._ending = asyncio.get_running_loop().call_later(pause_s, _end_this_actor, is_last)
 
     def _gone(self) -> asyncio.Future[None]:
         gone = asyncio.get_running_loop().create_future()
-        gone.set_exception(no_such_mesh(self._options.mesh))
+        gone.set_exception(no_such_mesh(self._options.mesh, MeshStopped))
         gone.exception()  # Seen: nobody may ask, and that is no news for asyncio's log.
         return gone
 
@@ -230,8 +261,8 @@ class SupervisedMesh:
             self._driver.process_ended(process, words)
 
 
-def _end_this_actor() -> None:
-    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+def _end_this_actor(is_last: bool) -> None:
+    ray.kill(ray.get_runtime_context().current_actor, no_restart=is_last)
 
 
 def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[], Collection[AgentId]], *, is_again: bool) -> Observer:

@@ -124,9 +124,26 @@ class SupervisorLost(SupervisionError):
     """The supervisor does not answer, and no new one has come in time."""
 
 
-def no_such_mesh(mesh: str) -> SupervisorLost:
+class MeshStopped(SupervisorLost):
+    """The mesh has been stopped; its supervisor is there for a moment yet, and has its name."""
+
+
+class StartsAgain(SupervisorLost):
+    """The supervisor came back after its death and could not start; it is tried again in a moment. The message says what is wrong."""
+
+    def __init__(self, mesh: str, why: str) -> None:
+        super().__init__(f"the supervisor of mesh {mesh} came back and cannot start, and tries again: {why}")
+        self.mesh = mesh
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[StartsAgain], tuple[str, str]]:
+        """Across processes."""
+        return type(self), (self.mesh, self.why)
+
+
+def no_such_mesh(mesh: str, kind: type[SupervisorLost] = SupervisorLost) -> SupervisorLost:
     """What to raise when no mesh of this name runs."""
-    return SupervisorLost(f"no mesh {mesh} runs in this cluster; start it with ScheduleMesh.start({mesh!r})")
+    return kind(f"no mesh {mesh} runs in this cluster; start it with ScheduleMesh.start({mesh!r})")
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:

@@ -10,10 +10,12 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from mesh.errors import MeshError, RuntimeDoorError
 from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost, no_such_mesh
+from mesh.runtime.supervision.supervision_errors import StartFailed, StartsAgain, SupervisorLost, no_such_mesh
 
 #: How long a new supervisor may take to come after the death of the last one.
 RETURN_S_MAX = 90.0
+#: How long the name of one that was ended may take to come free.
+END_S_MAX = 30.0
 _PAUSE_S = 0.2
 
 
@@ -34,7 +36,7 @@ class SupervisorLink:
 
         Raises:
             MeshError: What the method raised.
-            SupervisorLost: There is none, or none came back in time.
+            SupervisorLost: There is none, or none came back in time; `StartsAgain` when one did, and cannot start.
             StartFailed: It could not even be made.
         """
         deadline = time.monotonic() + RETURN_S_MAX
@@ -42,16 +44,17 @@ class SupervisorLink:
             try:
                 return ray.get(getattr(self.actor(), method).remote(*args, **kwargs))
             except RayTaskError as error:
-                if isinstance(error.cause, MeshError):
+                if not isinstance(error.cause, MeshError):
+                    raise
+                if not isinstance(error.cause, StartsAgain) or time.monotonic() > deadline:
                     raise error.cause from None
-                raise
             except (ActorUnavailableError, RayActorError) as error:
                 self._actor = None
                 if error.actor_init_failed:
                     raise StartFailed(self.mesh, str(error).strip().splitlines()[-1]) from error
                 if time.monotonic() > deadline:
                     raise SupervisorLost(f"the supervisor of mesh {self.mesh} died and none came back: {error}") from error
-                time.sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)
 
     def know(self, actor: Any) -> None:
         """This is its supervisor: it need not be looked up, and a first call hears why it could not be made."""
@@ -71,6 +74,23 @@ class SupervisorLink:
             except ValueError:
                 raise no_such_mesh(self.mesh) from None
         return self._actor
+
+    def await_end(self) -> None:
+        """Wait until the name of a supervisor that was ended is free.
+
+        Raises:
+            SupervisorLost: It is not, in time.
+        """
+        deadline = time.monotonic() + END_S_MAX
+        while True:
+            self._actor = None
+            try:
+                self.actor()
+            except SupervisorLost:
+                return
+            if time.monotonic() > deadline:
+                raise SupervisorLost(f"the supervisor of mesh {self.mesh} was ended and is still there; try again")
+            time.sleep(_PAUSE_S)
 
 
 def require_cluster() -> None:

@@ -10,7 +10,7 @@ from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_orders import Ended, HostOrder
 from mesh.runtime.supervision.answers import CandidateStatus, TaskStatus
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
+from mesh.runtime.supervision.supervision_errors import TaskExists, TaskNotRunning
 from mesh.saved_state import Snapshot
 from mesh.scheduling.events import TaskCancelled, TaskSubmitted
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
@@ -19,39 +19,48 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 class TaskAnswers(SupervisedMesh):
     """Methods of the supervisor's actor."""
 
-    async def submit(self, request: TaskRequest, order: HostOrder | None, *, anew: bool = False) -> TaskStatus:
-        """Accept a task. Again with the same request: where it stands; with `anew`, one that is over leaves its name to this one.
+    async def submit(self, request: TaskRequest, order: HostOrder | None, *, replaces: int | None = None) -> TaskStatus:
+        """Accept a task. Again with the same request: where it stands.
 
+        Args:
+            replaces: The last attempt of a task that is over, or ends, and leaves its name to this one. The status is that task's
+                when it has not ended within `WAIT_S_MAX`: ask again.
         Raises:
             TaskExists: Another task of this name is known.
+            PoolUnknown: No such pool.
         """
         await self._ready
-        if anew and order is not None and await self._give_name(request, order):
+        if replaces is not None and order is not None and await self._give_name(request, order, replaces):
             return self._status(request.task)
         row = self._loop.book.tasks.get(request.task)
         # Where its arguments lie may have changed since; it is the same task all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
             raise TaskExists(request.task, row.state)
         if row is None:
+            views.check_pool(self._state, request.pool)
             request = self._loop.prioritised(request)
             if order is not None:
                 self._works.submit(order)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
 
-    async def _give_name(self, request: TaskRequest, order: HostOrder) -> bool:
-        """The name of a task that is over, or is stopping, goes to this one; False: there is none such."""
-        record = self._state.records.get(request.task)
-        if record is not None and record.stopping is not None:
-            await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
+    async def _give_name(self, request: TaskRequest, order: HostOrder, replaces: int) -> bool:
+        """True: the task of this attempt is over and its name has gone to this one, or it still ends; False: there is none such."""
         row = self._loop.book.tasks.get(request.task)
-        if row is None or row.state not in TERMINAL:
-            return False
+        if row is not None and row.attempt == replaces and views.is_ending(self._state, request.task):
+            await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
+            row = self._loop.book.tasks.get(request.task)
+        if row is None or row.attempt != replaces:
+            return False  # Sent again: the name was given already.
+        if row.state not in TERMINAL:
+            return views.is_ending(self._state, request.task)
+        views.check_pool(self._state, request.pool)
         request = self._loop.prioritised(request)
         self._works.forget(request.task)
         self._works.submit(order)
-        # The scheduler remembers those that are over, and would take this one for a repetition; attempts count on.
-        self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt))
+        # The scheduler remembers those that are over, and would take this one for a repetition. Attempts count on, over one that
+        # is none: so a repetition of this very call finds another attempt, also when no agent ever had this task.
+        self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt + 1))
         return True
 
     async def task(self, task: TaskId) -> TaskStatus:
@@ -125,8 +134,7 @@ class TaskAnswers(SupervisedMesh):
         return self._works.saved(task)
 
     async def evaluate_preemption(self, request: TaskRequest) -> list[CandidateStatus]:
-        """Dry run: who might give way to such a task, with score and reason."""
+        """Dry run: who might give way to such a task, with score and reason. Raises `PoolUnknown`."""
         await self._ready
-        if request.pool not in self._state.pools.pools:
-            raise PoolUnknown(request.pool, tuple(self._state.pools.pools))
+        views.check_pool(self._state, request.pool)
         return views.candidate_statuses(self._state, request, self._clock.now_ms())

@@ -18,7 +18,7 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.argument_places import local_bytes
 from mesh.runtime.supervision.checked_calls import Count, Milliseconds, Seconds, Values, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
-from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning
+from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.runtime.supervision.user_words import (
     Amounts,
@@ -121,7 +121,7 @@ class TaskCalls(MeshCalls):
         entry_arguments = read_values("method_", method_args, method_kwargs or {}) if method is not None else None
         request = TaskRequest(
             task=read_task_id(task_id),
-            pool=self._known_pool(required("pool", pool)),
+            pool=PoolName(required("pool", pool)),
             resources=amounts,
             local_bytes=local_bytes(arguments, entry_arguments),
             label=LabelName(label),
@@ -141,7 +141,13 @@ class TaskCalls(MeshCalls):
             estimated_ms=int(estimated_s * 1000) if estimated_s is not None else None,
             preemptible=preemptible,
             max_restarts=max_restarts,
-            work=work_digest(actor_class, arguments, entry, entry_arguments, environment or {}),
+            work=work_digest(
+                actor_class,
+                (args, kwargs or {}),
+                entry,
+                (method_args, method_kwargs or {}) if method is not None else None,
+                environment or {},
+            ),
         )
         handlers = state_handlers or self._handlers
         order = HostOrder(
@@ -155,7 +161,10 @@ class TaskCalls(MeshCalls):
             environment=dict(environment or {}),
             metrics_period_ms=metrics_period_ms,
         )
-        self._link.ask("submit", request, order, anew=self._takes_over_names)
+        if self._takes_over_names:
+            self._take_over(request, order)
+        else:
+            self._link.ask("submit", request, order)
         return TaskHandle(self._link, request.task)
 
     def submit_task_with_pg_preemption(
@@ -270,8 +279,20 @@ class TaskCalls(MeshCalls):
                 raise TaskNotRunning(f"task {handle.task} is {status.state.value}, it has nothing to give")
         return [handle.preempt() for handle in handles]
 
+    def _take_over(self, request: TaskRequest, order: HostOrder) -> None:
+        """Submit it under the name of a task that is over; of one that ends, when it has ended."""
+        try:
+            earlier: TaskStatus = self._link.ask("task", request.task)
+        except TaskUnknown:
+            self._link.ask("submit", request, order)
+            return
+        while True:
+            status: TaskStatus = self._link.ask("submit", request, order, replaces=earlier.attempt)
+            if not status.is_ending or status.attempt != earlier.attempt:
+                return
+
     def _taking_over_names(self) -> Self:
         """This mesh, but what it submits may have the name of a task that is over: standing agents come and go under one name."""
         other = type(self)(self.name, namespace=self._link.namespace)
-        other._handlers, other._takes_over_names = self._handlers, True  # noqa: SLF001  its own class
+        other._link, other._handlers, other._takes_over_names = self._link, self._handlers, True  # noqa: SLF001  its own class
         return other

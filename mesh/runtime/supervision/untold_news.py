@@ -15,7 +15,8 @@ log = structlog.get_logger(__name__)
 
 #: Between two tries to tell what could not be told.
 TELL_AGAIN_S = 1.0
-#: So often news that the scheduler does not understand are told. Those that only the disk did not take are told until it does.
+#: So often news that the scheduler does not understand are told; then each by itself, so that one does not take the others of
+#: its batch with it. Those that only the disk did not take are told until it does.
 TELLS_MAX = 5
 
 
@@ -33,25 +34,28 @@ class UntoldNews:
         self._again: asyncio.TimerHandle | None = None
 
     def tell(self, *events: Event) -> None:
-        """Tell them now, behind what is still to be told, or after a pause."""
+        """Tell them now; behind those that are still to be told, after the pause, where there are such."""
         self._batches.append(events)
-        self._tell_all()
+        if self._again is None:  # Else each of them would cost the oldest one of its tries, and all are spent in a moment.
+            self._tell_all()
 
     def _tell_all(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+        self._again = None
         while self._batches:
             events = self._batches.popleft()
             try:
                 self._take(*events)
             except Exception as error:
                 self._tells += 1
+                is_last = self._tells >= TELLS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
                 kinds = [type(event).__name__ for event in events]
-                if self._tells < TELLS_MAX or isinstance(error, (RuntimeDoorError, OSError)):
+                if not is_last:
                     log.warning("news could not be told, and are told again", events=kinds, error=str(error) or type(error).__name__)
                     self._batches.appendleft(events)
                     self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_all)
                     return
-                log.exception("news that the scheduler does not understand are dropped, for those behind them", events=kinds)
+                if len(events) > 1:
+                    self._batches.extendleft((event,) for event in reversed(events))
+                else:
+                    log.exception("news that the scheduler does not understand are dropped, for those behind them", events=kinds)
             self._tells = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mesh.actors.members import Member, labels_of
-from mesh.ids import AgentId, TaskId
+from mesh.ids import AgentId, PoolName, TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_door import AgentProcess
 from mesh.runtime.supervision.answers import (
@@ -19,6 +19,7 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.order_book import OrderBook, TaskRow
 from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.supervision_errors import PoolUnknown
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.state import MeshState
@@ -38,6 +39,7 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
         task=task,
         pool=request.pool,
         state=where,
+        is_ending=is_ending(state, task),
         reason=reason,
         detail=detail,
         label=request.label,
@@ -58,10 +60,22 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
     )
 
 
+def is_ending(state: MeshState, task: TaskId) -> bool:
+    """It was asked to stop, and will not come back."""
+    record = state.records.get(task)
+    return record is not None and record.stopping is not None and not record.requeue
+
+
 def _needs(book: OrderBook, request: TaskRequest) -> str:
     rows = [(need, book.tasks.get(need)) for need in request.after]
     missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({row.state.value})" for need, row in rows]
     return f"it comes after {', '.join(missing)}"
+
+
+def check_pool(state: MeshState, pool: PoolName) -> None:
+    """Raises `PoolUnknown` when there is none of this name."""
+    if pool not in state.pools.pools:
+        raise PoolUnknown(pool, tuple(state.pools.pools))
 
 
 def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:

@@ -1,68 +1,226 @@
 """What a task runs, as one short word: two submissions of one name are the same task only when it is the same.
 
-The bytes of cloudpickle are no measure for the class: they hold a number that each process draws for itself, and the lines and
-the file where the class stands, so a program that is run again would send another class. Compared is what a class *does*: its
-names, the code of its functions with the constants in it, and its plain values. Arguments are compared as bytes, ObjectRefs by
-their ids: two references may hold the same, and nobody can know without reading them.
+The bytes of a pickle are no measure: they hold numbers that each process draws for itself, sets in the order of its hashes, and
+the lines and the file where a class stands, so a program that is run again would send another class. Compared is what things
+*do* and *say*, part by part:
+
+- of a class and its bases: the names, the code of the functions with the constants in it, and the values, as far as these are
+  plain, containers, functions, nested classes, or objects of a class of the same module;
+- of a function: also its defaults, what it closes over, what it wraps, and the functions, classes, numbers and texts of its
+  module that it reads by name;
+- of arguments: their content, as pickle would take it apart; ObjectRefs by their ids, as two may hold the same and nobody can
+  know without reading them.
+
+Not compared, and told apart by name alone: what is imported from other modules, Python's own classes, and lists, dicts and
+objects of a module (as a rule they are caches, which fill up between two submissions of the same work).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import pickle
+import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dis import get_instructions
+from operator import itemgetter
 from typing import Any
 
-from mesh.runtime.supervision.agent_orders import PickledArguments
+import cloudpickle
+import ray
+
+from mesh.runtime.supervision.pickled_code import pickled_arguments
 from mesh.saved_state import plain_class
 
 _DIGEST_BYTES = 16
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), type(...))
+_PLAIN = frozenset({int, float, complex, bool, str, type(None), type(...)})
+_CONTAINERS = frozenset({list, tuple, set, frozenset, dict})
+_WRAPPING = ("__wrapped__", "func", "args", "keywords")  #: Where decorators and the like keep what they stand around.
+_NAMED = (types.BuiltinFunctionType, types.ModuleType)
+#: Of a module: what has one value for as long as the module is not edited.
+_LASTING = (*_PLAIN, bytes, tuple, frozenset)
+_PROTOCOL = 5
+
+#: A piece of what is hashed; a `memoryview` is not copied.
+Piece = str | bytes | bytearray | memoryview
+#: Positional arguments of a call, and those by name.
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def work_digest(
-    actor_class: Any,
-    arguments: PickledArguments | None,
-    entry: str | None,
-    entry_arguments: PickledArguments | None,
-    environment: Mapping[str, str],
+    actor_class: Any, arguments: Arguments | None, entry: str | None, entry_arguments: Arguments | None, environment: Mapping[str, str]
 ) -> str:
     """The same for the same class, arguments, method and variables, in whichever process it is asked."""
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    parts = [*_class_parts(plain_class(actor_class)), repr(entry), repr(sorted(environment.items()))]
-    for part in parts:
-        digest.update(part.encode("utf-8", "backslashreplace") + b"\0")
-    for each in (arguments, entry_arguments):
-        digest.update(b"none" if each is None else each.pickled + b"".join(ref.binary() for ref in each.refs))
-        digest.update(b"\0")
-    return digest.hexdigest()
+    plain = plain_class(actor_class)
+    parts = _Parts(_own_modules(plain))
+    called = (_called(parts, each) for each in (arguments, entry_arguments))
+    return _hashed(parts.digest(plain), repr(entry), repr(sorted(environment.items())), *called).hex()
 
 
-def _class_parts(cls: type) -> Iterator[str]:
-    seen: set[int] = set()
-    for kind in cls.__mro__[:-1]:
-        yield f"{kind.__module__}.{kind.__qualname__}"
-        for name, member in sorted(vars(kind).items()):
-            yield from _parts(name, member, seen)
+def _called(parts: _Parts, arguments: Arguments | None) -> bytes:
+    if arguments is None:
+        return b"none"
+    args, kwargs = arguments
+    try:
+        return parts.digest((tuple(args), dict(kwargs)), deep=True)
+    except RecursionError:  # As deep as a long linked list; pickle comes further.
+        return _pickled((args, kwargs))
 
 
-def _parts(name: str, member: Any, seen: set[int]) -> Iterator[str]:
-    """What can be told of a member in any process: functions by their code, plain values by themselves, of others the name."""
-    if id(member) in seen:
-        return
-    yield name
-    if isinstance(member, (staticmethod, classmethod)):
-        yield from _parts(name, member.__func__, seen)
-    elif isinstance(member, property):
-        for part in (member.fget, member.fset, member.fdel):
-            yield from _parts(name, part, seen)
-    elif isinstance(member, types.FunctionType):
-        seen.add(id(member))
-        yield from _code_parts(member.__code__)
-        for value in (*(member.__defaults__ or ()), *(member.__kwdefaults__ or {}).values(), *_cells(member)):
-            yield from _parts(name, value, seen) if callable(value) else (_constant(value),)
-    elif not name.startswith("__"):
-        yield _constant(member)
+def _own_modules(cls: Any) -> frozenset[str]:
+    """Where code stands that may be edited between two submissions: that of the class and its bases, but Python's own."""
+    bases = {kind.__module__ for kind in getattr(cls, "__mro__", ())}
+    own = {module for module in bases if module.partition(".")[0] not in sys.stdlib_module_names}
+    return frozenset(own | {"__main__"} | set(cloudpickle.list_registry_pickle_by_value()))
+
+
+class _Parts:
+    """Digests of things from the digests of their parts, each thing once.
+
+    Args:
+        own: The modules whose classes and functions are looked into.
+    """
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+        self._known: dict[tuple[int, bool], bytes] = {}
+        self._above: dict[tuple[int, bool], int] = {}  #: What is being looked into, with its depth: circles end there.
+        self._alive: list[Any] = []  #: Ids are good for as long as their things are.
+
+    def digest(self, value: Any, *, deep: bool = False) -> bytes:
+        """Of any value; of a flat one, what it says.
+
+        Args:
+            deep: Take objects of foreign classes apart too; else they have the name of their class only.
+        """
+        flat = _flat(value)
+        if flat is not None:
+            return flat.encode("utf-8", "backslashreplace")
+        key = (id(value), deep)
+        if key in self._known:
+            return self._known[key]
+        if key in self._above:
+            return _hashed("circle", str(self._above[key]))
+        self._above[key] = len(self._above)
+        found = _hashed(*self._parts(value, deep=deep))
+        del self._above[key]
+        self._known[key] = found
+        self._alive.append(value)
+        return found
+
+    def _parts(self, value: Any, *, deep: bool) -> Iterator[Piece]:
+        kind = type(value)
+        if kind in _CONTAINERS:
+            yield kind.__name__
+            yield from self._of_container(value, deep=deep)
+        elif kind in (bytes, bytearray, pickle.PickleBuffer):
+            yield kind.__name__
+            yield value.raw() if kind is pickle.PickleBuffer else value
+        elif isinstance(value, type):
+            yield from self._of_class(value)
+        elif isinstance(value, types.FunctionType):
+            yield from self._of_function(value, deep=deep)
+        elif isinstance(value, types.CodeType):
+            yield from self._of_code(value)
+        elif isinstance(value, _NAMED):
+            yield _name(value)
+        elif isinstance(value, ray.ObjectRef):
+            yield value.binary()
+        elif (deep or kind.__module__ in self._own) and not isinstance(value, (staticmethod, classmethod, property)):
+            yield from self._of_object(value, deep=deep)
+        else:
+            yield _name(kind)
+            yield from (self.digest(each, deep=deep) for each in _wrapped(value))
+
+    def _of_container(self, value: Any, *, deep: bool) -> Iterator[Piece]:
+        if isinstance(value, dict):
+            for key, inner in sorted(((self.digest(key, deep=deep), inner) for key, inner in value.items()), key=itemgetter(0)):
+                yield key
+                yield self.digest(inner, deep=deep)
+        else:
+            digests = (self.digest(each, deep=deep) for each in value)
+            yield from sorted(digests) if isinstance(value, (set, frozenset)) else digests
+
+    def _of_class(self, cls: type) -> Iterator[Piece]:
+        yield _name(cls)
+        if cls.__module__ not in self._own:
+            return
+        yield from map(self.digest, cls.__bases__)
+        for name, member in sorted(vars(cls).items()):
+            # Python keeps lines, documentation and the like under such names; what runs is a function.
+            if not name.startswith("__") or isinstance(member, (types.FunctionType, staticmethod, classmethod, property)):
+                yield name
+                yield self.digest(member)
+
+    def _of_function(self, function: types.FunctionType, *, deep: bool) -> Iterator[Piece]:
+        yield self.digest(function.__code__)
+        inner = (function.__defaults__, function.__kwdefaults__, *_cells(function), vars(function).get("__wrapped__"))
+        yield from (self.digest(each, deep=deep) for each in inner)
+        scope = function.__globals__
+        if scope.get("__name__") in self._own:
+            for name in _names_read(function.__code__):
+                if name in scope and self._is_lasting(scope[name]):
+                    yield name
+                    yield self.digest(scope[name])
+
+    def _is_lasting(self, value: Any) -> bool:
+        """Of a module: what is the same for as long as the module is not edited."""
+        if isinstance(value, (type, types.FunctionType)) or hasattr(type(value), "cache_info"):
+            return value.__module__ in self._own
+        return type(value) in _LASTING
+
+    def _of_code(self, code: types.CodeType) -> Iterator[Piece]:
+        """Without its file and lines: they move when something above is edited."""
+        yield code.co_code
+        yield getattr(code, "co_exceptiontable", b"")  # Python 3.10 has it in the code.
+        yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
+        yield self.digest(code.co_consts)
+
+    def _of_object(self, value: Any, *, deep: bool) -> Iterator[Piece]:
+        """What pickle would send of it, taken apart: its class, what makes it, and its state."""
+        yield self.digest(type(value))
+        reduce = cloudpickle.CloudPickler.dispatch_table.get(type(value))
+        try:
+            reduced = reduce(value) if reduce is not None else value.__reduce_ex__(_PROTOCOL)
+        except Exception:  # noqa: BLE001 - any class may refuse in its own way; cloudpickle knows more ways
+            yield _pickled(value)
+            return
+        if isinstance(reduced, str):
+            yield reduced
+            yield from (self.digest(each, deep=deep) for each in _wrapped(value))
+            return
+        maker, parts, state, items, entries = (*reduced, None, None, None)[:5]
+        yield _name(maker)
+        for each in (parts, state, tuple(items or ()), tuple(entries or ())):
+            yield self.digest(each, deep=deep)
+
+
+def _flat(value: Any) -> str | None:
+    """A plain value, or a container of such, as text. Sets have another order in each process; dicts are the same in any order."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return repr(value)
+    if kind not in _CONTAINERS or not _PLAIN.issuperset(map(type, value)):
+        return None
+    if kind is dict:
+        return f"dict{sorted(map(repr, value.items()))}" if _PLAIN.issuperset(map(type, value.values())) else None
+    return f"{kind.__name__}{value if kind in (list, tuple) else sorted(map(repr, value))}"
+
+
+def _wrapped(value: Any) -> Iterator[Any]:
+    """What something stands around that is called in its place."""
+    if isinstance(value, (staticmethod, classmethod)):
+        yield value.__func__
+    elif isinstance(value, property):
+        yield from (value.fget, value.fset, value.fdel)
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    else:
+        inner = getattr(value, "__dict__", None) or {}
+        yield from (inner[name] for name in _WRAPPING if name in inner)
 
 
 def _cells(function: types.FunctionType) -> Iterator[Any]:
@@ -73,20 +231,30 @@ def _cells(function: types.FunctionType) -> Iterator[Any]:
             continue
 
 
-def _code_parts(code: types.CodeType) -> Iterator[str]:
-    """Without its file and lines: they move when something above is edited."""
-    yield code.co_code.hex()
-    yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _code_parts(constant)
-        else:
-            yield _constant(constant)
+@functools.lru_cache(maxsize=4096)
+def _names_read(code: types.CodeType) -> tuple[str, ...]:
+    """The names of its module that a function and those in it read. Of their instructions: `co_names` has attributes too."""
+    read = {each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = (_names_read(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    return tuple(sorted(read.union(*inner)))
 
 
-def _constant(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"({','.join(map(_constant, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{','.join(sorted(map(_constant, value)))}}}"  # Its order is another one in each process.
-    return repr(value) if type(value) in _PLAIN else type(value).__qualname__
+def _name(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', None) or getattr(thing, '__name__', type(thing).__name__)}"
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        pickled = pickled_arguments(value)
+    except Exception:  # noqa: BLE001 - as above; then its class is all that is known
+        return _name(type(value)).encode()
+    return _hashed(pickled.pickled, *(ref.binary() for ref in pickled.refs))
+
+
+def _hashed(*parts: Piece) -> bytes:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        piece = part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
+        digest.update(b"%d:" % (piece.nbytes if isinstance(piece, memoryview) else len(piece)))
+        digest.update(piece)
+    return digest.digest()

@@ -391,6 +391,50 @@ def test_a_task_of_several_bundles_gets_a_group_of_that_shape(strategy: str, nod
     assert of(CreateGroup, decisions)[0].nodes in nodes
 
 
+def wide_on_two_nodes(*, is_up: bool, **request: Any) -> Mesh:
+    """A task of a bundle per node: its agent stands, or is about to stand, on n1."""
+    mesh = Mesh()
+    mesh.node("n1", cpus(2))
+    mesh.node("n2", cpus(2))
+    mesh.pool(cpus(8))
+    mesh.submit("wide", bundles=(cpus(2), cpus(1)), strategy="STRICT_SPREAD", max_restarts=1, **request)
+    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n2")))
+    if is_up:
+        mesh.started("wide")
+    return mesh
+
+
+def stops(decisions: list[Decision]) -> list[tuple[str, int]]:
+    return [(stop.task, stop.attempt) for stop in of(StopTask, decisions)]
+
+
+@pytest.mark.parametrize("is_up", [True, False], ids=["its agent is up", "its agent is on its way"])
+def test_an_attempt_that_loses_the_room_of_another_bundle_is_ended_where_it_stands(is_up: bool):
+    mesh = wide_on_two_nodes(is_up=is_up)
+    lost = mesh.tell(events.NodeLeft, node=NodeName("n2"))
+    assert stops(lost) == [("wide", 1)]
+    assert of(StopTask, lost)[0].keep_state is False
+    assert mesh.tell(events.TaskStopped, task=TaskId("wide"), attempt=1) == []
+    mesh.node("n3", cpus(2))
+    mesh.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"), NodeName("n3")))
+    assert mesh.scheduler.state.records[TaskId("wide")].attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("gone", "request_more", "cancelled"),
+    [
+        pytest.param("n1", {}, False, id="its agent went with the node"),
+        pytest.param("n2", {"has_agent": False}, False, id="it has no agent"),
+        pytest.param("n2", {}, True, id="it is being stopped already"),
+    ],
+)
+def test_nothing_is_ordered_to_stop_when_nothing_of_it_runs_on(gone: str, request_more: dict[str, Any], *, cancelled: bool):
+    mesh = wide_on_two_nodes(is_up=request_more.get("has_agent", True), **request_more)
+    if cancelled:
+        mesh.tell(events.TaskCancelled, task=TaskId("wide"))
+    assert stops(mesh.tell(events.NodeLeft, node=NodeName(gone))) == []
+
+
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 

@@ -5,40 +5,76 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-import pytest
-
-from mesh.errors import RuntimeDoorError
+from mesh.errors import LedgerError, RuntimeDoorError
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision import cluster_watch
+from mesh.runtime.supervision import cluster_watch, untold_news
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.cluster_watch import ClusterWatch
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.node_watch import NodeSeen
 from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.untold_news import UntoldNews
 from mesh.scheduling.scheduler import MeshScheduler
 
 ONE = ResourceSet.of({"cpu": 1})
 
 
-def test_a_node_that_the_loop_did_not_take_is_told_at_the_next_look(tmp_path, monkeypatch):
-    seen = NodeSeen(node="a", total=ONE, labels={}, available=ONE)
-    monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: [seen])
+async def turns(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
 
+
+def node(name):
+    return NodeSeen(node=name, total=ONE, labels={}, available=ONE)
+
+
+class Scene:
+    """A watch that sees these nodes, a loop, and what is asked of the standbys."""
+
+    def __init__(self, folder, monkeypatch, *seen):
+        monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))
+        monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+        self.archive, self.filled = Archive(folder), []
+        self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
+        news = UntoldNews(self.loop.tell)
+        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, news=news)
+        self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
+
+    def known(self):
+        return {name for name in self.loop.scheduler.state.table.names if name is not None}
+
+
+def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
     def full(*_):
         raise RuntimeDoorError("no space left")
 
     async def scene():
-        archive, plugins = Archive(tmp_path), PluginHost()
-        loop = ControlLoop(archive, MeshScheduler, MeshClock(), plugins)
-        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None)
-        standbys = SimpleNamespace(leave=lambda _: None, fill=lambda _: None)
-        watch = ClusterWatch(loop, driver, None, standbys, {})
+        scene = Scene(tmp_path, monkeypatch, node("a"))
         with monkeypatch.context() as patch:
-            patch.setattr(archive, "append", full)
-            with pytest.raises(RuntimeDoorError):
-                await watch.look()
-        assert "a" not in loop.scheduler.state.table
-        await watch.look()
-        assert "a" in loop.scheduler.state.table
+            patch.setattr(scene.archive, "append", full)
+            await scene.watch.look()
+        assert scene.known() == set()
+        await turns(10)
+        assert scene.known() == {"a"}
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_the_scheduler_never_understands_stops_neither_the_others_nor_the_standbys(tmp_path, monkeypatch):
+    async def scene():
+        scene = Scene(tmp_path, monkeypatch, node("a"), node("b"), node("c"))
+        handle = MeshScheduler.handle
+
+        def picky(self, *events):
+            if any(event.node == "b" for event in events):
+                raise LedgerError("its total cannot be")
+            return handle(self, *events)
+
+        monkeypatch.setattr(MeshScheduler, "handle", picky)
+        for _ in range(2):
+            await scene.watch.look()
+            await turns(100)
+        assert scene.known() == {"a", "c"}
+        assert scene.filled == [{"a", "b", "c"}] * 2
 
     asyncio.run(scene())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.supervision import journal_file
 from mesh.runtime.supervision.journal_file import JournalFile
 from mesh.scheduling.events import Ticked
 from mesh.scheduling.journal import JournalError
@@ -151,6 +152,26 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RuntimeDoorError, match="is the folder yours"):
         JournalFile(tmp_path / "file")
+
+
+@pytest.mark.parametrize("there", [None, (), ("notes",)], ids=["no folder", "an empty folder", "a folder with something of others"])
+def test_a_journal_that_cannot_be_opened_leaves_nothing_and_holds_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there):
+    folder = tmp_path / "mesh"
+    for name in there or ():
+        folder.mkdir(exist_ok=True)
+        (folder / name).touch()
+    if there == ():
+        folder.mkdir()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_file, "_opened", full)
+        with pytest.raises(RuntimeDoorError, match=r"cannot be opened: .*No space left"):
+            JournalFile(folder)
+    assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == (None if there is None else list(there))
+    JournalFile(folder).close()
 
 
 @pytest.fixture

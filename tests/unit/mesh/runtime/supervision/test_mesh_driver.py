@@ -13,7 +13,7 @@ from mesh.runtime.supervision.agent_door import AgentProcess
 from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
 from mesh.runtime.supervision.driver import Driver, DriverSettings
 from mesh.scheduling.decisions import StartTask, StopTask
-from mesh.scheduling.events import TaskStarted, TaskStopped
+from mesh.scheduling.events import AgentLost, GroupGone, TaskStarted, TaskStopped
 
 ONE = ResourceSet.of({"cpu": 1})
 
@@ -62,11 +62,12 @@ class Scene:
 
     def __init__(self, *errors):
         self.told, self.errors, self.door = [], list(errors), Door()
-        store = SimpleNamespace(keep=lambda *_: None, drop=lambda *_: None)
+        self.dropped, self.may_remove = [], asyncio.Event()
+        store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
         self.driver = Driver(
             agents=self.door,
-            groups=SimpleNamespace(handle=lambda _: object()),
-            standbys=SimpleNamespace(take=lambda _: None),
+            groups=SimpleNamespace(handle=lambda _: object(), remove=self.remove),
+            standbys=SimpleNamespace(take=lambda _: None, lost=lambda _: False),
             works=Works(),
             store=store,
             autoscaling=None,
@@ -79,6 +80,9 @@ class Scene:
         if self.errors:
             raise self.errors.pop(0)
         self.told += [(type(event), getattr(event, "attempt", None) or getattr(event, "group", None)) for event in events]
+
+    async def remove(self, _):
+        await self.may_remove.wait()
 
     async def carry_out(self, *orders):
         for order in orders:
@@ -147,5 +151,35 @@ def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
         await scene.up("p1", 2)
         assert scene.told == [(TaskStopped, 1), (TaskStarted, 2)]
         assert list(scene.door.processes) == ["p1"]
+
+    asyncio.run(scene())
+
+
+def test_the_loss_of_one_attempt_leaves_the_next_one_its_process():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1, group="g1"))
+        await scene.up("p1", 1)
+        scene.driver.group_vanished("g1")
+        await turns()
+        await scene.carry_out(start(2, group="g2"))
+        await scene.up("p2", 2)
+        scene.may_remove.set()
+        await turns()
+        assert scene.told == [(TaskStarted, 1), (TaskStarted, 2), (AgentLost, 1), (GroupGone, "g1")]
+        assert scene.driver.hosts["t"].name == "p2"
+
+    asyncio.run(scene())
+
+
+def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.up("p1", 1)
+        scene.driver.process_ended(scene.door.processes["p1"], "it died")
+        await turns()
+        assert scene.told == [(TaskStarted, 1), (AgentLost, 1)]
+        assert (scene.driver.hosts, scene.dropped) == ({}, [("t", "process")])
 
     asyncio.run(scene())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mesh.errors import RuntimeDoorError
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -16,15 +17,34 @@ from mesh.runtime.supervision.answers import GroupGiven, Refused
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.plugin_host import PluginHost
-from mesh.runtime.supervision.supervision_errors import TaskExists, TaskNotRunning
+from mesh.runtime.supervision.state_folder import StateFolder
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
 from mesh.runtime.supervision.supervisor import MeshSupervisor
-from mesh.scheduling.events import GroupReady, NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
+from mesh.runtime.supervision.supervisor_options import SupervisorOptions
+from mesh.scheduling.events import (
+    GroupGone,
+    GroupReady,
+    NodeJoined,
+    PoolConfigured,
+    TaskEnded,
+    TaskStarted,
+    TaskStopped,
+    TaskSubmitted,
+)
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.shapes import GroupPoolSpec
 from mesh.scheduling.tasks import TaskRequest, TaskState
 
 ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
+
+
+class Starting(MeshSupervisor):
+    """A supervisor whose start the test calls."""
+
+    def __init__(self, folder):
+        self._options = SupervisorOptions(mesh="m", namespace="tests", state_dir=str(folder))
+        self._is_stopped = self._is_again = False
 
 
 class Kept:
@@ -150,6 +170,31 @@ def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept
     in_scene(check, tmp_path)
 
 
+def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_the_journal(tmp_path, monkeypatch):
+    refusals, forget = [], StateFolder.forget_first
+
+    def forget_watched(folder):
+        with pytest.raises(RuntimeDoorError) as refused:
+            Archive(folder.path / "journal")
+        refusals.append(str(refused.value))
+        forget(folder)
+
+    def full(_):
+        raise RuntimeDoorError("no space left")
+
+    monkeypatch.setattr(StateFolder, "forget_first", forget_watched)
+    monkeypatch.setattr(StateFolder, "count_start", full)
+
+    async def scene():
+        with pytest.raises(RuntimeDoorError, match="no space left"):
+            await Starting(tmp_path / "mesh")._start()
+
+    asyncio.run(scene())
+    assert len(refusals) == 1
+    assert "another process writes the journal" in refusals[0]
+    assert not (tmp_path / "mesh").exists()
+
+
 def work_of(task, code):
     return HostOrder(task=task, attempt=0, code=code)
 
@@ -160,13 +205,111 @@ def test_the_name_of_a_task_that_is_over_goes_to_another_one_only_if_that_is_ask
         new = replace(old, work="new")
         assert (await mesh.submit(old, work_of("t", b"old"))).state is TaskState.INFEASIBLE
         with pytest.raises(TaskExists):
-            await mesh.submit(new, work_of("t", b"new"), anew=True)
+            await mesh.submit(new, work_of("t", b"new"), replaces=0)
         await mesh.cancel("t", keep_state=False, destroy_group=False, requeue=False)
         with pytest.raises(TaskExists):
             await mesh.submit(new, work_of("t", b"new"))
         assert (await mesh.submit(old, work_of("t", b"old"))).state is TaskState.CANCELLED
-        assert (await mesh.submit(new, work_of("t", b"new"), anew=True)).state is TaskState.INFEASIBLE
+        assert (await mesh.submit(new, work_of("t", b"new"), replaces=0)).state is TaskState.INFEASIBLE
         assert mesh._works.kept == [b"old", b"new"]
-        assert (await mesh.submit(new, work_of("t", b"new"), anew=True)).state is TaskState.INFEASIBLE
+        assert (await mesh.submit(new, work_of("t", b"new"), replaces=0)).state is TaskState.INFEASIBLE
+        assert mesh._works.kept == [b"old", b"new"]
+
+    in_scene(check, tmp_path)
+
+
+async def an_agent_that_runs(mesh):
+    """One with room of its own, and its status."""
+    request = TaskRequest(task="t", pool="p", resources=ONE, work="old", max_restarts=-1)
+    await mesh.submit(request, work_of("t", b"old"))
+    for group, order in tuple(mesh._loop.book.creates.items()):
+        mesh.tell(GroupReady, group=group, nodes=order.nodes)
+    order = mesh._loop.book.starts["t"]
+    mesh.tell(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
+    return request, await mesh.task("t")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param({"pool": "p", "max_restarts": -5}, id="at once, as it cannot be"),
+        pytest.param({"pool": "p"}, id="after its agent ran"),
+    ],
+)
+def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_is_over_by_then(tmp_path, end):
+    async def check(mesh):
+        request, first = await an_agent_that_runs(mesh)
+        mesh.tell(TaskEnded, task="t", attempt=first.attempt)
+        new = replace(request, **end)
+        await mesh.submit(new, work_of("t", b"new"), replaces=first.attempt)
+        for order in tuple(mesh._loop.book.starts.values()):
+            mesh.tell(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
+            mesh.tell(TaskEnded, task="t", attempt=order.attempt)
+        over = await mesh.task("t")
+        assert over.is_over
+        assert over.attempt > first.attempt
+        assert await mesh.submit(new, work_of("t", b"new"), replaces=first.attempt) == over
+        assert mesh._works.kept == [b"old", b"new"]
+
+    in_scene(check, tmp_path)
+
+
+def test_a_submission_that_takes_over_the_name_of_an_agent_that_ends_waits_for_its_end(tmp_path):
+    async def check(mesh):
+        request, first = await an_agent_that_runs(mesh)
+        assert not first.is_ending
+        ending = await mesh.cancel("t", keep_state=False, destroy_group=False, requeue=False)
+        assert (ending.state, ending.is_ending) == (TaskState.RUNNING, True)
+        asking = asyncio.create_task(mesh.submit(request, work_of("t", b"new"), replaces=first.attempt))
+        await asyncio.sleep(0)
+        assert mesh._works.kept == [b"old"]
+        mesh.tell(TaskStopped, task="t", attempt=first.attempt)
+        again = await asking
+        assert (again.is_over, again.is_ending) == (False, False)
+        assert mesh._works.kept == [b"old", b"new"]
+
+    in_scene(check, tmp_path)
+
+
+def test_an_agent_that_gives_way_comes_back_and_keeps_its_name(tmp_path):
+    async def check(mesh):
+        request, first = await an_agent_that_runs(mesh)
+        assert not (await mesh.cancel("t", keep_state=True, destroy_group=False, requeue=True)).is_ending
+        assert (await mesh.submit(request, work_of("t", b"old"), replaces=first.attempt)).attempt == first.attempt
+        assert mesh._works.kept == [b"old"]
+
+    in_scene(check, tmp_path)
+
+
+def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
+    async def check(mesh):
+        request = TaskRequest(task="t", pool="gone", resources=ONE)
+        for call in (
+            mesh.submit(request, work_of("t", b"t")),
+            mesh.give_group(replace(request, has_agent=False), 0.0),
+            mesh.members("gone", None, None),
+            mesh.reserve_slot("slot", "gone", ONE),
+            mesh.evaluate_preemption(request),
+            mesh.pool("gone"),
+            mesh.submit_job(SimpleNamespace(job="j", pool="gone"), None),
+        ):
+            with pytest.raises(PoolUnknown, match="there is no pool gone; there is p"):
+                await call
+        assert mesh._works.kept == []
+
+    in_scene(check, tmp_path)
+
+
+def test_a_submission_that_is_sent_again_is_answered_though_its_pool_is_gone(tmp_path):
+    async def check(mesh):
+        request, first = await an_agent_that_runs(mesh)
+        mesh.tell(TaskEnded, task="t", attempt=first.attempt)
+        await mesh.delete_pool("p")
+        for group in tuple(mesh._loop.book.removes):
+            mesh.tell(GroupGone, group=group)
+        assert "p" not in mesh._state.pools.pools
+        assert (await mesh.submit(request, work_of("t", b"old"))).state is TaskState.SUCCEEDED
+        with pytest.raises(PoolUnknown):
+            await mesh.submit(request, work_of("t", b"old"), replaces=first.attempt)
 
     in_scene(check, tmp_path)

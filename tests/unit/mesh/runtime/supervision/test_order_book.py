@@ -7,7 +7,7 @@ from mesh.resources import ResourceSet
 from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.order_book import OrderBook
 from mesh.scheduling.decisions import EndTask, GiveGroup, StartTask, StopTask
-from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
+from mesh.scheduling.events import NodeJoined, NodeLeft, PoolConfigured, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.shapes import GroupPoolSpec
 from mesh.scheduling.tasks import TaskRequest, TaskState
@@ -80,3 +80,15 @@ def test_a_stop_of_an_attempt_that_was_given_up_is_not_about_the_one_that_runs(t
     stop = StopTask(version=9, task="a", attempt=0, keep_state=False, grace_ms=0, reason=Reason.PREEMPTED)
     book.fold([TaskStarted(at_ms=5, task="a", attempt=0, agent="a.0")], [stop])
     assert (book.tasks["a"].state, list(book.stops)) == (TaskState.RUNNING, [])
+
+
+def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_next_one_is_on_its_way():
+    book = OrderBook()
+    request = TaskRequest(task="t", pool="p", resources=ONE)
+    start = {"version": 1, "task": "t", "agent": "a", "node": "n", "group": None, "resources": ONE, "reason": Reason.PLACED}
+    stop = StopTask(version=1, task="t", attempt=1, keep_state=False, grace_ms=0, reason=Reason.AGENT_LOST)
+    book.fold([TaskSubmitted(at_ms=1, request=request)], [StartTask(**start, attempt=1)])
+    book.fold([NodeLeft(at_ms=2, node="m")], [stop, StartTask(**start, attempt=2)])
+    assert book.stops == {"t": stop}
+    book.fold([TaskStopped(at_ms=3, task="t", attempt=1)], [])
+    assert (book.stops, book.starts["t"].attempt, book.tasks["t"].state) == ({}, 2, TaskState.SWAP)

@@ -11,14 +11,16 @@ from mesh.scheduling.events import GroupGone
 
 
 class Listener:
-    """Remembers what it is told, after it has raised these errors."""
+    """Remembers what it is told, after it has raised these errors; understands nothing of one group."""
 
-    def __init__(self, *errors):
-        self.told, self.errors = [], list(errors)
+    def __init__(self, *errors, odd=None):
+        self.told, self.errors, self.odd = [], list(errors), odd
 
     def take(self, *events):
         if self.errors:
             raise self.errors.pop(0)
+        if self.odd in [event.group for event in events]:
+            raise MeshError("what is that?")
         self.told += [(type(event), event.group) for event in events]
 
 
@@ -51,5 +53,31 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
             news.tell(GroupGone(at_ms=1, group=group))
         await turns(100)
         assert listener.told == [(GroupGone, "g2")]
+
+    asyncio.run(scene())
+
+
+def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
+    async def scene():
+        listener = Listener(MeshError("a moment"))
+        news = UntoldNews(listener.take)
+        groups = [f"g{index}" for index in range(2 * untold_news.TELLS_MAX)]
+        listener.errors *= len(groups)
+        for group in groups:
+            news.tell(GroupGone(at_ms=1, group=group))
+        assert len(listener.errors) == len(groups) - 1, "one try, and then a pause"
+
+    asyncio.run(scene())
+
+
+def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monkeypatch):
+    monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+
+    async def scene():
+        listener = Listener(odd="g2")
+        news = UntoldNews(listener.take)
+        news.tell(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
+        await turns(100)
+        assert listener.told == [(GroupGone, "g1"), (GroupGone, "g3")]
 
     asyncio.run(scene())
