@@ -551,9 +551,9 @@ def test_a_tenant_with_all_below_it_may_have_so_many_runs_open(store, tight):
     tight.create(a_record("r-1", tenant="acme/lab"), {})
     tight.create(a_record("r-2", tenant="acme/ops"), {})
     with pytest.raises(BacklogFull, match="acme has 2 open runs") as full:
-        tight.create(a_record("r-3", tenant="acme/lab"), {"h": b"x"})
+        tight.create(a_record("r-3", tenant="acme/lab"), {X: b"x"})
     assert full.value.retry_after_ms > 0
-    assert (tight.load(RunId("r-3")), store.blobs.get(RunId("r-3"), ("h",)), len(store.queue.inbox(0))) == (None, {}, 2)
+    assert (tight.load(RunId("r-3")), store.blobs.get(RunId("r-3"), (X,)), len(store.queue.inbox(0))) == (None, {}, 2)
     assert tight.create(a_record("r-4", tenant="rival"), {})
 
 
@@ -565,8 +565,8 @@ def test_the_repeat_of_what_was_accepted_is_never_refused(tight):
 
 def test_a_tenant_may_have_so_many_bytes_open(tight):
     with pytest.raises(BacklogFull):
-        tight.create(a_record(), {"h": b"x" * 100})
-    assert tight.create(a_record(), {"h": b"x" * 50})
+        tight.create(a_record(), {X: b"x" * 100})
+    assert tight.create(a_record(), {X: b"x" * 50})
 
 
 @pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before anybody settled it"])
@@ -574,7 +574,7 @@ def test_what_has_ended_is_open_no_longer_and_is_taken_off_once(tight, is_settle
     for _ in range(2):
         for run in ("r-1", "r-2"):
             record = a_record(run)
-            assert tight.create(record, {"h": b"x" * 10})
+            assert tight.create(record, {X: b"x" * 10})
             tight.commit(record, end(record, at_ms=100))
             if is_settled:
                 assert (tight.settle(RunId(run)), tight.settle(RunId(run))) == (True, False)
