@@ -127,7 +127,7 @@ def test_cancel_really_stops_a_running_task(client: Client, tmp_path: Path, work
     with pytest.raises(RunCancelled, match="enough"):
         run.result(LIMIT_S)
     if work is wait_until_stopped:
-        assert (tmp_path / "stopped").exists()
+        eventually(lambda: _assert_there(tmp_path / "stopped"))  # Ray tells of the end a moment before the code has cleaned up.
     else:
         eventually(lambda: _assert_idle(pid))
 
@@ -136,6 +136,10 @@ def _text(path: Path) -> str:
     assert path.exists()
     assert path.read_text()
     return path.read_text()
+
+
+def _assert_there(path: Path) -> None:
+    assert path.exists()
 
 
 def _assert_idle(pid: int) -> None:
