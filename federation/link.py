@@ -35,6 +35,7 @@ from federation.errors import (
     SessionUnknown,
     StaleBeat,
     StaleFence,
+    TooManyClaims,
 )
 from federation.leases import Acquired, Beat, Kept, Lease, Session, Told, Want
 from federation.snapshot import MeshRecord
@@ -282,6 +283,7 @@ CODES: dict[str, type[MeshError]] = {
     "forged_receipt": ForgedReceipt,
     "future_token": FutureToken,
     "batch_too_large": BatchTooLarge,
+    "too_many_claims": TooManyClaims,
     "invalid_amount": AmountError,
 }
 
