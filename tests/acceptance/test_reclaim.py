@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from federation_bed import LIMIT_S, eventually, submit
 
 import dag
+from dag.store.client_access import Access
 from dag.store.remote import Client, Run
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.clock import SystemClock
+from mesh.ids import TenantPath
 from mesh.reasons import Reason
+from serve_apps.auth import issue
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
 
@@ -19,6 +25,14 @@ pytestmark = pytest.mark.ray
 
 OWNER, GUEST = "shared/owner", "shared/guest"
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
+
+
+@pytest.fixture(scope="module")
+def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
+    """A client whose key reaches the owner and the guest."""
+    key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
+    with Client(Access(address=stack.address, api_key=key, tenant=GUEST)) as client:
+        yield client
 
 
 def wait_for_gate(folder: str, name: str) -> str:
@@ -65,10 +79,10 @@ def cpus_of(stores: Stores, tenant: str) -> int:
     )
 
 
-def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(client: Client, stores: Stores, tmp_path: Path) -> None:
-    runs = [gated(client, tmp_path, "first", EAST), gated(client, tmp_path, "second", WEST), gated(client, tmp_path, "third", WEST)]
+def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+    runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
     assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All of it is borrowed.
-    claimed = submit(client, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
+    claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
     assert claimed.result(LIMIT_S) == "mine"
     (tmp_path / "gate").touch()
     assert [run.result(LIMIT_S) for run in runs] == ["first", "second", "third"]
@@ -79,13 +93,14 @@ def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(clien
 
 
 def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(
-    stack: Stack, client: Client, stores: Stores, tmp_path: Path
+    stack: Stack, sharers: Client, stores: Stores, tmp_path: Path
 ) -> None:
     full, folder = tmp_path / "full", tmp_path / "moved"
     full.mkdir()
     folder.mkdir()
-    fillers = [gated(client, full, name, EAST) for name in ("one", "two")]  # So that the third has to go west.
-    run = submit(client, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
+    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # So that the third has to go west.
+    eventually(lambda: _assert_full(stores, "east"))
+    run = submit(sharers, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
     eventually(lambda: _assert_attempts(folder, "moved", 1))
     stack.clusters["second"].kill()
     (full / "gate").touch()
@@ -96,6 +111,11 @@ def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewh
     assert attempts(folder, "moved") == 2
     assert losses(run) == [("west", Reason.LEASE_EXPIRED.value)]
     eventually(lambda: _assert_nothing_held(stores))
+
+
+def _assert_full(stores: Stores, mesh: str) -> None:
+    (pool,) = next(view.record.pools for view in stores.ledger.snapshot().meshes if view.record.mesh == mesh)
+    assert pool.used["cpu"] == pool.capacity["cpu"]
 
 
 def _assert_nothing_held(stores: Stores) -> None:
