@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench clean docs
+.PHONY: help setup demo test faults check fix bench clean docs
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
@@ -11,8 +11,11 @@ setup: $(STAMP) ## Make .venv with everything at the versions of constraints.txt
 demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what happened, stop it
 	.venv/bin/schedulemesh demo $(ARGS)
 
-test: $(STAMP) ## All tests, with real Redis and real Ray
-	$(PY) -m pytest
+test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray
+	$(PY) -m pytest -m "not slow"
+
+faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, minutes; see docs/faults.md
+	$(PY) -m pytest -q -m faults tests/faults
 
 check: $(STAMP) ## Linter, formatter, types, layers
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_architecture.py

@@ -8,12 +8,14 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import ray
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from benchmarks import (
+    acquire_granted,
     after_pause,
     choose,
     collective,
@@ -21,10 +23,13 @@ from benchmarks import (
     demo,
     fan_out,
     fragmentation,
+    lease_ledger,
     one_node,
+    planner_round,
     preempting_start,
     queue_memory,
     report,
+    routing,
     urgent_start,
 )
 from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
@@ -36,6 +41,8 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
     "after_pause": (after_pause.measure, 7),
+    "acquire_granted": (acquire_granted.measure_direct, 300),
+    "acquire_granted_http": (acquire_granted.measure_http, 300),
     "choose": (choose.measure_waiting, 100),
     "choose_burst": (choose.measure_burst, 60),
     "all": (collective.measure_all, 200),
@@ -49,10 +56,33 @@ ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
 }
 DEMO_TURNS = 5
 STARTUP, DEMO = "startup", "demo"
-FRAGMENTATION, FRAGMENTATION_TURNS = "fragmentation", 3
-QUEUE_MEMORY = "queue_memory"
-CORE_DECISIONS = "core_decisions"
-NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, FRAGMENTATION, QUEUE_MEMORY, CORE_DECISIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnItsOwn:
+    """A benchmark that needs no bed, and has its own form of figures."""
+
+    measure: Callable[[int], list[Any]]  #: With the number of turns.
+    turns: int  #: Its usual number; 0 where it knows better.
+    table: Callable[[list[Any]], RenderableType]
+    as_json: Callable[[list[Any]], dict[str, Any]]
+
+
+ON_THEIR_OWN: dict[str, OnItsOwn] = {
+    "fragmentation": OnItsOwn(measure=fragmentation.measure, turns=3, table=fragmentation.table, as_json=fragmentation.as_json),
+    "queue_memory": OnItsOwn(measure=lambda _: queue_memory.measure(), turns=0, table=queue_memory.table, as_json=queue_memory.as_json),
+    "core_decisions": OnItsOwn(
+        measure=core_decisions.measure, turns=core_decisions.TURNS, table=core_decisions.table, as_json=core_decisions.as_json
+    ),
+    "routing": OnItsOwn(measure=routing.measure, turns=routing.TURNS, table=routing.table, as_json=routing.as_json),
+    "lease_ledger": OnItsOwn(
+        measure=lease_ledger.measure, turns=lease_ledger.TURNS, table=lease_ledger.table, as_json=lease_ledger.as_json
+    ),
+    "planner_round": OnItsOwn(
+        measure=planner_round.measure, turns=planner_round.TURNS, table=planner_round.table, as_json=planner_round.as_json
+    ),
+}
+NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, *ON_THEIR_OWN)
 
 
 def main() -> None:
@@ -70,21 +100,15 @@ def main() -> None:
         results += _on_the_mesh_bed(names, asked, console)
     if DEMO in names:
         results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
-    replays = fragmentation.measure(asked.turns or FRAGMENTATION_TURNS) if FRAGMENTATION in names else []
-    if replays:
-        console.print(fragmentation.table(replays), "")
-    queued = queue_memory.measure() if QUEUE_MEMORY in names else []
-    if queued:
-        console.print(queue_memory.table(queued), "")
-    decided = core_decisions.measure(asked.turns or core_decisions.TURNS) if CORE_DECISIONS in names else []
-    if decided:
-        console.print(core_decisions.table(decided), "")
+    on_their_own: list[dict[str, Any]] = []
+    for benchmark in (ON_THEIR_OWN[name] for name in names if name in ON_THEIR_OWN):
+        sides = benchmark.measure(asked.turns or benchmark.turns)
+        console.print(benchmark.table(sides), "")
+        on_their_own.append(benchmark.as_json(sides))
     machine["load_at_end"] = round(os.getloadavg()[0], 2)
     if asked.json:
         found = report.as_json(machine, results)
-        found["benchmarks"] += [fragmentation.as_json(replays)] if replays else []
-        found["benchmarks"] += [queue_memory.as_json(queued)] if queued else []
-        found["benchmarks"] += [core_decisions.as_json(decided)] if decided else []
+        found["benchmarks"] += on_their_own
         print(json.dumps(found, indent=1))
 
 

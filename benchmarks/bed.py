@@ -39,6 +39,7 @@ class Bed:
     """What is measured on."""
 
     client: Client
+    redis_url: str  #: Of the federation.
     cpus: int  #: Of each side.
     startup: dict[str, float]  #: Milliseconds: of each step of the start, of all of it, and, once the bed is closed, of the stop.
 
@@ -66,7 +67,7 @@ def open_bed(cpus: int) -> Iterator[Bed]:
         opened.callback(ray.shutdown)
         access = Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)
         client = opened.enter_context(Client(access))
-        yield Bed(client=client, cpus=cpus, startup=startup)
+        yield Bed(client=client, redis_url=stack.redis_url, cpus=cpus, startup=startup)
 
 
 class _Steps:

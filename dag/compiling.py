@@ -52,6 +52,17 @@ class NodePlan:
     is_output: bool = False
 
 
+def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
+    """The hashes of the pickled bytes that the nodes name: their functions, and arguments that JSON cannot carry."""
+    found: set[str] = set()
+    for plan in plans:
+        if plan.function.startswith("blob:"):
+            found.add(plan.function.removeprefix("blob:"))
+        for form in (*plan.args, *plan.kwargs.values()):
+            found.update(blobs_of(form))
+    return frozenset(found)
+
+
 # -- client ------------------------------------------------------------------------------------------------------------
 
 

@@ -8,28 +8,40 @@ is carried out is safe to repeat. Two coordinators at once cost work, not safety
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
 import structlog
 
 from dag.compiling import tasks_of
-from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
 from dag.machine import RunInput, RunMachine
-from dag.planning import place
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunRecord, RunStore, SendStage
+from dag.planning import keep_back, place
+from dag.retrying import RETRY_RULES, RetryRules
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage
 from dag.spec import load
+from dag.starting import Starting, told
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
+from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.quota.starts import Allowance
+from federation.registry import MeshRegistry, Note, enrolled, look
+from federation.routing import COST_RULES
 from federation.snapshot import Snapshot
+from federation.steadiness import SteadinessRules
+from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 from mesh.ids import MeshId, RunId
 from mesh.wire import decode
 
 log = structlog.get_logger(__name__)
+
+#: How often the registry is looked at anew when another coordinator wrote into it meanwhile; then the next look has to do.
+LOOKS_MAX = 3
 
 
 class Coordinator:
@@ -40,6 +52,9 @@ class Coordinator:
         delete: Removes the file of a value that nobody needs any more.
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
+        costs: What waiting and moving are reckoned with when a mesh is chosen.
+        steadiness: How long a mesh that was lost and came back is on probation.
+        retrying: How often and how soon what failed is tried again.
     """
 
     def __init__(
@@ -48,23 +63,36 @@ class Coordinator:
         runs: RunStore,
         queue: StageQueue,
         ledger: LeaseLedger,
+        registry: MeshRegistry,
+        orders: TenantOrders,
         blobs: BlobStore,
         clock: Clock,
         on_end: Callable[[RunRecord], None],
         delete: Callable[[str], None],
         clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
+        costs: CostRules = COST_RULES,
+        steadiness: SteadinessRules = SteadinessRules(),  # noqa: B008  frozen
+        retrying: RetryRules = RETRY_RULES,
     ) -> None:
         self._runs = runs
         self._queue = queue
         self._ledger = ledger
+        self._registry = registry
+        self._orders = orders
         self._blobs = blobs
         self._clock = clock
         self._on_end = on_end
         self._delete = delete
         self._clear = clear
         self._retention_ms = retention_ms
+        self._costs = costs
+        self._steadiness = steadiness
+        self._retrying = retrying
+        self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
+        self._starting = Starting()
+        self._in_turn = False  #: Runs are gone through, the oldest first.
 
     def step(self, wait_ms: int) -> int:
         """Deal with what is in the inbox, waiting up to `wait_ms` for the first message; how many there were.
@@ -73,11 +101,14 @@ class Coordinator:
             StoreUnavailable: Nothing is lost; call again.
         """
         entries = self._queue.inbox(wait_ms)
+        if entries:
+            self._look_at_orders()
+        closed = self._closed_now() if entries else frozenset()
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in entries:
             by_run.setdefault(entry.run, []).append(entry)
         for run, of_run in by_run.items():
-            self._alone(run, partial(self._take, run, of_run))
+            self._alone(run, partial(self._take, run, of_run, closed))
         if entries:
             self._queue.acknowledge(tuple(entry.entry for entry in entries))
         return len(entries)
@@ -91,12 +122,39 @@ class Coordinator:
         swept = self._ledger.sweep()
         if swept.meshes:
             log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
-        snapshot = self._ledger.snapshot()
+        overdue = self._queue.take_back_overdue()
+        if overdue:
+            log.warning("stages took longer than their runs allow", stages=overdue)
+        snapshot = self._look()
+        self._starting.adopt(snapshot.tree, snapshot.version, self._orders.in_force())
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
-        for run in self._runs.active():
-            self._alone(run, partial(self._look_after, run, alive, snapshot))
+        self._in_turn = True
+        try:
+            for run in sorted(self._runs.active(), key=self._age):
+                self._alone(run, partial(self._look_after, run, alive, snapshot))
+        finally:
+            self._in_turn = False
         for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
             _delete_if_possible(partial(self._delete, uri), uri)
+
+    def _look_at_orders(self) -> None:
+        """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""
+        orders = self._orders.in_force()
+        if self._starting.has_tree:
+            self._starting.obey(orders)
+            return
+        snapshot = self._ledger.snapshot()
+        self._starting.adopt(snapshot.tree, snapshot.version, orders)
+        if self._starting.limits_running:
+            for run in self._runs.active():
+                self._alone(run, partial(self._get, run))
+
+    def _age(self, run: RunId) -> tuple[int, RunId]:
+        kept = self._kept.get(run)
+        return (kept.record.created_ms if kept is not None else 0, run)
+
+    def _allowed(self, record: RunRecord) -> Allowance:
+        return self._starting.allowed(record, self._clock.wall_ms(), in_turn=self._in_turn)
 
     def _look_after(self, run: RunId, alive: set[MeshId], snapshot: Snapshot) -> None:
         kept = self._get(run)
@@ -105,10 +163,41 @@ class Coordinator:
             return
         unsent = (StageState.PLANNED, StageState.QUEUED)
         gone = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent and stage.mesh not in alive}
-        if gone or kept.unplaced():
-            self._advance(run, [MeshGone(mesh=mesh) for mesh in sorted(gone)], "", snapshot)
+        closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
+        news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
+        news += _closings(kept, closed - gone)
+        if self._starting.nudge(kept.record, self._allowed(kept.record)):
+            news.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
+        if news or kept.unplaced(self._clock.wall_ms()):
+            self._advance(run, news, "", snapshot)
 
-    def _alone(self, run: RunId, work: Callable[[], None]) -> None:
+    def _look(self) -> Snapshot:
+        """The ledger's snapshot with what is remembered of each mesh; what is new in it is written down.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; look again.
+        """
+        for _ in range(LOOKS_MAX):
+            standings = self._registry.standings()
+            snapshot = self._ledger.snapshot()
+            run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
+            after, note = look(snapshot, standings, run_times_ms, self._steadiness)
+            if note is None or self._registry.note(note, standings.version):
+                self._run_times_ms.clear()
+                _tell_returns(note, snapshot.at_ms)
+                break
+        return enrolled(snapshot, after)
+
+    def _closed_now(self) -> frozenset[MeshId]:
+        """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""
+        standings = self._registry.standings()
+        return frozenset(
+            mesh
+            for mesh, kept in standings.meshes.items()
+            if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(standings.watched_ms))
+        )
+
+    def _alone(self, run: RunId, work: Callable[[], object]) -> None:
         """What breaks over one run is told and stays with that run: the others, and other tenants, go on."""
         try:
             work()
@@ -123,7 +212,7 @@ class Coordinator:
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
-    def _take(self, run: RunId, entries: list[InboxEntry]) -> None:
+    def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
@@ -131,7 +220,7 @@ class Coordinator:
         seen = _order(kept.record.last_entry)
         fresh = [entry for entry in entries if _order(entry.entry) > seen]
         if fresh:
-            events = [event for entry in fresh for event in _events_of(entry)]
+            events = [*_closings(kept, closed), *(event for entry in fresh for event in _events_of(entry))]
             self._advance(run, events, fresh[-1].entry, None)
 
     def _get(self, run: RunId) -> RunMachine | None:
@@ -140,7 +229,8 @@ class Coordinator:
             if record is None:
                 return None
             self._carry_out(record, record.outbox)
-            self._kept[run] = machine_of(record)
+            self._kept[run] = machine_of(record, self._retrying)
+            self._starting.count(record, self._allowed(record))
         return self._kept[run]
 
     def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: Snapshot | None) -> None:
@@ -150,10 +240,10 @@ class Coordinator:
             kept = self._get(run)
             if kept is None:
                 return
-            if not pending and not kept.unplaced():
+            if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
-                snapshot = snapshot if snapshot is not None else self._ledger.snapshot()
+                snapshot = snapshot if snapshot is not None else self._look()
                 placed = self._place(kept, snapshot)
                 if placed is None:
                     break
@@ -167,7 +257,11 @@ class Coordinator:
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
-        placed = place(machine, machine.record.tenant, snapshot)
+        allowed, now_ms = self._allowed(machine.record), self._clock.wall_ms()
+        if allowed.is_closed and allowed.gate is not None:
+            placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
+        else:
+            placed = place(machine, machine.record.tenant, snapshot, self._costs, now_ms=now_ms)
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
@@ -176,14 +270,22 @@ class Coordinator:
         What is in memory is dropped first, and kept again only when all went well.
         """
         del self._kept[run]
-        change = machine.handle(events, self._clock.wall_ms())
+        allowed = self._allowed(machine.record)
+        change = machine.handle((*events, told(machine.record, allowed)), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
+        self._note_run_times(change)
+        self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
+
+    def _note_run_times(self, change: RunChange) -> None:
+        for stage in change.stages:
+            if stage.state is StageState.ENDED and stage.started_ms:
+                self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))
 
     def _carry_out(self, record: RunRecord, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -202,6 +304,7 @@ class Coordinator:
         kept = self._kept.get(run)
         if kept is not None and kept.record.state in RUN_ENDS:
             del self._kept[run]
+            self._starting.forget(kept.record)
             if self._runs.settle(run):
                 self._on_end(kept.record)
 
@@ -213,10 +316,29 @@ def _delete_if_possible(delete: Callable[[], None], what: str) -> None:
         log.exception("files could not be deleted", of=what)
 
 
-def machine_of(record: RunRecord) -> RunMachine:
+def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
+    """Told of the meshes that get nothing new, where something was planned for them that was not sent yet."""
+    planned = {stage.mesh for stage in machine.record.stages.values() if stage.state is StageState.PLANNED}
+    return [MeshClosed(mesh=mesh) for mesh in sorted(planned.intersection(closed))]
+
+
+def _tell_returns(note: Note | None, now_ms: int) -> None:
+    for mesh, kept in (note.steadiness if note is not None else {}).items():
+        if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
+            log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
+
+
+def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
     """The machine of a stored run."""
     spec = load(record.spec)
-    return RunMachine(record, tasks_of(spec), runtime_env=spec.code.runtime_env, on_error=spec.on_error)
+    return RunMachine(
+        record,
+        tasks_of(spec),
+        runtime_env=spec.code.runtime_env,
+        on_error=spec.on_error,
+        retrying=retrying,
+        stage_deadline_ms=None if spec.stage_deadline_s is None else int(spec.stage_deadline_s * 1000),
+    )
 
 
 def _events_of(entry: InboxEntry) -> list[RunInput]:

@@ -5,6 +5,11 @@ DagError
 │   ├── CycleError         the graph runs in a circle; names it node by node
 │   └── NotSerializable    an argument or function that cannot be pickled; names node and argument
 ├── RunConflict            the run id exists with another graph
+│   └── KeyConflict        the idempotency key was used for another submission
+├── BacklogFull            too much is open; carries when to come again
+│   └── StoreFull          of all tenants together: the store has hardly any memory left
+├── UnknownLetter          there is no such dead letter
+├── NotRequeued            a dead letter cannot be run again: its run goes on, or what it needs is gone
 ├── UnknownRun             no such run, or not this tenant's
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
 ├── RunCancelled           the run was cancelled, so it has no result
@@ -44,6 +49,33 @@ class NotSerializable(SpecError):
 
 class RunConflict(DagError):
     """A run of this id exists, with another graph. Give another id, or leave the id out."""
+
+
+class KeyConflict(RunConflict):
+    """The idempotency key was used before, for another submission. A key is for the repeats of one."""
+
+
+class BacklogFull(DagError):
+    """More is accepted and not done than may be. Nothing was taken in; come again later."""
+
+    def __init__(self, message: str, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms  #: When to come again.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.args[0], self.retry_after_ms))
+
+
+class StoreFull(BacklogFull):
+    """The store has hardly any memory left, and what runs needs that to be told of."""
+
+
+class UnknownLetter(DagError):
+    """There is no such dead letter: it was never one, was dropped, or went with its run."""
+
+
+class NotRequeued(DagError):
+    """A dead letter cannot be run again: its run still goes on, or what was sent along with it is gone."""
 
 
 class UnknownRun(DagError, KeyError):

@@ -43,3 +43,20 @@ class MeshGone:
     """The mesh is not heard of; what it has not begun goes elsewhere."""
 
     mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshClosed:
+    """The mesh is there and gets nothing new: it is draining, or has to show first that it stays."""
+
+    mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsAllowed:
+    """How many stages of the run may be under way after this step, by what holds for its tenant and its user."""
+
+    under_way_max: int | None = None  #: Sent and not ended; None: any number, as when nothing is told.
+    reason: Reason | None = None  #: What allows no more.
+    detail: str = ""
+    is_shut: bool = False  #: What was sent and has not begun comes back as well.

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshGone, NodesPlaced
+from dag.compiling import NodePlan, blobs_named_in
+from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
 from dag.moves import Moves
+from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
 from dag.sending import spec_of
 from dag.stages import split
@@ -50,10 +52,14 @@ from mesh.messages import (
 )
 from mesh.reasons import Reason
 
-#: How many attempts a node may lose with meshes and workers before it fails; its own errors are counted by `retries`.
-LOSSES_MAX = 3
+#: Losses that nobody counts: what gave way to others is entitled to run again, however often it has to.
+_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED})
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed
+
+_ANY_NUMBER = StartsAllowed()
+_NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
+_SENT = (StageState.QUEUED, StageState.RUNNING)
 
 
 class RunMachine:
@@ -64,10 +70,23 @@ class RunMachine:
         plans: Every node of the graph, in topological order.
         runtime_env: Ray's runtime environment of the whole run.
         on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
+        retrying: How often and how soon what failed is tried again.
+        stage_deadline_ms: How long a mesh may take for a stage; None: as long as it likes.
     """
 
-    def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], *, runtime_env: dict[str, object], on_error: str) -> None:
+    def __init__(
+        self,
+        record: RunRecord,
+        plans: Mapping[NodeId, NodePlan],
+        *,
+        runtime_env: dict[str, object],
+        on_error: str,
+        retrying: RetryRules = RETRY_RULES,
+        stage_deadline_ms: int | None = None,
+    ) -> None:
         self.record = record
+        self._retrying = retrying
+        self._stage_deadline_ms = stage_deadline_ms
         self.plans = plans
         self._runtime_env = runtime_env
         self._on_error = on_error
@@ -83,6 +102,7 @@ class RunMachine:
             record.nodes.setdefault(node, NodeRecord(node=node))
         self._moves = Moves(record)
         self._has_gaps = False
+        self._allowed = _ANY_NUMBER  #: In the present step.
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
 
@@ -93,11 +113,12 @@ class RunMachine:
 
         Args:
             events: Oldest first.
-            now_ms: Milliseconds since the epoch, stamped on what changes; no decision depends on it.
+            now_ms: Milliseconds since the epoch, stamped on what changes; what failed waits from then on.
         Raises:
             IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
         """
         self._moves.begin(now_ms)
+        self._allowed = _ANY_NUMBER
         for event in events:
             if self.record.state in RUN_ENDS:
                 break
@@ -109,12 +130,22 @@ class RunMachine:
         self._tell_what_it_waits_for()
         return self._moves.change()
 
-    def unplaced(self) -> tuple[NodeId, ...]:
-        """Nodes that routing has to answer for, in topological order; none while the run is being stopped."""
+    def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
+        """Nodes that routing has to answer for, in topological order; none while the run is being stopped.
+
+        What waits before it is tried again is left out, and with it all that depends on it: a stage must not be split from what
+        lies between two of its nodes, or the two would wait for each other.
+        """
         if self.record.state not in (RunState.PENDING, RunState.RUNNING) or self._stopping():
             return ()
         waiting = (NodeState.WAITING, NodeState.BLOCKED)
-        return tuple(node for node in self.plans if (kept := self.record.nodes[node]).stage is None and kept.state in waiting)
+        found = [node for node in self.plans if (kept := self.record.nodes[node]).stage is None and kept.state in waiting]
+        held = {node for node in found if self.record.nodes[node].not_before_ms > now_ms}
+        if held:
+            for node in found:
+                if not held.isdisjoint(self._needs[node]):
+                    held.add(node)
+        return tuple(node for node in found if node not in held)
 
     def mesh_of(self, node: NodeId) -> MeshId | None:
         """Where the node is, or is to be."""
@@ -126,6 +157,11 @@ class RunMachine:
         sent = kept.state in (NodeState.ASSIGNED, NodeState.RUNNING, NodeState.SUCCEEDED)
         return kept.mesh if sent and not kept.exported else None
 
+    def size_of(self, node: NodeId) -> int | None:
+        """How many bytes the node's value has; None: it is not computed yet, or was never stored."""
+        stored = self.record.nodes[node].stored
+        return None if stored is None else stored.size_bytes
+
     def _take(self, event: RunInput) -> None:
         if isinstance(event, NodesPlaced):
             self._place(event)
@@ -133,6 +169,10 @@ class RunMachine:
             self._cancel(event)
         elif isinstance(event, MeshGone):
             self._lose_mesh(event.mesh)
+        elif isinstance(event, MeshClosed):
+            self._leave_mesh(event.mesh)
+        elif isinstance(event, StartsAllowed):
+            self._allow(event)
         else:
             stage = self.record.stages.get(event.stage)
             if stage is not None and stage.state not in STAGE_ENDS:
@@ -200,13 +240,26 @@ class RunMachine:
     def _send_what_can_start(self) -> None:
         if self._winding_down() or self.record.state is not RunState.RUNNING:
             return
+        most, under_way = self._allowed.under_way_max, sum(stage.state in _SENT for stage in self.record.stages.values())
         for stage in tuple(self.record.stages.values()):
             if stage.state is StageState.PLANNED:
                 self._drop_what_has_ended(stage)
             if stage.state is StageState.PLANNED:
                 self._lose_values(need for need in self._external(stage) if self._is_out_of_reach(need, stage.mesh))
-                if self._may_go(stage):
-                    self._send(stage)
+                if not self._may_go(stage):
+                    continue
+                if most is not None and under_way >= most:
+                    self._keep_back(stage)
+                    continue
+                under_way += 1
+                self._send(stage)
+
+    def _keep_back(self, stage: StageRecord) -> None:
+        """It could go, and its tenant or its user may start no more now."""
+        told = self._allowed.reason, self._allowed.detail
+        if (stage.reason, stage.detail) != told:
+            stage.reason, stage.detail = told
+            self._moves.note_stage(stage, stage.state, *told)
 
     def _drop_what_has_ended(self, stage: StageRecord) -> None:
         """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
@@ -240,8 +293,8 @@ class RunMachine:
     def _send(self, stage: StageRecord) -> None:
         for node in stage.nodes:
             self.record.nodes[node].exported = self._leaves(node, stage.mesh)
-        spec = spec_of(self.record, stage, self.plans, self._runtime_env)
-        stage.sent_ms, stage.reason = self._moves.now_ms, Reason.WAITING_IN_QUEUE
+        spec = spec_of(self.record, stage, self.plans, self._runtime_env, self._stage_deadline_ms)
+        stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
         self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
             self._moves.node(self.record.nodes[node], NodeState.ASSIGNED)
@@ -286,23 +339,41 @@ class RunMachine:
 
     def _fail(self, node: NodeRecord, failure: Failure) -> None:
         node.failure = failure
-        lost = failure.reason in (Reason.WORKER_LOST, Reason.VALUE_LOST)
         if self.record.state is RunState.CANCELLING:
             self._drop([node], NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
         elif self._stopping() and failure.reason is Reason.CANCELLED_BY_USER:
             self._drop([node], NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._failed())
         elif self._stopping():
             self._fail_for_good(node, failure)
-        elif lost:
+        elif failure.reason is Reason.WORKER_LOST:
+            self._lose_worker(node, failure.message)
+        elif failure.reason is Reason.VALUE_LOST:
             self._lose(node, failure.reason, failure.message)
         elif node.retries_used < self.plans[node.node].retries:
             node.retries_used += 1
-            self._restart(node, failure.reason, failure.message)
+            self._retry(node, failure.reason, failure.message)
         else:
             self._fail_for_good(node, failure)
 
     def _fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         node.failure = failure
+        self._moves.bury(
+            DeadLetter(
+                run=self.record.run,
+                node=node.node,
+                tenant=self.record.tenant,
+                stage=node.stage,
+                mesh=node.mesh,
+                reason=failure.reason,
+                type_name=failure.type_name,
+                message=failure.message[:MESSAGE_CHARS_MAX],
+                attempts=node.attempt,
+                retries_used=node.retries_used,
+                losses=node.losses,
+                kills=node.kills,
+                at_ms=self._moves.now_ms,
+            )
+        )
         self._moves.node(node, NodeState.FAILED, failure.reason, failure.message)
         self._skip_readers(node)
         if self._on_error == "fail_fast":
@@ -326,7 +397,7 @@ class RunMachine:
         held = [kept.node for kept in self.record.nodes.values() if self._is_held_by(kept, stage)]
         for node in left:
             if self._is_left(stage, node.node):  # A recall above it may have dealt with it.
-                self._lose(node, reason, f"mesh {stage.mesh} lost the stage")
+                self._lose_with_stage(node, stage, reason)
             if self._drop_if_stopping([other for other in left if self._is_left(stage, other.node)]):
                 return  # This one was lost too often, and the run stops at it.
         self._lose_values(held)
@@ -349,12 +420,30 @@ class RunMachine:
                 self._dissolve(stage)
             elif stage.state is StageState.QUEUED:
                 self._moves.decide(CancelStage(stage=stage.stage))
-                self._recall_stage(stage)
+                self._recall_stage(stage, Reason.MESH_UNREACHABLE)
 
-    def _recall_stage(self, stage: StageRecord) -> None:
+    def _leave_mesh(self, mesh: MeshId) -> None:
+        """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""
+        for stage in tuple(self.record.stages.values()):
+            if stage.mesh == mesh and stage.state is StageState.PLANNED:
+                self._dissolve(stage)
+
+    def _allow(self, event: StartsAllowed) -> None:
+        """What the tenant may not start now is placed when it may, on what the meshes are like then."""
+        self._allowed = event
+        if not event.is_shut or self._winding_down():
+            return
+        for stage in tuple(self.record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._dissolve(stage)
+            elif stage.state is StageState.QUEUED:
+                self._moves.decide(CancelStage(stage=stage.stage))
+                self._recall_stage(stage, event.reason)
+
+    def _recall_stage(self, stage: StageRecord, reason: Reason | None) -> None:
         """Nothing of it ever ran, so nothing is lost: its nodes are placed again, at no cost."""
         stage.ended_ms = self._moves.now_ms
-        self._moves.stage(stage, StageState.LOST, Reason.MESH_UNREACHABLE)
+        self._moves.stage(stage, StageState.LOST, reason)
         left = [self.record.nodes[node] for node in stage.nodes if self._is_left(stage, node)]
         if not self._drop_if_stopping(left):
             for node in left:
@@ -396,11 +485,36 @@ class RunMachine:
             needed = (self.record.nodes[need] for need in self.plans[kept.node].inputs)
             pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 
-    def _lose(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+    def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
+        """A node that was running when the runner died may have killed it; one that waited has not."""
+        if reason is Reason.WORKER_LOST and node.state is NodeState.RUNNING:
+            self._lose_worker(node, f"a runner of mesh {stage.mesh} died under it")
+        elif reason is Reason.DEADLINE_EXCEEDED:
+            self._lose(node, reason, f"mesh {stage.mesh} did not end the stage in time", waits=True)
+        else:
+            self._lose(node, reason, f"mesh {stage.mesh} lost the stage")
+
+    def _lose_worker(self, node: NodeRecord, detail: str) -> None:
+        """A worker died under the node: again after a while, until it is plain that the node does it."""
+        node.kills += 1
+        if node.kills >= self._retrying.kills_max:
+            words = f"{node.kills} workers died under it; last: {detail}"
+            self._fail_for_good(node, Failure(reason=Reason.POISON, type_name="schedulemesh.Poison", message=words))
+        else:
+            self._retry(node, Reason.WORKER_LOST, detail)
+
+    def _retry(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """A new attempt, after a wait that grows with each failure."""
+        failures = node.retries_used + node.kills + node.losses
+        wait_ms = self._retrying.wait_after_ms(f"{self.record.run}:{node.node}", max(1, failures))
+        self._restart(node, reason, f"{detail} (again in {wait_ms / 1000:.1f} s)" if wait_ms else detail)
+        node.not_before_ms = self._moves.now_ms + wait_ms
+
+    def _lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
         """The attempt is lost through no fault of its own: again, but not for ever."""
-        node.losses += 1
-        self._restart(node, reason, detail)
-        if node.losses > LOSSES_MAX:
+        node.losses += reason not in _NOT_COUNTED
+        (self._retry if waits else self._restart)(node, reason, detail)
+        if node.losses > self._retrying.losses_max:
             words = f"lost {node.losses} times with the mesh or worker that ran it; last: {detail}"
             self._fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
 
@@ -416,6 +530,7 @@ class RunMachine:
         self._take_back_readers(node.node, old_stage)
         node.attempt += 1
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.not_before_ms = 0
         node.exported = False
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
@@ -481,7 +596,7 @@ class RunMachine:
         if self.record.state is not RunState.RUNNING:
             return
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._moves.blocked)]
-        waiting += [stage for stage in self.record.stages.values() if stage.state is StageState.QUEUED and stage.detail]
+        waiting += [stage for stage in self.record.stages.values() if stage.state in _NOT_BEGUN and stage.detail]
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
 
     # -- stopping and ending -------------------------------------------------------------------------------------------
@@ -562,11 +677,12 @@ class RunMachine:
         stored = {node: kept.stored for node, kept in self.record.nodes.items() if kept.stored is not None}
         pickled = [kept.failure.pickled for kept in self.record.nodes.values() if kept.failure is not None]
         kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
+        code = blobs_named_in(self.plans.values()) if state is RunState.FAILED else frozenset()  # Its dead letters may run again.
         self._moves.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self.record.stages.values()})),
                 uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
-                keep=tuple(sorted(value.sha256 for value in kept_values)),
+                keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
             )
         )
         self.record.reason, self.record.detail, self.record.ended_ms = reason, detail, self._moves.now_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dag.dead_letters import DeadLetter
 from dag.runs import Decision, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.errors import IllegalTransition
@@ -26,6 +27,7 @@ class Moves:
         self._stages: dict[StageId, StageRecord] = {}
         self._events: list[RunEvent] = []
         self._decisions: list[Decision] = []
+        self._dead: list[DeadLetter] = []
 
     def change(self) -> RunChange:
         """What the step has changed, and what it wants done, in order."""
@@ -34,11 +36,16 @@ class Moves:
             stages=tuple(self._stages.values()),
             events=tuple(self._events),
             decisions=tuple(self._decisions),
+            dead=tuple(self._dead),
         )
 
     def decide(self, decision: Decision) -> None:
         """Something has to be done."""
         self._decisions.append(decision)
+
+    def bury(self, letter: DeadLetter) -> None:
+        """A node has failed for good."""
+        self._dead.append(letter)
 
     def node(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
         """Move a node. Raises IllegalTransition."""

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mesh.errors import AmountError
+from mesh.errors import AmountError, SelectorError
+from mesh.labels import wishes_of
 from mesh.resources import ResourceSet, to_units
 
 #: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
@@ -49,6 +50,16 @@ def _checked(name: str, amount: Any) -> Any:
     return amount
 
 
+def _wishes(labels: dict[str, str] | None) -> dict[str, str] | None:
+    """What cannot be read is refused here, where its author is told: routing would meet it when nobody looks."""
+    for key, written in (labels or {}).items():
+        try:
+            wishes_of({key: written})
+        except SelectorError as wrong:
+            raise ValueError(f"of {key}: {wrong}") from None
+    return labels
+
+
 class NodeOptions(BaseModel):
     """Options of a node; null, or left out: the default. A node's option replaces the one in the spec's `defaults`, whole."""
 
@@ -58,8 +69,9 @@ class NodeOptions(BaseModel):
     num_gpus: Annotated[float | None, AfterValidator(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
     memory: Annotated[Any, AfterValidator(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
     resources: Annotated[dict[str, float] | None, AfterValidator(_custom)] = Field(default=None, description="Custom resources by name.")
-    labels: dict[str, str] | None = Field(
-        default=None, description="Labels that the mesh must carry; `!x` as a value: must not be `x`; `!`: must not be there."
+    labels: Annotated[dict[str, str] | None, AfterValidator(_wishes)] = Field(
+        default=None,
+        description="Labels that the mesh must carry: `x`, or `in(x, y)`; `!x`, `!in(x, y)`: none of these; `!`: must not be there.",
     )
     mesh: str | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
     retries: int | None = Field(default=None, ge=0, le=100, description="How often it is run again after its own error; 0 by default.")

@@ -1,8 +1,8 @@
 """Which mesh each node goes to: routing asked once per kind of node, near its inputs where it has any.
 
-Nodes are taken in topological order. Two nodes with the same demand whose inputs lie on the same meshes get the same
-answer, so a fan of ten thousand asks once. A node below one that no mesh takes is left for later: its place depends on
-where that one goes.
+Nodes are taken in topological order. Meshes are asked once per kind of node, and two nodes of a kind with as many bytes on
+the same meshes get the same answer, so a fan of ten thousand asks once. A node below one that no mesh takes is left for
+later: its place depends on where that one goes.
 """
 
 from collections import Counter
@@ -11,9 +11,15 @@ from typing import Protocol
 
 from dag.compiling import NodePlan
 from dag.events import Blockage, NodesPlaced, Placement
-from federation.routing import Demand, Refused, Routed, route
+from federation.estimates import CostRules
+from federation.routing import COST_RULES, Demand, Refused, Routed, Survey, Verdict, choose, survey
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId, NodeId, TenantPath
+
+#: What a value weighs that nobody has measured: it was not stored, or is not computed yet.
+SIZE_UNKNOWN_BYTES = 1_024
+#: Meshes whose words stand in a placement; of the others only how many there are.
+OTHERS_TOLD = 8
 
 
 class Unplaced(Protocol):
@@ -21,7 +27,7 @@ class Unplaced(Protocol):
 
     plans: Mapping[NodeId, NodePlan]
 
-    def unplaced(self) -> tuple[NodeId, ...]:
+    def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """See `RunMachine.unplaced`."""
         ...
 
@@ -33,13 +39,21 @@ class Unplaced(Protocol):
         """See `RunMachine.value_at`."""
         ...
 
+    def size_of(self, node: NodeId) -> int | None:
+        """See `RunMachine.size_of`."""
+        ...
 
-def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot) -> NodesPlaced:
-    """Route every unplaced node that can be routed now, on one snapshot."""
-    waiting = run.unplaced()
+
+def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRules = COST_RULES, *, now_ms: int) -> NodesPlaced:
+    """Route every unplaced node that can be routed now, on one snapshot.
+
+    Args:
+        now_ms: By the clock that the run machine is told; that of the snapshot is the store's.
+    """
+    waiting = run.unplaced(now_ms)
     left = set(waiting)
     where: dict[NodeId, MeshId] = {}
-    answers: dict[tuple[object, ...], Routed | Refused] = {}
+    asked = _Asked(tenant, snapshot, rules)
     placements: dict[NodeId, Placement] = {}
     blockages: dict[NodeId, Blockage] = {}
     for node in waiting:
@@ -47,49 +61,77 @@ def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot) -> NodesPlaced:
         if any(need in left for need in (*plan.inputs, *plan.after)):
             continue
         near, pinned = _inputs_at(run, plan, where)
-        answer = _ask(answers, plan, tenant, near, pinned, snapshot)
+        answer, words = asked.answer(plan, near, pinned)
         if isinstance(answer, Routed):
             where[node] = answer.mesh
             left.discard(node)
-            placements[node] = Placement(mesh=answer.mesh, why=why(answer))
+            placements[node] = Placement(mesh=answer.mesh, why=words)
         else:
-            blockages[node] = Blockage(reason=answer.reason, detail=answer.detail)
+            blockages[node] = Blockage(reason=answer.reason, detail=words)
     return NodesPlaced(placements=placements, blockages=blockages)
 
 
+def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
+    """No mesh is asked: nothing of the run may start now, for the reason that is given. `now_ms` as for `place`."""
+    waiting = run.unplaced(now_ms)
+    left = set(waiting)
+    first = [node for node in waiting if not any(need in left for need in (*run.plans[node].inputs, *run.plans[node].after))]
+    return NodesPlaced(blockages=dict.fromkeys(first, blockage))
+
+
 def why(answer: Routed) -> str:
-    """The decision in one line: the reason for the mesh, and what each other mesh said."""
-    others = "; ".join(f"{verdict.mesh}: {verdict.detail}" for verdict in answer.verdicts if verdict.mesh != answer.mesh and verdict.reason)
+    """The decision in one line: the reason for the mesh, and what each other mesh said that had something against it."""
+    telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
+    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_TOLD]]
+    if len(telling) > OTHERS_TOLD:
+        others.append(f"{len(telling) - OTHERS_TOLD} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
-    return f"{own} ({others})" if others else own
+    return f"{own} ({'; '.join(others)})" if others else own
+
+
+def _words(verdict: Verdict) -> str:
+    """What the mesh said, with how long the work would wait there; of a mesh that refuses, its words alone."""
+    return f"{verdict.detail}, for about {verdict.wait_ms} ms" if verdict.accepts and verdict.wait_ms else verdict.detail
 
 
 def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) -> tuple[Counter[MeshId], MeshId | None]:
+    """Bytes of the inputs by mesh, and the mesh that one of them cannot leave."""
     near: Counter[MeshId] = Counter()
     pinned = None
     for need in plan.inputs:
         mesh = where.get(need) or run.mesh_of(need)
         if mesh is not None:
-            near[mesh] += 1
+            size_bytes = run.size_of(need)
+            near[mesh] += SIZE_UNKNOWN_BYTES if size_bytes is None else size_bytes
         pinned = pinned or run.value_at(need)
     return near, pinned
 
 
-def _ask(
-    answers: dict[tuple[object, ...], Routed | Refused],
-    plan: NodePlan,
-    tenant: TenantPath,
-    near: Counter[MeshId],
-    pinned: MeshId | None,
-    snapshot: Snapshot,
-) -> Routed | Refused:
-    nearest = tuple(sorted(near, key=lambda mesh: (-near[mesh], mesh)))
-    kind = (plan.resources, tuple(sorted(plan.labels.items())), plan.mesh, pinned, nearest)
-    if kind not in answers:
-        demand = Demand(tenant=tenant, slot=plan.resources, labels=dict(plan.labels), mesh=plan.mesh or pinned, near=dict(near))
-        answer = route(demand, snapshot)
-        if isinstance(answer, Refused) and pinned is not None and plan.mesh is None:
-            # The mesh that has the value takes nothing; elsewhere the value is computed again.
-            answer = route(Demand(tenant=tenant, slot=plan.resources, labels=dict(plan.labels), near=dict(near)), snapshot)
-        answers[kind] = answer
-    return answers[kind]
+class _Asked:
+    """What the meshes have been asked already on one snapshot."""
+
+    def __init__(self, tenant: TenantPath, snapshot: Snapshot, rules: CostRules) -> None:
+        self._tenant = tenant
+        self._snapshot = snapshot
+        self._rules = rules
+        self._surveys: dict[tuple[object, ...], Survey] = {}
+        self._answers: dict[tuple[object, ...], tuple[Routed | Refused, str]] = {}
+
+    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None) -> tuple[Routed | Refused, str]:
+        """Where the node goes or why it goes nowhere, and that in words."""
+        kind = (plan.resources, tuple(sorted(plan.labels.items())))
+        key = (*kind, plan.mesh, pinned, tuple(sorted(near.items())))
+        if key not in self._answers:
+            answer = choose(self._survey(kind, plan, plan.mesh or pinned), near)
+            if isinstance(answer, Refused) and pinned is not None and plan.mesh is None:
+                # The mesh that has the value takes nothing; elsewhere the value is computed again.
+                answer = choose(self._survey(kind, plan, None), near)
+            self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
+        return self._answers[key]
+
+    def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
+        key = (*kind, mesh)
+        if key not in self._surveys:
+            demand = Demand(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh)
+            self._surveys[key] = survey(demand, self._snapshot, self._rules)
+        return self._surveys[key]

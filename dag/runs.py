@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dag.dead_letters import DeadLetter, DeadLetters
 from dag.states import NodeState, RunState, StageState
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
@@ -25,7 +26,9 @@ class NodeRecord:
     state: NodeState = NodeState.WAITING
     attempt: int = 1
     retries_used: int = 0  #: Attempts that the tenant's own errors have cost; mesh losses are not counted here.
-    losses: int = 0  #: Attempts that lost meshes and workers have cost.
+    losses: int = 0  #: Attempts that lost meshes and runners have cost.
+    kills: int = 0  #: Workers that died under it.
+    not_before_ms: int = 0  #: It waits until then, since the epoch, before it is tried again.
     stage: StageId | None = None
     mesh: MeshId | None = None
     incarnation: int = 0  #: The holder: which runner of the mesh has the value in memory; 0: none.
@@ -122,6 +125,7 @@ class RunRecord:
 
     run: RunId
     tenant: TenantPath
+    user: str = ""  #: Who submitted it: a name, or the id of the API key; limits per user count by it.
     digest: str  #: SHA-256 of the canonical spec: the same id with another digest is a conflict.
     spec: bytes  #: The `dag/1` spec, as JSON.
     state: RunState = RunState.PENDING
@@ -135,6 +139,7 @@ class RunRecord:
     nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
     outbox: tuple[Decision, ...] = ()  #: Decided and recorded, perhaps not carried out yet.
+    key: str = ""  #: Idempotency key of the submission; empty: none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +150,7 @@ class RunChange:
     stages: tuple[StageRecord, ...] = ()
     events: tuple[RunEvent, ...] = ()
     decisions: tuple[Decision, ...] = ()  #: Become the outbox.
+    dead: tuple[DeadLetter, ...] = ()  #: Of nodes that failed for good in this step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +165,23 @@ class RunSummary:
     reason: Reason | None
     detail: str
     counts: dict[str, int]  #: Nodes per state.
+    user: str = ""
 
 
-class RunStore(Protocol):
+class RunStore(DeadLetters, Protocol):
     """The port. Raises (all): StoreUnavailable."""
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
         """Store a new run with its blobs and put `submitted` into the inbox; False when the id exists with the same digest.
 
+        A key of the record stands for this run from now on, as long as the run is kept. What exists is told before what is full,
+        so a repeat of what was accepted is never refused.
+
         Raises:
             RunConflict: The id exists with another digest or tenant.
+            KeyConflict: The tenant has used the key for another run, or for another graph.
+            BacklogFull: The tenant, or one above it, has too much open.
+            StoreFull: The store has hardly any memory left.
         """
 
     def load(self, run: RunId) -> RunRecord | None:

@@ -12,7 +12,13 @@ from mesh.resources import NOTHING
 from mesh.stages import StageSpec, TaskSpec
 
 
-def spec_of(record: RunRecord, stage: StageRecord, plans: Mapping[NodeId, NodePlan], runtime_env: dict[str, Any]) -> StageSpec:
+def spec_of(
+    record: RunRecord,
+    stage: StageRecord,
+    plans: Mapping[NodeId, NodePlan],
+    runtime_env: dict[str, Any],
+    deadline_ms: int | None = None,
+) -> StageSpec:
     """What the mesh is told of the stage. Its slot covers every single task; its priority is that of its most urgent one."""
     slot = NOTHING
     for node in stage.nodes:
@@ -27,6 +33,7 @@ def spec_of(record: RunRecord, stage: StageRecord, plans: Mapping[NodeId, NodePl
         width=stage.width,
         priority=max(plans[node].priority for node in stage.nodes),
         runtime_env=runtime_env,
+        deadline_ms=deadline_ms,
     )
 
 

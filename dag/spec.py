@@ -109,10 +109,16 @@ class DagSpec(_Part):
     spec: Literal["dag/1"]
     id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
     tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
+    user: str | None = Field(
+        default=None, min_length=1, max_length=128, description="For whom it is submitted; limits per user count by it."
+    )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
     defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Options of nodes that do not say otherwise.")
     on_error: Literal["fail_fast", "continue"] = Field(
         default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
+    )
+    stage_deadline_s: float | None = Field(
+        default=None, ge=0.1, le=31_536_000, description="Seconds that a mesh may take for a stage before it is taken back; null: no limit."
     )
     code: CodeSpec = CodeSpec()
     blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
@@ -175,8 +181,8 @@ def load(kept: bytes) -> DagSpec:
 
 
 def digest(spec: DagSpec) -> str:
-    """SHA-256 of what the graph says: the id is left out, and so are the orders of keys and options that equal their default."""
-    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "blobs"})
+    """SHA-256 of what the graph says: id and user are left out, and so are the orders of keys and options that equal their default."""
+    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
     return _sha256_of_json(told)
 
 

@@ -33,7 +33,7 @@ class Options:
     num_gpus: float = 0
     memory: int | str = 0  #: Bytes, or like "4GiB".
     resources: Mapping[str, float] = field(default_factory=dict)  #: Custom ones.
-    labels: Mapping[str, str] = field(default_factory=dict)  #: That the mesh must carry; "!x" shuns.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: That the mesh must carry; "!x" shuns; see `mesh.labels`.
     mesh: str | None = None  #: The only mesh that will do.
     name: str | None = None  #: What the node's id begins with; else the function's name.
     retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes have their own budget.

@@ -1,4 +1,4 @@
-"""Keys by which clients prove which tenant they are, and the ring that keeps them.
+"""Keys by which clients prove which tenant they are, and meshes which mesh; and the ring that keeps them.
 
 Of a key's secret only the SHA-256 is kept. That is enough: a secret is 256 random bits, so there is no dictionary to try,
 and whoever reads the ring learns no key. (A slow password hash would protect words that people choose.)
@@ -7,7 +7,7 @@ and whoever reads the ring learns no key. (A slow password hash would protect wo
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.ids import TenantPath
+from mesh.ids import MeshId, TenantPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +15,12 @@ class ApiKey:
     """One key, as it is kept."""
 
     key: str  #: Its public name: 8 hex digits.
-    tenant: TenantPath  #: The key reaches this tenant and all below it.
+    tenant: TenantPath  #: The key reaches this tenant and all below it. Empty: it is a mesh's.
     sha256: str = field(repr=False)  #: Hex digest of the secret.
     created_ms: int  #: Since the epoch.
     revoked: bool = False
+    mesh: MeshId | None = None  #: The mesh that the key speaks for; it reaches no tenant.
+    user: str = ""  #: Whose key it is: what is submitted with it is that user's. Empty: whoever uses it says who it is for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class ApiKeyLine:
     tenant: TenantPath
     created_ms: int
     revoked: bool
+    mesh: MeshId | None = None
+    user: str = ""
 
 
 class KeyRing(Protocol):
@@ -44,14 +48,14 @@ class KeyRing(Protocol):
         """Refuse the key from now on; False when there is none of this name. Again is harmless, and there is no way back."""
 
     def list(self) -> tuple[ApiKeyLine, ...]:
-        """All keys by tenant and age, also the revoked ones."""
+        """All keys by mesh or tenant and age, also the revoked ones."""
 
 
 def line_of(key: ApiKey) -> ApiKeyLine:
     """What may be shown of the key."""
-    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked)
+    return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked, mesh=key.mesh, user=key.user)
 
 
 def lines_of(keys: list[ApiKey]) -> tuple[ApiKeyLine, ...]:
-    """The keys as a ring lists them: by tenant, the older first."""
-    return tuple(line_of(key) for key in sorted(keys, key=lambda key: (key.tenant, key.created_ms, key.key)))
+    """The keys as a ring lists them: those of meshes, then those of tenants; by name, the older first."""
+    return tuple(line_of(key) for key in sorted(keys, key=lambda key: (key.tenant, key.mesh or "", key.created_ms, key.key)))

@@ -1,34 +1,51 @@
 """A child mesh: joins the ledger, takes stages from its queue, has them run, tells what became of them.
 
 One thread calls `beat` when it is due and hands in mail and reports; nothing here waits. The scheduler decides inside
-the mesh's pools, the ledger grants leases, the host runs. While the store does not answer, what there is to tell is kept
-and told later, in order. When the session is lost, or has not been renewed for its time to live by this process' own
-clock, all work stops at once: the leases that paid for it are no longer ours.
+the mesh's pools, the host runs, and each stage is paid for by the lease of its tenant: the ledger is asked only for what
+the leases at hand do not cover, and what lies idle goes back after a while, or as soon as others want it. What the ledger
+takes away is given up: the last and least urgent stages stop, and then it is told.
+
+While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
+less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
+session is lost: the leases that paid for it are no longer ours. The host's watchdogs see to that when this process cannot.
+A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 
+from federation.balance import LeaseBalance, LeaseKey, sum_of
 from federation.blobs import BlobStore
+from federation.deadlines import Deadlines, Permission
 from federation.dispatch import Claim, ClaimedStage, Mail, MailKind, StageQueue
-from federation.errors import SessionLost, StaleFence, StoreUnavailable, UnknownTenant
-from federation.leases import LeaseLedger, LeaseRefused, Session
+from federation.errors import (
+    EpochChanged,
+    HoldingsWanted,
+    LeaseLost,
+    LedgerLearning,
+    SessionLost,
+    StaleBeat,
+    StaleFence,
+    StoreUnavailable,
+    TooManyClaims,
+)
+from federation.leases import ROWS_MAX, Beat, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh import admission_events as events
-from mesh.admission import StageAdmission
+from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.clock import Clock
 from mesh.hosting import Delivered, HostReport, StageHost
-from mesh.ids import LeaseId, NodeId, RunId, StageId
-from mesh.messages import StageEnded, StageLost, StageMessage, StageStarted
+from mesh.ids import NodeId, RunId, StageId
+from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
@@ -38,12 +55,15 @@ log = structlog.get_logger(__name__)
 
 #: Queued stages that are looked at together.
 LOOK_LIMIT = 4096
-#: The part of its time to live after which a session that could not be renewed counts as lost here: clocks differ in rate.
-OWN_PART_OF_TTL = 0.99
 #: A batch number beyond all others: whatever the store has taken in of a claim that is given back, this comes after it.
 LAST_BATCH = 2**31
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
 BEATS_PER_COMPARISON = 5
+#: So many heartbeats long a lease may lie idle while nobody else wants quota.
+IDLE_BEATS = 2
+_NEVER_MS = 2**53
+#: Not now: asked again at a later beat.
+_NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
 
 
 @dataclass(slots=True)
@@ -55,6 +75,8 @@ class _Running:
     batch: int = 0  #: Of the last report.
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
+    gives_way: bool = False  #: The quota that pays for it is wanted back; it is being stopped, to run again later.
+    priority: int = 0
 
 
 class ChildMesh:
@@ -86,13 +108,20 @@ class ChildMesh:
         self._heartbeat_ms = heartbeat_ms
         self._session: Session | None = None
         self._renewed_ms = 0
+        self._deadlines = Deadlines.of(0)
         self._due_ms = 0
         self._beats = 0
         self._is_cut_off = False  #: The store did not answer a question since the last heartbeat.
         self._scheduler = self._new_scheduler()
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
-        self._doubtful: set[LeaseId] = set()  #: Asked for, and no answer came: perhaps granted.
+        self._balance = LeaseBalance()
+        self._number = 0  #: Of the session's last beat.
+        self._told = Told()
+        self._seen = 0  #: The highest token that any session of this process got.
+        self._unmet: dict[StageId, Want] = {}  #: What was refused to stages that wait.
+        self._wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it has noted some itself since it was told.
+        self._refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = {}  #: Since the queue was last looked at; not asked again.
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
@@ -102,46 +131,141 @@ class ChildMesh:
 
     def beat(self) -> None:
         """Renew the session, or begin one; tell what could not be told; look at the queue."""
+        self._host.stamp()
         sent_ms = self._clock.monotonic_ms()
         self._due_ms = sent_ms + self._heartbeat_ms
+        if self._session is not None and self._permission(sent_ms) is Permission.OVER:  # This process was paused: nothing is ours.
+            self._look_at_the_clock(sent_ms)
         try:
             if self._session is None:
-                self._session = self._ledger.join(self._now())
-                log.info("joined", mesh=self._record.mesh, incarnation=self._session.incarnation)
+                self._join()
             else:
-                self._ledger.heartbeat(self._session, self._now())
-            self._renewed_ms = sent_ms
-            self._is_cut_off = False
-        except SessionLost:
-            self._lose_session("the ledger has ended it")
+                self._renew(self._session)
+            self._note_renewal(sent_ms)
+        except SessionLost as lost:
+            self._lose_session(str(lost))
             self._due_ms = sent_ms
             return
-        except StoreUnavailable as gone:
+        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat) as gone:
             log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
             self._look_at_the_clock(sent_ms)
             return
         self._beats += 1
         self._guard(self._tell)
-        self._guard(self._clear_doubts)
         self._guard(self._look)
+        self._guard(self._give_back_idle)
         if self._beats % BEATS_PER_COMPARISON == 0:
             self._guard(self._compare)
         self._look_at_the_clock(self._clock.monotonic_ms())
 
+    def _join(self) -> None:
+        self._session = self._ledger.join(self._now(), seen=self._seen)
+        self._number = 0
+        self._take_in(self._session.told)
+        log.info("joined", mesh=self._record.mesh, incarnation=self._session.incarnation)
+
+    def _renew(self, session: Session) -> None:
+        """One heartbeat; a second one at once when the ledger has to learn what we hold."""
+        self._number += 1
+        beat = Beat(number=self._number, acks=self._balance.acks()[:ROWS_MAX], wants=self._news_of_wants())
+        if self._told.learn_ms:
+            beat = replace(beat, claims=self._balance.claims())
+        try:
+            told = self._ledger.heartbeat(session, self._now(), beat)
+        except (EpochChanged, HoldingsWanted) as learns:
+            if isinstance(learns, EpochChanged):
+                log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
+                session = self._session = replace(session, epoch=learns.epoch)
+            beat = replace(beat, claims=self._balance.claims(), wants=self._now_wanted())
+            told = self._ledger.heartbeat(session, self._now(), beat)
+        if beat.wants is not None:
+            self._wants = beat.wants
+        self._take_in(told, [(ack.tenant, ack.flavor) for ack in beat.acks])
+
+    def _take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
+        """What any answer of the ledger tells; what it takes away is given up."""
+        if self._session is not None:
+            self._session = replace(self._session, mark=told.mark)
+            self._seen = max(self._seen, told.mark, told.epoch, self._session.incarnation)
+        self._told = told
+        self._balance.take_in(told, named)
+        for limit, spent in self._balance.overdrawn():
+            self._give_way(limit, spent)
+
+    def _give_way(self, limit: ResourceSet, spent: dict[StageId, ResourceSet]) -> None:
+        """Stop the least urgent, of those the last started, until what remains is within the limit."""
+        running = [(stage, self._running[stage]) for stage in spent if stage in self._running]
+        remaining = sum_of(amounts for stage, amounts in spent.items() if not self._gives_way(stage))
+        for stage, record in sorted(running, key=lambda item: (item[1].priority, -item[1].claim.token)):
+            if remaining <= limit:
+                return
+            if not record.gives_way:
+                log.warning("a stage gives way: its quota is wanted back", mesh=self._record.mesh, stage=stage)
+                record.gives_way = True
+                remaining -= spent[stage]
+                self._host.cancel(stage)
+
+    def _gives_way(self, stage: StageId) -> bool:
+        return stage in self._running and self._running[stage].gives_way
+
+    def _now_wanted(self) -> tuple[Want, ...]:
+        """One want for each lease that stages wait for."""
+        queued = {name for name, workload in self._scheduler.workloads.items() if workload.state is WorkloadState.QUEUED}
+        self._unmet = {stage: want for stage, want in self._unmet.items() if stage in queued}
+        unmet = {**self._unmet, **self._crowded_out(queued - self._unmet.keys())}
+        first = {(want.tenant, want.flavor): want for want in reversed(unmet.values())}
+        return tuple(first[key] for key in sorted(first))
+
+    def _crowded_out(self, queued: AbstractSet[StageId]) -> dict[StageId, Want]:
+        """Stages for which the mesh has no room: who holds it may have borrowed what is theirs, and only the root can tell."""
+        found: dict[StageId, Want] = {}
+        for stage in sorted(queued, key=lambda name: (-self._priority_of(name), self._scheduler.workloads[name].arrival)):
+            workload = self._scheduler.workloads[stage]
+            busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason is Reason.CAPACITY_BUSY]
+            if busy and workload.offer.slot:
+                key = (workload.offer.tenant, self._scheduler.ledger.pools[busy[0]].spec.flavor)
+                found[stage] = self._balance.want(key, workload.offer.slot, workload.offer.width, workload.offer.priority)
+        return found
+
+    def _news_of_wants(self) -> tuple[Want, ...] | None:
+        wanted = self._now_wanted()
+        return wanted if wanted != self._wants else None
+
+    def _note_renewal(self, sent_ms: int) -> None:
+        """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
+        self._renewed_ms = sent_ms
+        self._is_cut_off = False
+        if self._session is not None:
+            self._deadlines = Deadlines.of(self._session.ttl_ms)
+            self._host.prove(self._session.incarnation, self._deadlines.stop_ms, self._deadlines.over_ms)
+
+    def _permission(self, now_ms: int) -> Permission:
+        return self._deadlines.permission(now_ms - self._renewed_ms)
+
     def _look_at_the_clock(self, now_ms: int) -> None:
+        """Do what the time without an answer asks for, and be called when it asks for more."""
         if self._session is None:
             return
-        over_ms = self._renewed_ms + math.ceil(self._session.ttl_ms * OWN_PART_OF_TTL)
-        if now_ms >= over_ms:
+        permission = self._permission(now_ms)
+        if permission is Permission.OVER:
             self._lose_session("it could not be renewed in time")
-        else:
-            self._due_ms = min(self._due_ms, over_ms)
+            return
+        if permission is Permission.STOPPING:
+            for stage, running in self._running.items():
+                if not running.gives_way and not running.cancelled:
+                    log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
+                    running.gives_way = True
+                    self._host.cancel(stage)
+        change_ms = self._deadlines.next_change_ms(now_ms - self._renewed_ms)
+        if change_ms is not None:
+            self._due_ms = min(self._due_ms, now_ms + change_ms)
 
     def leave(self) -> None:
         """Stop all work and end the session, so that its quota is free at once."""
         self._host.stop_all()
         session, self._session = self._session, None
         if session is not None:
+            self._host.leave(session.incarnation)
             self._ledger.leave(session)
 
     def _lose_session(self, why: str) -> None:
@@ -150,7 +274,10 @@ class ChildMesh:
         self._session = None
         self._running.clear()
         self._untold.clear()
-        self._doubtful.clear()
+        self._balance, self._told = LeaseBalance(), Told()
+        self._unmet.clear()
+        self._refused.clear()
+        self._wants = ()
         self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> StageAdmission:
@@ -166,10 +293,12 @@ class ChildMesh:
         try:
             if self._session is not None:
                 work()
-        except SessionLost:
-            self._lose_session("the ledger has ended it")
+        except SessionLost as lost:
+            self._lose_session(str(lost))
             self._due_ms = 0
-        except StoreUnavailable as gone:
+        except EpochChanged:
+            self._due_ms = 0  # The next heartbeat tells what we hold.
+        except _NOT_NOW as gone:
             log.warning("the store does not answer", mesh=self._record.mesh, error=str(gone))
 
     # -- what comes in -------------------------------------------------------------------------------------------------
@@ -187,6 +316,8 @@ class ChildMesh:
                 self._cancel(self._running[StageId(letter.subject)])
         if MailKind.STAGE in kinds or MailKind.CANCEL in kinds:
             self._guard(self._look)
+        if MailKind.LEASE in kinds:
+            self._guard(self._give_back_now)
 
     def take_report(self, report: HostReport) -> None:
         """What the host tells of a stage."""
@@ -194,7 +325,8 @@ class ChildMesh:
         if running is None:
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
-        self._untold.append(self._telling(running, report.messages, report.blobs))
+        messages = _of_one_that_gave_way(running.claim, report.messages) if running.gives_way and not running.cancelled else report.messages
+        self._untold.append(self._telling(running, messages, report.blobs))
         if over:
             del self._running[report.stage]
             self._untold.append(lambda: self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=report.stage))))
@@ -226,6 +358,7 @@ class ChildMesh:
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._refused.clear()
         waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
         there = {stage.stage for stage in waiting}
         news: list[events.AdmissionEvent] = [
@@ -249,8 +382,7 @@ class ChildMesh:
             elif isinstance(decision, StartWorkload):
                 pending.extend(self._start(decision))
             elif isinstance(decision, ReleaseLease):
-                self._untold.append(partial(self._release, LeaseId(decision.workload)))
-                self._guard(self._tell_in_turn)
+                pending.extend(self._put_back(decision.workload))
             elif isinstance(decision, ExplainWaiting):
                 self._untold.append(partial(self._explain, decision))
                 self._guard(self._tell_in_turn)
@@ -260,42 +392,93 @@ class ChildMesh:
         if len(self._untold) == 1:
             self._tell()
 
-    def _release(self, lease: LeaseId) -> None:
-        if self._session is not None:
-            self._ledger.release(self._session, lease)
+    def _put_back(self, stage: StageId) -> list[AdmissionDecision]:
+        """What the stage took may be spent on those that wait for it."""
+        key = self._balance.put_back(stage, self._clock.monotonic_ms())
+        if key is None:
+            return []
+        for refused in [refused for refused in self._refused if refused[0] == key]:
+            del self._refused[refused]
+        return self._scheduler.handle(events.RoomMayHaveCome())
+
+    def _give_back_now(self) -> None:
+        self._offer(0)
+
+    def _give_back_idle(self) -> None:
+        self._offer(0 if self._told.others_want else IDLE_BEATS * self._heartbeat_ms)
+
+    def _offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
+        """Give back what lies idle for so long; was there any?"""
+        parts = self._balance.offer_idle(self._clock.monotonic_ms(), idle_ms, keep)[:ROWS_MAX]
+        if parts:
+            self._take_in(self._ledger.release(self._held_session(), parts), [(part.tenant, part.flavor) for part in parts])
+        return bool(parts)
 
     def _explain(self, told: ExplainWaiting) -> None:
         if self._session is not None:
             self._queue.explain(self._session, told.workload, told.reason, told.detail)
 
-    def _clear_doubts(self) -> None:
-        for lease in tuple(self._doubtful):
-            self._clear_doubt(lease)
-
-    def _clear_doubt(self, lease: LeaseId) -> None:
-        """Give back what may have been granted; asked again now, it could come with another flavor or more slots than there is room for."""
-        if lease in self._doubtful:
-            self._release(lease)
-            self._doubtful.discard(lease)
-
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
-        session, lease = self._held_session(), LeaseId(wanted.workload)
+        """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
+        key = (wanted.tenant, wanted.flavor)
+        if self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
+            detail = "the session has not been renewed for too long to begin anything new"
+            return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=detail)
+        if not wanted.slot:
+            return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
+        short = wanted.want - self._balance.room(key, wanted.slot)
+        refused = self._ask(wanted, key, short) if short > 0 else None
+        slots = min(wanted.want, self._balance.room(key, wanted.slot))
+        if slots == 0:
+            return refused or events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_EXHAUSTED, detail="the lease has changed")
+        self._unmet.pop(wanted.workload, None)
+        self._balance.spend(wanted.workload, key, wanted.slot.times(slots), self._clock.monotonic_ms())
+        lease = self._balance.lease(key)
+        return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
+
+    def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int) -> events.LeaseRefused | None:
+        """Ask the ledger for more; None when it granted some."""
         if self._is_cut_off:  # Asking for each queued stage in turn would take longer than our session lives.
             return events.LeaseRefused(
                 workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail="it did not answer the last question"
             )
+        refused = self._refused.get((key, wanted.slot))
         try:
-            self._clear_doubt(lease)
-            answer = self._ledger.acquire(session, lease, wanted.tenant, wanted.flavor, wanted.slot, wanted.want)
+            if refused is None:
+                refused = self._ask_for(key, wanted.slot, slots)
+        except EpochChanged:
+            self._due_ms, self._is_cut_off = 0, True
+            return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_LEARNING, detail="the ledger began another epoch")
         except StoreUnavailable as gone:
             self._is_cut_off = True
-            self._doubtful.add(lease)
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=str(gone))
-        except UnknownTenant as unknown:
-            return events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_TOO_SMALL, detail=str(unknown))
-        if isinstance(answer, LeaseRefused):
-            return events.LeaseRefused(workload=wanted.workload, reason=answer.reason, detail=_in_words(answer))
-        return events.LeaseGranted(workload=wanted.workload, slots=answer.slots, token=answer.token)
+        if refused is None:
+            return None
+        self._refused[key, wanted.slot] = refused
+        if refused.reason is Reason.QUOTA_EXHAUSTED:
+            self._wants = None
+            self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
+        return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=_in_words(refused))
+
+    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int) -> LeaseRefused | None:
+        """Up to three questions: another one when the lease was not as we thought, or after we gave back what lay idle ourselves."""
+        refused: LeaseRefused | None = None
+        self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
+        for _ in range(3):
+            want = self._balance.want(key, slot, slots, 0)
+            acquired = self._ledger.acquire(self._held_session(), (want,))
+            (answer,) = acquired.answers
+            self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
+            refused = answer if isinstance(answer, LeaseRefused) else None
+            if isinstance(answer, Granted) or self._balance.room(key, slot) >= slots:
+                return None
+            if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self._offer(0, keep=key)):
+                break
+        return refused
+
+    def _priority_of(self, stage: StageId) -> int:
+        workload = self._scheduler.workloads.get(stage)
+        return workload.offer.priority if workload is not None else 0
 
     def _held_session(self) -> Session:
         if self._session is None:
@@ -304,17 +487,18 @@ class ChildMesh:
 
     def _start(self, decision: StartWorkload) -> list[AdmissionDecision]:
         try:
-            claimed = self._queue.claim(self._held_session(), decision.workload)
+            claimed = self._queue.claim(self._held_session(), decision.workload, self._balance.payer(decision.workload))
             blobs = self._blobs.get(claimed.spec.run, _named_in(claimed)) if claimed is not None else {}
-        except StoreUnavailable as gone:
+        except _NOT_NOW as gone:
             log.warning("a claim was not answered", stage=decision.workload, error=str(gone))
+            self._due_ms = 0 if isinstance(gone, EpochChanged) else self._due_ms
             claimed = None  # If it was taken in all the same, `_compare` gives it back.
         if claimed is None:
             return self._scheduler.handle(events.WorkloadWithdrawn(workload=decision.workload))
-        running = _Running(claim=claimed.claim, run=claimed.spec.run, delivered=set(claimed.inputs))
+        running = _Running(claim=claimed.claim, run=claimed.spec.run, delivered=set(claimed.inputs), priority=claimed.spec.priority)
         self._running[decision.workload] = running
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
-        holder = self._host.start(claimed.spec, decision.slots, decision.token, blobs, inputs)
+        holder = self._host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs)
         started = StageStarted(
             stage=decision.workload,
             mesh=self._record.mesh,
@@ -374,7 +558,6 @@ class ChildMesh:
         lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.LEDGER_UNREACHABLE)
         with contextlib.suppress(StaleFence):  # Its run was forgotten since we asked.
             self._queue.report(claim, LAST_BATCH, (lost,))
-        self._release(LeaseId(claim.stage))
 
 
 def _named_in(claimed: ClaimedStage) -> tuple[str, ...]:
@@ -386,7 +569,16 @@ def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
     return None if value is None else (value, blobs.get(value.sha256) if value.uri is None else None)
 
 
+def _of_one_that_gave_way(claim: Claim, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
+    """It did not end and nobody has cancelled it: what was stopped runs again when there is quota."""
+    lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.QUOTA_RECLAIMED)
+    kept = [message for message in messages if not (isinstance(message, NodeFailed) and message.failure.reason is Reason.CANCELLED_BY_USER)]
+    return tuple(lost if isinstance(message, StageEnded) else message for message in kept)
+
+
 def _in_words(refused: LeaseRefused) -> str:
+    if not refused.resource:
+        return f"{refused.tenant}: {refused.reason.value}"
     available = format_units(refused.resource, max(0, refused.available))
     wanted = format_units(refused.resource, refused.wanted)
     return f"{refused.tenant} may take {available} {refused.resource} of {refused.flavor} now, one slot takes {wanted}"

@@ -9,14 +9,16 @@ from federation.config_checks import problems_of, warnings_of
 from federation.config_models import FederationConfig, QuotaSection
 from federation.config_shape import shape_of
 from federation.errors import ConfigError
+from federation.estimates import CostRules
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.steadiness import SteadinessRules
 from federation.tenant_forest import PlacedTenant, forest_of
 from federation.tenants import FlavorResource, Quota, Tenant
 from federation.yaml_source import parse
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet, to_units
 
-__all__ = ["FederationConfig", "load_config", "mesh_record_of", "tenants_of"]
+__all__ = ["FederationConfig", "cost_rules_of", "load_config", "mesh_record_of", "steadiness_rules_of", "tenants_of"]
 
 
 def load_config(text: str, *, source: str) -> FederationConfig:
@@ -58,6 +60,21 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
     return MeshRecord(
         mesh=MeshId(mesh), labels=dict(section.labels), pools=pools, cluster=cluster, address=address, tenants=section.tenants
     )
+
+
+def cost_rules_of(config: FederationConfig) -> CostRules:
+    """What waiting and moving are reckoned with."""
+    return CostRules(
+        bandwidth_bytes_per_s=config.routing.bandwidth_bytes_per_s,
+        run_ms_unknown=config.routing.run_time_ms,
+        queue_max=config.dispatch.queue_max,
+    )
+
+
+def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:
+    """How long a mesh that came back is on probation."""
+    section = config.routing
+    return SteadinessRules(probation_ms=section.probation_ms, probation_ms_max=section.probation_max_ms, window_ms=section.loss_window_ms)
 
 
 def _tenant(placed: PlacedTenant) -> Tenant:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from federation.config_models import Amount, FederationConfig, QuotaSection, format_duration
+from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, format_duration
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.yaml_source import Path, Problem
-from mesh.errors import AmountError
-from mesh.labels import mismatch
+from mesh.errors import AmountError, SelectorError
+from mesh.labels import mismatch, wishes_of
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
 Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
@@ -60,6 +60,29 @@ def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat costs nothing")
 
 
+def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    probation_ms, most_ms = config.routing.probation_ms, config.routing.probation_max_ms
+    if probation_ms > most_ms:
+        text = f"must be at least probation (got {format_duration(most_ms)} and {format_duration(probation_ms)})"
+        yield Problem(path=("routing", "probation_max"), text=text)
+
+
+def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    """A mesh says what it is; wishes are for work and flavors."""
+    for mesh, section in config.meshes.items():
+        for key, value in section.labels.items():
+            if value.startswith(("!", "in(")):
+                text = f"{value!r} is a wish, and a mesh has labels; write what it is, and the wish where work or a flavor asks"
+                yield Problem(path=("meshes", mesh, "labels", key), text=text)
+
+
+def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for flavor, section in config.flavors.items():
+        for key in section.labels:
+            if (wrong := _misread(section.labels, key)) is not None:
+                yield Problem(path=("flavors", flavor, "labels", key), text=wrong)
+
+
 def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     if config.redis.url is not None and urlsplit(config.redis.url).scheme not in _REDIS_SCHEMES:
         yield Problem(path=("redis", "url"), text="must begin with redis://, rediss:// or unix://, or be null for an embedded server")
@@ -74,6 +97,10 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     if config.root.cluster not in config.clusters:
         yield Problem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
     for name, mesh in config.meshes.items():
+        if not mesh.cluster:
+            if mesh.link is not MeshLink.JOINS:
+                yield Problem(path=("meshes", name, "cluster"), text="is missing; the cluster that the mesh is in")
+            continue
         cluster = config.clusters.get(mesh.cluster)
         if cluster is None:
             yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
@@ -90,6 +117,8 @@ def _pools(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             flavor = config.flavors.get(declared.flavor)
             if flavor is None:
                 yield Problem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
+            elif any(_misread(flavor.labels, key) for key in flavor.labels):
+                continue  # Told where the flavor is.
             elif (missing := mismatch(flavor.labels, section.labels)) is not None:
                 yield Problem(path=(*place, "flavor"), text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
             yield from _amounts(declared.capacity, (*place, "capacity"))
@@ -128,6 +157,18 @@ def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path
         if amount is not None and limit != "nominal" and tenant.parent is None:
             text = f"{tenant.path} is at the top of the tree and has nobody to borrow from or lend to; leave it out"
             yield Problem(path=(*place, limit), text=text)
+
+
+def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    for tenant in forest.tenants:
+        for number, window in enumerate(tenant.rights.limits.windows):
+            place: Path = (*tenant.place, "limits", "windows", number)
+            if window.opens_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.opens_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "opens"), text=text)
+            if window.lasts_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.lasts_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may always start")
 
 
 def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -171,7 +212,20 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 yield Problem(path=("meshes", name, "pools"), text=text)
 
 
-CHECKS: tuple[Check, ...] = (_ids, _timing, _addresses, _clusters, _pools, _tenant_names, _quotas, _sums)
+CHECKS: tuple[Check, ...] = (
+    _ids,
+    _timing,
+    _routing,
+    _mesh_labels,
+    _flavor_labels,
+    _addresses,
+    _clusters,
+    _pools,
+    _tenant_names,
+    _quotas,
+    _windows,
+    _sums,
+)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold)
 
 
@@ -209,6 +263,15 @@ def _each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, 
     for flavor, quotas in tenant.rights.quotas.items():
         for resource, quota in quotas.items():
             yield flavor, resource, quota, (*tenant.place, "quotas", flavor, resource)
+
+
+def _misread(selector: Mapping[str, str], key: str) -> str | None:
+    """Why the wish for this label cannot be read; None when it can."""
+    try:
+        wishes_of({key: selector[key]})
+    except SelectorError as wrong:
+        return str(wrong)
+    return None
 
 
 def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -7,6 +7,8 @@ resources stay as they were written until it is known which resource they are of
 from __future__ import annotations
 
 import re
+from enum import Enum
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import (
@@ -61,6 +63,40 @@ def _amount(value: object) -> int | float | str:
         raise ValueError(f"must be an amount like 2, 0.5 or 4GiB (got {value!r})")  # noqa: TRY004  pydantic collects ValueErrors only
     return value
 
+
+def _weight(value: object) -> Fraction:
+    try:
+        weight = Fraction(str(value)) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
+    except (ValueError, ZeroDivisionError):
+        weight = None
+    if weight is None or weight < 0 or 0 < weight <= WEIGHT_LEAST or weight > WEIGHT_MOST:
+        raise ValueError(f"must be 0, or a number like 2, 0.5 or 1/3 up to {WEIGHT_MOST} (got {value!r})")
+    return weight
+
+
+def _one_of(*words: str) -> PlainValidator:
+    """Text that is one of the words."""
+
+    def chosen(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"must be one of {', '.join(words)} (got {value!r})")
+        return value
+
+    return PlainValidator(chosen)
+
+
+_WORD = WithJsonSchema({"type": "string"})
+WEIGHT_LEAST = Fraction(1, 10**9)  #: Smaller ones are mistakes; 0 has a meaning of its own.
+WEIGHT_MOST = 1_000_000
+Weight = Annotated[Fraction, PlainValidator(_weight), WithJsonSchema({"type": "string"})]
+WithinTenant = Annotated[str, _one_of("never", "lower_priority", "lower_or_newer"), _WORD]
+Reclaim = Annotated[str, _one_of("never", "lower_priority", "any"), _WORD]
+Borrow = Annotated[str, _one_of("never", "lower_priority"), _WORD]
+Search = Annotated[str, _one_of("stop", "next"), _WORD]
+Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
+OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
+DurabilityWord = Annotated[str, _one_of("D0", "D1"), _WORD]
+Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
 DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
 SizeBytes = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "format": "size"})]
@@ -133,6 +169,64 @@ class RootSection(Section):
     gateways: int = Field(default=1, ge=1, le=64, description="How many gateway replicas answer HTTP.")
 
 
+class RoutingSection(Section):
+    """How a mesh is chosen for a piece of work."""
+
+    probation_ms: DurationMs = Field(
+        default=5_000,
+        le=86_400_000,
+        alias="probation",
+        description="How long a mesh that was lost and came back gets nothing new; doubled by each further loss. 0s: not at all.",
+    )
+    probation_max_ms: DurationMs = Field(
+        default=600_000, le=86_400_000, alias="probation_max", description="The longest probation, however often the mesh was lost."
+    )
+    loss_window_ms: DurationMs = Field(
+        default=1_800_000, ge=1_000, le=30 * 86_400_000, alias="loss_window", description="Losses longer ago than this are forgotten."
+    )
+    bandwidth_bytes_per_s: SizeBytes = Field(
+        default=100 * 2**20,
+        ge=1_024,
+        le=2**40,
+        alias="bandwidth",
+        description="Bytes per second between meshes: what bringing inputs is reckoned with against waiting where they are.",
+    )
+    run_time_ms: DurationMs = Field(
+        default=1_000,
+        ge=1,
+        le=86_400_000,
+        alias="run_time",
+        description="How long a stage is taken to run where none has ended yet; later the mesh's own recent mean counts.",
+    )
+
+
+class DispatchSection(Section):
+    """How much is taken in, how safely, and how often what failed is tried again."""
+
+    runs_max: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Open runs of a tenant and all below it; further ones are refused."
+    )
+    bytes_max: SizeBytes = Field(default=2 * 2**30, ge=1_024, description="Bytes of graphs and code that are open at most, alike.")
+    queue_max: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Stages that may wait for one mesh; beyond them, work stays at the root."
+    )
+    memory_percent_max: int = Field(
+        default=80, ge=1, le=100, description="Percent of the Redis server's `maxmemory` in use beyond which nothing is taken in (503)."
+    )
+    durability: DurabilityWord = Field(
+        default="D0", description="What submissions wait for that do not say: `D0`, or `D1`, on disk, where the server can."
+    )
+    retry_wait_ms: DurationMs = Field(
+        default=2_000,
+        le=3_600_000,
+        alias="retry_wait",
+        description="What failed waits this long before it is tried again, doubled each time. 0s: it does not wait.",
+    )
+    retry_wait_max_ms: DurationMs = Field(default=300_000, le=86_400_000, alias="retry_wait_max", description="The longest such wait.")
+    kills_max: int = Field(default=3, ge=1, le=100, description="Workers that may die under a node before it is taken for poison.")
+    losses_max: int = Field(default=3, ge=0, le=1_000, description="Attempts that a node may lose with meshes before it fails.")
+
+
 class TelemetrySection(Section):
     """What is told to the outside."""
 
@@ -173,7 +267,9 @@ class ClusterSection(Section):
 class FlavorSection(Section):
     """A named kind of capacity."""
 
-    labels: Labels = Field(default={}, description="A mesh must carry all of these labels to offer the flavor.")
+    labels: Labels = Field(
+        default={}, description="What labels a mesh needs to offer the flavor: `x`, `!x`, `in(x, y)`, `!in(x, y)`, or `!`: not there."
+    )
     description: str = Field(default="", description="For people.")
 
 
@@ -186,10 +282,26 @@ class PoolSection(Section):
     )
 
 
+class MeshLink(str, Enum):
+    """How a mesh reaches the root, and who starts it."""
+
+    DIRECT = "direct"
+    """Started by `up`; has the URL of Redis, as the root itself."""
+    HTTP = "http"
+    """Started by `up`; has a key of its own and no URL of Redis."""
+    JOINS = "joins"
+    """Not started by `up`: comes by itself with `schedulemesh join`, over HTTP, from any Ray cluster."""
+
+
 class MeshSection(Section):
     """A Ray cluster, or a labelled slice of one, as a scheduling domain."""
 
-    cluster: str = Field(description="The cluster that the mesh is in.")
+    cluster: str = Field(default="", description="The cluster that the mesh is in; only a mesh that joins by itself needs none.")
+    link: MeshLink = Field(
+        default=MeshLink.DIRECT,
+        description="`direct`: `up` starts the mesh, with the URL of Redis. `http`: with a key of its own instead, over HTTP. "
+        "`joins`: it comes by itself, see [joining](joining.md).",
+    )
     node_labels: Labels = Field(default={}, description="Only nodes with all of these Ray labels belong to the mesh; empty: all nodes.")
     labels: Labels = Field(default={}, description="What work asks for by `labels=`; flavors are matched with these.")
     tenants: tuple[str, ...] = Field(default=("*",), description="Who may use it: tenant paths, each with all below it; `*` for everybody.")
@@ -207,10 +319,93 @@ class QuotaSection(Section):
     lending_limit: Amount | None = Field(default=None, description="How much of its own others may use; null: all of it, 0: nothing.")
 
 
+class SchedulingSection(Section):
+    """Who gives way to a tenant's work, and where it looks for room; null: as the tenant above."""
+
+    within_tenant: WithinTenant | None = Field(
+        default=None,
+        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), `lower_or_newer` of equal priority.",
+    )
+    reclaim: Reclaim | None = Field(
+        default=None,
+        description="Whose work gives way while others borrow what is the tenant's: `never`, `lower_priority`, `any` (at the top).",
+    )
+    borrow: Borrow | None = Field(
+        default=None, description="May it take from others who borrow while it borrows itself? `never` (at the top), `lower_priority`."
+    )
+    borrow_priority_max: int | None = Field(default=None, description="With `borrow`: only from work up to this priority.")
+    on_borrow: Search | None = Field(
+        default=None, description="When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one."
+    )
+    on_preempt: Search | None = Field(
+        default=None, description="When a flavor would do by preempting: `stop` and take it, or try the `next` one (at the top)."
+    )
+    prefer: Prefer | None = Field(
+        default=None, description="Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`."
+    )
+    strict_order: bool | None = Field(
+        default=None, description="Does nothing start before the first in the queue? null: as the tenant above, at the top: no."
+    )
+    min_run_ms: DurationMs | None = Field(
+        default=None, alias="min_run", description="Its work is not preempted before it has run so long; at the top: that of `quota`."
+    )
+    on_cut: OnCut | None = Field(
+        default=None,
+        description="When its quota is lowered below what runs: `keep` it running (at the top), or `evict` as much as needed.",
+    )
+
+
+class WindowSection(Section):
+    """A time in which a tenant's work may start, again and again."""
+
+    opens_ms: DurationMs = Field(
+        alias="opens", description="When it opens, from the beginning of each period (of a day: after midnight UTC)."
+    )
+    lasts_ms: DurationMs = Field(alias="lasts", ge=1, description="How long it stays open.")
+    every_ms: DurationMs = Field(
+        default=86_400_000, ge=1_000, le=366 * 86_400_000, alias="every", description="The period, counted from 1970-01-01 UTC."
+    )
+
+
+class LimitsSection(Section):
+    """Limits beside quota, for a tenant and all below it together."""
+
+    running_max: int | None = Field(default=None, ge=1, description="Stages that are sent to meshes and have not ended, at a time.")
+    running_max_per_user: int | None = Field(default=None, ge=1, description="The same for each [user](http.md#what-holds-for-all).")
+    max_wait_ms: DurationMs | None = Field(
+        default=None, ge=1_000, alias="max_wait", description="Work that waited longer goes before all others when quota is planned."
+    )
+    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs stops as well, to run again later.")
+    windows: tuple[WindowSection, ...] = Field(default=(), description="New work starts only inside of one of these; none: always.")
+
+
+class RulesSection(Section):
+    """By which rules quota is given; see `docs/quota.md`."""
+
+    fair_sharing: bool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
+    min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description="Nothing is preempted before it has run so long.")
+    hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
+    heads_max: int = Field(default=16, ge=1, le=1_000, description="Workloads of one queue that are decided in a round.")
+    backfill: bool = Field(default=True, description="Does big work that waits get a date that smaller work may not delay?")
+    history_half_life_ms: DurationMs = Field(
+        default=0,
+        alias="history_half_life",
+        description="Less use in the past goes first, which counts half after so long; 0s: the past does not count.",
+    )
+
+
 class TenantRights(Section):
     """What a tenant may do; the same keys in both forms of `tenants`."""
 
     quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
+    weight: Weight = Field(
+        default=Fraction(1),
+        description="Its part of what is borrowed, beside its siblings', as a number or fraction; 0: only what nobody else wants.",
+    )
+    scheduling: SchedulingSection = Field(
+        default=SchedulingSection(), description="Who gives way to its work, and where it looks for room."
+    )
+    limits: LimitsSection = Field(default=LimitsSection(), description="Limits beside quota, for it and all below it together.")
     functions: tuple[str, ...] | None = Field(
         default=None, description="Patterns like `examples.*:*` that functions named in JSON specs must match; null: as the parent."
     )
@@ -262,6 +457,10 @@ class FederationConfig(Section):
     redis: RedisSection = Field(default=RedisSection(), description="Where the truth is kept.")
     storage: StorageSection = Field(default=StorageSection(), description="Where large results are kept.")
     root: RootSection = Field(description="Where the root answers.")
+    routing: RoutingSection = Field(default=RoutingSection(), description="How a mesh is chosen for a piece of work.")
+    dispatch: DispatchSection = Field(
+        default=DispatchSection(), description="How much is taken in, how safely, and how often what failed is tried again."
+    )
     telemetry: TelemetrySection = Field(default=TelemetrySection(), description="What is told to the outside.")
     import_paths: tuple[str, ...] = Field(
         default=(".",), description="Folders, relative to this file, that functions named in JSON specs are imported from."
@@ -269,6 +468,7 @@ class FederationConfig(Section):
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="Ray clusters by name.")
     flavors: dict[str, FlavorSection] = Field(min_length=1, description="Kinds of capacity by name.")
     meshes: dict[str, MeshSection] = Field(min_length=1, description="Scheduling domains by name.")
+    quota: RulesSection = Field(default=RulesSection(), description="By which rules quota is given.")
     tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
 
     @property

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from federation.leases import Session
+from federation.leases import Lease, Session
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 
+#: A mesh may have this many times as much claimed as its lease holds; an honest one never has more than once.
+CLAIMS_PER_UNIT = 2
+#: How far into a queue is looked for the oldest.
+LOOKED_AT_MAX = 1_000
 #: What `mesh.wire` encodes the body of a `stage` entry as, and decodes it from.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
 
@@ -66,6 +70,8 @@ class MailKind(str, Enum):
     """An input was delivered to a stage (`subject`: stage id)."""
     CANCEL = "cancel"
     """A stage is to be stopped (`subject`: stage id)."""
+    LEASE = "lease"
+    """Others wait for quota: what lies idle is to be given back."""
     FORGET = "forget"
     """A run has ended; its values may go (`subject`: run id)."""
 
@@ -88,6 +94,37 @@ class InboxEntry:
     body: bytes  #: For `stage`: a JSON list of `StageMessage`.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageAges:
+    """For how long the oldest stages of a mesh are where they are; 0 where there is none."""
+
+    queued_ms: int = 0
+    claimed_ms: int = 0
+
+
+class OrphanKind(str, Enum):
+    """What an audit may find."""
+
+    CLAIMED_WITHOUT_SESSION = "CLAIMED_WITHOUT_SESSION"
+    """A mesh has claimed the stage and has no session any more, so no sweep will find it."""
+    INDEX_WITHOUT_RECORD = "INDEX_WITHOUT_RECORD"
+    """A queue names a stage of which there is no record."""
+    INDEX_DISAGREES = "INDEX_DISAGREES"
+    """A queue names a stage whose record says that it is elsewhere, or in another state."""
+    RECORD_WITHOUT_INDEX = "RECORD_WITHOUT_INDEX"
+    """A stage says that it is queued or claimed, and its mesh's queue does not name it: nobody will ever take it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A record or an index entry that has lost its other half."""
+
+    kind: OrphanKind
+    stage: StageId
+    mesh: MeshId
+    detail: str  #: What the record says: state and mesh; or what is missing.
+
+
 class StageQueue(Protocol):
     """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
 
@@ -101,12 +138,18 @@ class StageQueue(Protocol):
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """Say why a queued stage waits. A change of the reason puts a `StageWaiting` into the inbox; the same again does not."""
 
-    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
-        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session and
-        a lease of this session whose id is the stage's id. Claimed by this very session already: the same claim again.
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session, and the
+        lease that pays as the ledger has it; None pays only for a stage that takes nothing. Claimed by this very session
+        already: the same claim again.
 
         Raises:
-            SessionLost: The session is not live, or holds no such lease.
+            SessionLost: The session is not live.
+            LeaseLost: The lease is not held under this token.
+            TooManyClaims: What the mesh has claimed under the lease, a slot for each stage, would be more than `CLAIMS_PER_UNIT` times
+                what the lease holds.
+            LedgerLearning: Nothing new begins while the ledger learns.
+            EpochChanged: See `LeaseLedger`.
         """
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
@@ -114,7 +157,7 @@ class StageQueue(Protocol):
         silently. A `StageEnded` or `StageLost` among the messages ends the claim.
 
         Raises:
-            StaleFence: The claim is not current: lost, ended, or of another session.
+            StaleFence: The claim is not current: lost, ended, of another session, or its lease was revoked hard.
         """
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
@@ -129,6 +172,21 @@ class StageQueue(Protocol):
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         """What this session has claimed and not ended, as it stands now."""
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        """End the claims on stages that took longer than their `deadline_ms`, each with a `StageLost` in the inbox and a letter to its
+        mesh; which they were. Nothing while the ledger learns.
+
+        Raises:
+            LedgerUninitialised: There is no ledger, so nothing was ever claimed.
+        """
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        """How old the oldest stages are, of each mesh that has joined; of queues, the next `LOOKED_AT_MAX` stages count."""
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """What does not agree between records and indexes; an alarm, and never repaired silently. Looks at everything, in parts, so a
+        stage that moves meanwhile may be told that is none: look twice."""
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """Drop the run's stages and tell the meshes that its values may go."""

@@ -1,58 +1,175 @@
-"""Leases: an amount of a flavor, held by a tenant on a mesh, paid for until it is given back or its session ends.
+"""Leases: what a tenant may use of a flavor on a mesh; held by the mesh, spent there without asking anybody.
 
-The ledger is the only writer. A mesh joins and gets a session (its `incarnation`); one heartbeat renews the session and
-with it every lease of the mesh, whatever their number. A session that is not renewed for `ttl_ms` on the store's own
-clock, and `grace_ms` more, is swept: its leases return to the tree, its stages are reported lost. A mesh stops its work
-by its own clock at `ttl_ms` after the heartbeat it last sent, so the grantor always outlasts the holder.
+There is one lease for each (mesh, tenant, flavor). It holds amounts of resources and aims at others: above them it has to
+shrink, below them it may grow. A mesh joins and gets a session (its `incarnation`); one heartbeat renews the session and
+with it every lease of the mesh, whatever their number.
+
+**Never over-granted.** The ledger is the only writer; every change is one atomic step. What a lease holds is charged until
+it is provably not used any more: the mesh has given it back, has said that it obeys the present version of the lease, or
+its session was not renewed for `ttl_ms` on the ledger's clock and `grace_ms` more. A mesh stops its work by its own clock
+at `ttl_ms` after it *sent* the heartbeat that was last answered, so the grantor always outlasts the holder.
+
+**Epochs.** A ledger that may have lost writes (a restart, another server, a clock set back) begins an epoch and learns: for
+one time to live and the grace it grants nothing new and takes nothing back; meshes tell what they hold, and go on working.
+No call of an earlier epoch is carried out. Source: references of the protocol (§2 to §4.3), ADR 0019.
+
+**Versions.** Tokens and versions are drawn from one counter that never repeats, even after lost writes. A mesh names the
+version that it has seen of a lease when it asks for more, gives back, or says that it obeys; under any other nothing is
+done and the lease is told instead. So every call may be repeated, and may arrive late.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from federation.auditing import Mismatch
 from federation.snapshot import MeshRecord, Snapshot
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
+
+#: Rows in one call, at most: others wait for as long as it takes.
+ROWS_MAX = 100
+#: Leases or wants that one heartbeat may tell.
+TOLD_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """One life of a mesh in the ledger."""
+class LeaseTerms:
+    """The times of a ledger, ms."""
 
-    mesh: MeshId
-    incarnation: int  #: A token: greater than that of any earlier session of any mesh.
-    ttl_ms: int  #: Renew well within this, counted from the moment of sending.
+    ttl_ms: int  #: How long a session lives after each heartbeat.
+    grace_ms: int  #: How much longer the ledger waits before it takes back what a silent session holds.
+    max_step_ms: int = 2_000  #: Most that the lease clock moves between two calls; less than the grace.
+
+    @property
+    def learn_ms(self) -> int:
+        """How long a ledger learns after it may have lost writes: until every lease it may have forgotten has run out."""
+        return self.ttl_ms + self.grace_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A grant of `slots` times `slot` of a flavor."""
+    """A grant to a tenant on a mesh, of one flavor."""
 
-    lease: LeaseId
     tenant: TenantPath
     mesh: MeshId
     flavor: FlavorName
-    slot: ResourceSet
-    slots: int
-    token: int  #: Fencing token: strictly increasing over all grants of the ledger.
+    held: ResourceSet = NOTHING  #: What is charged, and may be used unless the target is lower.
+    target: ResourceSet = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
+    token: int = 0  #: Fencing token; a hard revoke changes it.
+    version: int = 0  #: Changes with everything that the ledger tells; 0: there is no such lease.
+    priority: int = 0  #: Of what was last granted for.
+    shrink_ms: int | None = None  #: For how long what is above the target may still be used, counted from the sending of the question.
+    receipt: str = ""  #: The root's signature over it; goes back with a claim.
 
     @property
     def amounts(self) -> ResourceSet:
         """What the tenant is charged."""
-        return self.slot.times(self.slots)
+        return self.held
+
+    @property
+    def lease(self) -> LeaseId:
+        """A name for people."""
+        return lease_name(self.mesh, self.tenant, self.flavor)
+
+    @property
+    def spendable(self) -> ResourceSet:
+        """What may be used: never more than is held, and no more than is aimed at."""
+        return ResourceSet({resource: min(units, self.target[resource]) for resource, units in self.held.items()})
+
+
+def lease_name(mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> LeaseId:
+    """How people call the lease of a tenant on a mesh."""
+    return LeaseId(f"{mesh}:{tenant}:{flavor}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """Slots that a mesh could use at once for a tenant, on top of what its lease holds."""
+
+    tenant: TenantPath
+    flavor: FlavorName
+    slot: ResourceSet  #: Only whole slots are of use.
+    slots: int = 1
+    priority: int = 0
+    version: int = 0  #: That the mesh has seen of the lease; 0: it knows of none.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a mesh says of a lease that it has: `amounts` is what it still holds, or what it does not exceed any more."""
+
+    tenant: TenantPath
+    flavor: FlavorName
+    version: int  #: That the mesh has seen; under any other nothing is done.
+    amounts: ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What a heartbeat tells besides the record."""
+
+    number: int  #: Of the session's beats, counts up from 1. The same again is answered again and changes nothing.
+    acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
+    wants: tuple[Want, ...] | None = None  #: All that the mesh wants now; None: as it told before.
+    claims: tuple[Lease, ...] | None = None  #: All that the mesh holds; the ledger needs it while it learns.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What every answer to a session tells."""
+
+    epoch: int = 0
+    learn_ms: int = 0  #: For how long the ledger grants nothing new; 0: it does not learn.
+    mark: int = 0  #: Version of the last change; a session that knows it knows every lease.
+    others_want: bool = False  #: Other meshes wait for quota: what lies idle is worth giving back.
+    leases: tuple[Lease, ...] = ()  #: Every lease of the mesh that changed since the session's mark.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One life of a mesh in the ledger, with what it has seen of it so far."""
+
+    mesh: MeshId
+    incarnation: int  #: A token: greater than that of any earlier session of any mesh.
+    ttl_ms: int  #: Renew well within this, counted from the moment of sending.
+    epoch: int = 0
+    ledger: str = ""  #: The ledger's own id: a session speaks to no other.
+    mark: int = 0  #: See `Told.mark`.
+    told: Told = field(default_factory=Told, compare=False, repr=False)  #: The answer to the join: leases that were taken over.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """So many slots were added; the lease itself is among what was told."""
+
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAgain:
+    """The lease is not as the mesh believed; it was told, and nothing was granted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRefused:
     """Not now, or never as the quota stands."""
 
-    reason: Reason  #: QUOTA_EXHAUSTED or QUOTA_TOO_SMALL.
+    reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_TOO_SMALL, LEDGER_LEARNING or TENANT_UNKNOWN.
     tenant: TenantPath
     flavor: FlavorName
-    resource: str  #: The resource that is short.
-    wanted: int  #: Units of it for one slot.
-    available: int  #: Units of it that the tree would grant now.
+    resource: str = ""  #: The resource that is short.
+    wanted: int = 0  #: Units of it for one slot.
+    available: int = 0  #: Units of it that the tree would grant now.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """The answers, in the order of the wants."""
+
+    answers: tuple[Granted | LookAgain | LeaseRefused, ...]
+    told: Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,50 +179,144 @@ class Swept:
     meshes: tuple[MeshId, ...] = ()
     leases: int = 0
     stages: tuple[StageId, ...] = ()
+    is_more_due: bool = False
+    learn_ms: int = 0  #: While the ledger learns nothing is taken back.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """The tree is in force."""
+
+    version: int
+    over: tuple[str, ...] = ()  #: `tenant|flavor|resource` of nodes above their limits: they are granted nothing until use has fallen.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """Where a plan wants a lease to be."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    target: ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """One change of a lease, as the log tells it."""
+
+    at_ms: int  #: On the server's clock.
+    verb: str  #: `grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …
+    lease: Lease | None  #: As it was after the change; None for what is not about a lease.
+    why: str = ""
 
 
 class LeaseLedger(Protocol):
     """The port; every method is atomic, and safe to repeat.
 
-    Raises (all): StoreUnavailable.
+    Raises (all): StoreUnavailable. All that take a session: EpochChanged, ForeignLedger, FutureToken.
     """
 
-    def configure(self, tree: TenantTree) -> None:
-        """Make `tree` the tree of the ledger. Usage is kept and bubbled anew; a cut may leave a node over its limits: it
-        then grants nothing until usage has fallen. A tenant that vanished but is still charged keeps its row with no quota."""
+    def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
+        """Make `tree` the tree of the ledger. Leases are kept and their use is bubbled anew; a cut may leave a node over its
+        limits. A tenant that vanished but is still charged keeps its row with no quota.
 
-    def join(self, record: MeshRecord) -> Session:
-        """Begin a session. An earlier session of the same mesh ends at once: its leases return, its stages are reported lost."""
+        Args:
+            expected: Version of the tree that is replaced; None replaces any.
 
-    def heartbeat(self, session: Session, record: MeshRecord) -> None:
-        """Renew the session and store the mesh's present record.
+        Raises:
+            TreeChanged: Another one is in force than expected.
+        """
+
+    def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
+        """Move a tenant with all below it under another parent. `force`: even where that leaves a node over its limits.
+
+        Raises:
+            TreeChanged: As for `configure`.
+            TenantCycle: The parent is the tenant, or below it.
+            QuotaExceeded: A node would be over its limits that is not now.
+            UnknownTenant: One of them is not in the tree.
+        """
+
+    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+        """Begin a session. Claims of an earlier one are reported lost at once; its leases stay charged until their own time is
+        over, for what they paid for may still run.
+
+        Args:
+            adopt: Incarnation of the earlier session whose leases are taken over, by whoever goes on with its work.
+            over: Incarnation of the earlier session of which the mesh vouches that nothing runs any more: its leases return at once.
+            seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
+
+        Raises:
+            FutureToken: No ledger can have given out `seen`.
+        """
+
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+        """Renew the session, store the mesh's present record, take in what it acknowledges, wants, and (learning) holds; let
+        leases grow to targets that a plan has raised.
 
         Raises:
             SessionLost: Swept, superseded by another join, or never known.
+            StaleBeat: A later beat has been taken in.
+            HoldingsWanted: The ledger learns, and the beat has no claims.
+            ForgedReceipt: A claim was not signed by the root.
+            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants or claims.
         """
 
     def leave(self, session: Session) -> None:
-        """End the session in good order; like a sweep of it, at once. Harmless when it has ended already."""
+        """End the session in good order: nothing of it runs any more. Harmless when it has ended already."""
 
-    def acquire(
-        self, session: Session, lease: LeaseId, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, want: int
-    ) -> Lease | LeaseRefused:
-        """Grant as many slots as the tree allows, at least 1 and at most `want`. The same lease id again: the same lease.
+    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+        """Grant of each want as many whole slots as the tree leaves, within nominal quota and by borrowing, but nothing that a
+        plan has set aside for others. What is not granted is noted as wanted.
 
         Raises:
             SessionLost: As for `heartbeat`, or its time has run out.
-            UnknownTenant: No such tenant in the tree.
+            BatchTooLarge: More than `ROWS_MAX` wants.
+            AmountError: A want of less than one slot.
         """
 
-    def release(self, session: Session, lease: LeaseId) -> bool:
-        """Give the lease back; False when it was not held any more. Meshes with waiting stages are told to look again.
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+        """Give back what leases hold above `amounts`. Meshes with waiting stages are told to look again.
 
         Raises:
             SessionLost: As for `heartbeat`.
+            BatchTooLarge: More than `ROWS_MAX` parts.
         """
 
-    def sweep(self) -> Swept:
-        """Take back what sessions hold that are overdue by more than the grace."""
+    def sweep(self, limit: int = 200) -> Swept:
+        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most."""
+
+    def elect(self, name: str, ttl_ms: int) -> int | None:
+        """Be the planner for so long, or go on being it: the token for `plan_apply`. None while somebody else is."""
+
+    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
+        """Set targets. What is lowered has to be given up within its session's time; what is raised grows by heartbeats, and
+        nobody else is granted it meanwhile. The number of the plan.
+
+        Args:
+            planner: Token of `elect`.
+            version: Of the tree that the plan was made for.
+
+        Raises:
+            PlannerSuperseded: Somebody else plans, or the time is over.
+            TreeChanged: Another tree is in force.
+            LedgerLearning: What is held is not known yet.
+            QuotaExceeded: The targets would exceed a limit; nothing was changed.
+            SessionUnknown: A mesh has no session.
+        """
+
+    def revoke(
+        self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
+    ) -> int:
+        """Aim leases at nothing; None stands for all. Hard: what was claimed under them may not report results any more.
+        How many leases it was."""
 
     def snapshot(self) -> Snapshot:
-        """Tenants with their use, meshes with their state and leases, at one instant."""
+        """Tenants with their use, meshes with their state, leases and wants, at one instant."""
+
+    def audit(self) -> tuple[Mismatch, ...]:
+        """Nodes whose sums are not those of their leases; a mismatch is an alarm, and is never repaired silently."""
+
+    def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+        """The last changes of leases, oldest first; of one mesh or one tenant when named. About a hundred thousand are kept."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from federation.standing import NEWCOMER, Standing
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -40,6 +41,16 @@ class MeshView:
     heartbeat_age_ms: int
     waiting: int = 0  #: Stages in its queue.
     claimed: int = 0  #: Stages it runs.
+    standing: Standing = NEWCOMER  #: What is remembered of it; see `federation.registry.enrolled`.
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it finishes what it has and takes nothing new, by its own word or by somebody else's."""
+        return self.record.draining or self.standing.drain is not None
+
+    def unsteady_ms(self, now_ms: int) -> int:
+        """For how much longer it is on probation because it was lost; 0 when it is steady."""
+        return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +61,25 @@ class LeaseView:
     tenant: TenantPath
     mesh: MeshId
     flavor: FlavorName
-    amounts: ResourceSet
+    amounts: ResourceSet  #: What it holds: what the tenant is charged.
     token: int
+    target: ResourceSet = NOTHING  #: What the ledger aims at.
+    version: int = 0
+    priority: int = 0
+    incarnation: int | None = None  #: Of the earlier session whose leases run out; None: of the present one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantView:
+    """What a mesh could use for a tenant and was not granted."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    slot: ResourceSet
+    slots: int
+    priority: int
+    waiting_ms: int  #: On the lease clock.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +91,7 @@ class Snapshot:
     usage: dict[tuple[TenantPath, FlavorName, str], int] = field(default_factory=dict)  #: Bubbled use of each node, in units.
     meshes: tuple[MeshView, ...] = ()  #: By id.
     leases: tuple[LeaseView, ...] = ()
+    wants: tuple[WantView, ...] = ()  #: By mesh, tenant and flavor.
+    version: int = 0  #: Of the tree.
+    epoch: int = 0  #: Of the ledger.
+    learn_ms: int = 0  #: For how long the ledger grants nothing new.

@@ -39,3 +39,12 @@ class StageHost(Protocol):
 
     def stop_all(self) -> None:
         """Stop everything at once, without reports: the leases that paid for it are gone."""
+
+    def stamp(self) -> None:
+        """The ledger is about to be asked to renew the session: watchdogs look at their clocks."""
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """It was renewed: from the last stamp on, work may go on that long by itself. See `mesh.vigil`."""
+
+    def leave(self, incarnation: int) -> None:
+        """The session ends in good order, and the watch over its work with it."""

@@ -12,6 +12,8 @@ class Reason(str, Enum):
     """The mesh has joined no session, or its heartbeat is overdue."""
     MESH_DRAINING = "MESH_DRAINING"
     """The mesh finishes what it has and takes nothing new."""
+    MESH_UNSTEADY = "MESH_UNSTEADY"
+    """The mesh was lost and has come back; it gets nothing new until it has stayed for a while."""
     TENANT_NOT_ALLOWED = "TENANT_NOT_ALLOWED"
     """The mesh is closed to this tenant."""
     CAPACITY_TOO_SMALL = "CAPACITY_TOO_SMALL"
@@ -22,8 +24,50 @@ class Reason(str, Enum):
     """The work is larger than the tenant could ever hold: nominal, borrowing and what others lend."""
     QUOTA_EXHAUSTED = "QUOTA_EXHAUSTED"
     """The tenant may hold this much, and its quota is in use now."""
+    QUOTA_FREE = "QUOTA_FREE"
+    """Granted: the tenant may have it, and nobody holds it."""
+    QUOTA_FREED = "QUOTA_FREED"
+    """Granted: others give back what they had borrowed."""
+    QUOTA_RECLAIMED = "QUOTA_RECLAIMED"
+    """It gave way to a tenant that is entitled to its quota; it runs again when there is quota."""
+    TENANT_HELD = "TENANT_HELD"
+    """The tenant is on hold: nothing new starts."""
+    FLAVOR_UNKNOWN = "FLAVOR_UNKNOWN"
+    """The tenant has no flavor that gives this resource."""
+    FLAVOR_EXCLUDED = "FLAVOR_EXCLUDED"
+    """The work cannot use this flavor."""
+    LOST_TO_OTHERS = "LOST_TO_OTHERS"
+    """It would have fitted; work that went first in this round has the room now."""
+    NO_VICTIMS = "NO_VICTIMS"
+    """Its quota is in use, and no rule lets it take from those who use it."""
+    QUOTA_RECLAIMED_BORROWING = "QUOTA_RECLAIMED_BORROWING"
+    """It gave way, of lower priority, to a tenant that borrows as well."""
+    LOWER_IN_QUEUE = "LOWER_IN_QUEUE"
+    """It gave way to more urgent work of its own tenant."""
+    FAIR_SHARE = "FAIR_SHARE"
+    """It gave way to a tenant that has a smaller share."""
+    QUOTA_CUT = "QUOTA_CUT"
+    """It gave way because its tenant's quota was lowered."""
+    BEHIND_HEAD = "BEHIND_HEAD"
+    """Work before it in its queue waits, and goes first."""
+    ROOM_RESERVED = "ROOM_RESERVED"
+    """There is room, which is set aside for big work that has waited for long; this work would delay it."""
+    HOLD_EXPIRED = "HOLD_EXPIRED"
+    """Room was being freed for it, and was not free in time."""
+    TENANT_DRAINED = "TENANT_DRAINED"
+    """The tenant is drained: nothing new starts, and what runs is stopped."""
+    OUTSIDE_WINDOW = "OUTSIDE_WINDOW"
+    """The tenant starts work only inside of its time windows."""
+    RUNNING_LIMIT = "RUNNING_LIMIT"
+    """The tenant runs as many workloads as it may."""
+    USER_LIMIT = "USER_LIMIT"
+    """The user runs as many of the tenant's workloads as one user may."""
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer when a lease was asked for; it is asked again."""
+    LEDGER_LEARNING = "LEDGER_LEARNING"
+    """The ledger was away and learns what is held before it grants anything new; this passes by itself."""
+    TENANT_UNKNOWN = "TENANT_UNKNOWN"
+    """The tenant is not in the tenant tree any more."""
     REQUEST_INVALID = "REQUEST_INVALID"
     """The request names what is not there, or contradicts itself."""
     POOL_UNKNOWN = "POOL_UNKNOWN"
@@ -104,6 +148,12 @@ class Reason(str, Enum):
     """The tenant's own code raised."""
     WORKER_LOST = "WORKER_LOST"
     """A worker process died under the task: crash, out of memory, node lost."""
+    POISON = "POISON"
+    """Worker after worker died under it, so it is not run again; an operator finds it among the dead letters."""
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    """The stage ran for longer than its run allows, and was taken back from its mesh."""
+    QUEUE_FULL = "QUEUE_FULL"
+    """As many stages wait for the mesh as may; it gets more when there are fewer."""
     VALUE_LOST = "VALUE_LOST"
     """A value that was computed is gone with the process that held it."""
     RESULT_UNSERIALIZABLE = "RESULT_UNSERIALIZABLE"
@@ -150,8 +200,6 @@ class Reason(str, Enum):
     """It failed more often than it may be started again."""
     GATHERING_ROOM = "GATHERING_ROOM"
     """It has waited for too long: places are set aside for it as they come free."""
-    ROOM_RESERVED = "ROOM_RESERVED"
-    """There is room, and it is set aside for work that has waited for too long."""
 
 
 #: Reasons that a later event may lift; the others hold until somebody changes the configuration or the work.
@@ -159,9 +207,23 @@ PASSING: frozenset[Reason] = frozenset(
     {
         Reason.MESH_UNREACHABLE,
         Reason.MESH_DRAINING,
+        Reason.MESH_UNSTEADY,
         Reason.CAPACITY_BUSY,
+        Reason.QUEUE_FULL,
         Reason.QUOTA_EXHAUSTED,
+        Reason.LOST_TO_OTHERS,
+        Reason.NO_VICTIMS,
+        Reason.BEHIND_HEAD,
+        Reason.ROOM_RESERVED,
+        Reason.HOLD_EXPIRED,
+        Reason.TENANT_HELD,
+        Reason.TENANT_DRAINED,
+        Reason.OUTSIDE_WINDOW,
+        Reason.RUNNING_LIMIT,
+        Reason.USER_LIMIT,
         Reason.LEDGER_UNREACHABLE,
+        Reason.LEDGER_LEARNING,
+        Reason.QUOTA_RECLAIMED,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.POOL_BUSY,

@@ -47,6 +47,7 @@ class StageSpec:
     width: int  #: How many tasks could run at once: the slots worth having.
     priority: int = 0  #: Higher goes first.
     runtime_env: dict[str, Any] = field(default_factory=dict)  #: Ray's runtime environment of the tenant's runner.
+    deadline_ms: int | None = None  #: How long after its claim it is taken back from the mesh; None: never because of its age.
 
     def blobs(self) -> frozenset[str]:
         """The hashes of all pickled bytes that the stage's tasks name."""

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 
 from mesh.clock import Clock
 from mesh.hosting import Delivered, HostReport
-from mesh.ids import NodeId, RunId, StageId
-from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageMessage
+from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
+from mesh.vigil import Proof, Verdict, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
+_SOME_MESH = MeshId("some")
 
 
 def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
@@ -38,13 +40,16 @@ class _Hosted:
 class SimulatedHost:
     """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`."""
 
-    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour) -> None:
+    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour, mesh: MeshId = _SOME_MESH) -> None:
+        self._mesh = mesh
         self._report = report
         self._clock = clock
         self._behaviour = behaviour
         self._stages: dict[StageId, _Hosted] = {}
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._holder = 0
+        self._vigil: Vigil | None = None
+        self._stamp_ms = 0
 
     @property
     def is_empty(self) -> bool:
@@ -88,12 +93,37 @@ class SimulatedHost:
         self._values.clear()
         self._holder = 0
 
+    def stamp(self) -> None:
+        """See `StageHost`."""
+        self._stamp_ms = self._clock.monotonic_ms()
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """See `StageHost`; before the first proof nothing is watched."""
+        self._vigil = self._vigil or Vigil()
+        proof = Proof(incarnation=incarnation, stamp_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+        self._vigil.accept(proof, self._clock.monotonic_ms())
+
+    def leave(self, incarnation: int) -> None:
+        """See `StageHost`."""
+        if self._vigil is not None and incarnation >= self._vigil.incarnation:
+            self._vigil = None
+            self.stop_all()
+
     def advance(self) -> None:
-        """End what is due, start what can start, report both."""
+        """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
+        if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not Verdict.GO_ON:
+            self._die()
         for stage in tuple(self._stages):
             hosted = self._stages.get(stage)
             if hosted is not None:
                 self._advance(hosted)
+
+    def _die(self) -> None:
+        """The watchdog kills the runner: its stages are reported lost, when whoever holds the leases can hear it again."""
+        for stage in tuple(self._stages):
+            lost = StageLost(stage=stage, mesh=self._mesh, incarnation=self._holder, reason=Reason.WORKER_LOST)
+            self._report(HostReport(stage=stage, messages=(lost,)))
+        self.stop_all()
 
     def _advance(self, hosted: _Hosted) -> None:
         now_ms = self._clock.wall_ms()

@@ -11,9 +11,9 @@ from dag.errors import UnknownRun
 from dag.runs import RunRecord, RunSummary
 from federation.snapshot import Snapshot
 from mesh.ids import RunId, TenantPath
-from serve_apps.auth import Denial, Denied, Principal, authenticate
+from serve_apps.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.dependencies import Dependencies, Ports
-from serve_apps.errors import NotAuthenticated
+from serve_apps.errors import NotAuthenticated, OutOfReach
 
 #: The tenant of a key that reaches all of them: an operator's.
 EVERYBODY = TenantPath("*")
@@ -24,6 +24,7 @@ _WORDS = {
     Denial.UNKNOWN: "the API key is not known here",
     Denial.REVOKED: "the API key was revoked",
 }
+_MESHS_WORDS = {denial: words.replace("smk_", "smm_").replace("API key", "mesh key") for denial, words in _WORDS.items()}
 
 #: For `/docs` only, where it makes the button; the header itself is read below.
 _scheme = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key: `smk_<id>_<secret>`.")
@@ -42,8 +43,31 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
     return answer
 
 
+def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal:
+    """The mesh whose key an `Authorization` header holds. Raises as `asking`."""
+    answer = authenticate_mesh(authorization, ports.keys.find)
+    if isinstance(answer, Denied):
+        raise NotAuthenticated(_MESHS_WORDS[answer.reason])
+    return answer
+
+
 #: A parameter of a route: whoever asks.
 Asking = Annotated[Principal, Depends(asking)]
+
+
+def operating(principal: Asking) -> Principal:
+    """The holder of an operator's key.
+
+    Raises:
+        OutOfReach: The key is of one tenant.
+    """
+    if principal.tenant != EVERYBODY:
+        raise OutOfReach("only an operator's API key may do this; `schedulemesh keys create '*'` makes one")
+    return principal
+
+
+#: A parameter of a route: whoever asks, who has to be an operator.
+Operating = Annotated[Principal, Depends(operating)]
 
 
 def reaches(principal: Principal, tenant: TenantPath) -> bool:

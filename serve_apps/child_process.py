@@ -1,7 +1,7 @@
 """The process of one child mesh: a driver of its Ray cluster, `python -m serve_apps.child_process FILE`.
 
-One thread reads mail, Ray's host reports from threads of its own; everything meets in one queue, and the main thread
-alone works on the mesh.
+It reaches the root as its settings say: by the store itself, or by HTTP. One thread reads mail, Ray's host reports from
+threads of its own; everything meets in one queue, and the main thread alone works on the mesh.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ import structlog
 
 from federation.child import ChildMesh
 from federation.dispatch import Mail, StageQueue
-from federation.errors import StoreUnavailable
-from mesh.clock import SystemClock
+from federation.errors import EpochChanged, StoreUnavailable
+from federation.link import LinkTerms
+from federation.store.http_link import HttpLink, ask_terms
+from mesh.clock import EnduringClock
 from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
 from serve_apps.settings import ChildSettings
-from serve_apps.stores import open_stores
+from serve_apps.stores import open_child_ports
 
 log = structlog.get_logger(__name__)
 
 #: One wait for mail; the end of the process is noticed within it.
 MAIL_WAIT_MS = 1_000
+#: Between two questions to a root that does not answer yet.
+ROOT_PAUSE_S = 0.5
 
 Work = tuple[Mail, ...] | HostReport
 
@@ -39,11 +43,19 @@ Work = tuple[Mail, ...] | HostReport
 def main(settings_file: str) -> None:
     """Join, work until told to stop, leave."""
     configure_logging()
-    settings = ChildSettings.read(settings_file)
+    run(ChildSettings.read(settings_file))
+
+
+def run(settings: ChildSettings) -> None:
+    """As `main`, in a process that is set up.
+
+    Raises:
+        StoreUnavailable: The file of certificates cannot be read.
+    """
     ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
     cluster = ray.get_runtime_context().gcs_address
     record = replace(settings.record, cluster=_cluster_id(), address=cluster)
-    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    ports = open_child_ports(settings)
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
     stop = stop_on_signals(lambda: work.put(()))
     host = RayStageHost(
@@ -56,23 +68,44 @@ def main(settings_file: str) -> None:
     )
     child = ChildMesh(
         record=record,
-        ledger=stores.ledger,
-        queue=stores.queue,
-        blobs=stores.blobs,
+        ledger=ports.ledger,
+        queue=ports.queue,
+        blobs=ports.blobs,
         host=host,
-        clock=SystemClock(),
+        clock=EnduringClock(),
         heartbeat_ms=settings.heartbeat_ms,
     )
-    threading.Thread(target=_read_mail, args=(stores.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
+    threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
+    if ports.link is not None:
+        await_root(ports.link, record.mesh, stop)
     child.beat()
     tell_ready(mesh=record.mesh, cluster=record.cluster, pid=os.getpid())
     try:
         while not stop.is_set() and ray.is_initialized():
             _work(child, work)
     finally:
-        child.leave()
+        _leave(child)
         host.close()
         ray.shutdown()
+
+
+def await_root(link: HttpLink, mesh: MeshId, stop: threading.Event) -> LinkTerms | None:
+    """What holds for every mesh, as soon as a root tells it; None when the process is to end before."""
+    while not stop.is_set():
+        try:
+            return ask_terms(link, mesh)
+        except StoreUnavailable as gone:
+            log.warning("no root to join", mesh=mesh, error=str(gone))
+            stop.wait(ROOT_PAUSE_S)
+    return None
+
+
+def _leave(child: ChildMesh) -> None:
+    """All work has stopped when it raises; without the root's knowing, its leases come back when they have run out."""
+    try:
+        child.leave()
+    except (StoreUnavailable, EpochChanged) as gone:
+        log.warning("left without a word: the root does not answer", error=str(gone))
 
 
 def _cluster_id() -> str:

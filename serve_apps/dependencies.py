@@ -13,7 +13,12 @@ from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
+from federation.durability import Durability, DurableStore
+from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.registry import MeshRegistry
+from federation.routing import COST_RULES
+from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 
 
@@ -23,13 +28,20 @@ class Dependencies:
 
     runs: RunStore
     ledger: LeaseLedger
+    registry: MeshRegistry
+    orders: TenantOrders
     queue: StageQueue
     blobs: BlobStore
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int
+    costs: CostRules = COST_RULES  #: What a dry run reckons with when it chooses meshes; the coordinator's.
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
+    heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
+    inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
     clock: Clock
+    durable: DurableStore
+    durability: Durability = Durability.D0  #: What a submission waits for that does not say.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
 
 

@@ -7,6 +7,8 @@ a second one at the same time would be harmless.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import threading
 from functools import partial
 
@@ -22,6 +24,8 @@ from redis.lock import Lock
 from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
+from federation.planning.seat import PlannerSeat
+from federation.receipts import ReceiptKeys
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
@@ -77,6 +81,7 @@ class CoordinatorLoop:
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
+        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
@@ -90,16 +95,22 @@ class CoordinatorLoop:
                         runs=stores.runs,
                         queue=stores.queue,
                         ledger=stores.ledger,
+                        registry=stores.registry,
+                        orders=stores.orders,
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
                         delete=partial(remove_within, self._settings.storage_url),
                         clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
+                        costs=self._settings.costs,
+                        steadiness=self._settings.steadiness,
+                        retrying=self._settings.retrying,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
                     coordinator.tick()
+                    planner.tick()
                     due_ms = clock.monotonic_ms() + TICK_MS
             except StoreUnavailable as gone:
                 log.warning("the store does not answer", error=str(gone))
@@ -130,19 +141,32 @@ def _leave(seat: Lock) -> None:
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
     configure_logging()
-    stores = open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    stores = open_stores(
+        settings.redis_url,
+        lease_ttl_ms=settings.lease_ttl_ms,
+        lease_grace_ms=settings.lease_grace_ms,
+        receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
+        limits=settings.backlog,
+    )
     feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
     return create_app(
         Dependencies(
             runs=stores.runs,
             ledger=stores.ledger,
+            registry=stores.registry,
+            orders=stores.orders,
             queue=stores.queue,
             blobs=stores.blobs,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,
+            costs=settings.costs,
             storage_url=settings.storage_url,
+            heartbeat_ms=settings.heartbeat_ms,
+            inline_limit_bytes=settings.inline_limit_bytes,
             clock=SystemClock(),
+            durable=stores.durable,
+            durability=settings.durability,
             close=feed_client.aclose,
         )
     )

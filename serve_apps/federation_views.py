@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from federation.dispatch import QueuedStage
+from federation.dispatch import StageAges
+from federation.planning.reading import granted_ms
+from federation.quota.policies import QueueSettings, StandingOrders
 from federation.routing import may_use
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import format_units, from_units
@@ -23,10 +27,12 @@ from serve_apps.schemas import (
     QuotaView,
     TenantsView,
     TenantView,
-    WaitingView,
+    WindowView,
 )
 
 Within = Callable[[TenantPath], bool]
+
+NO_ORDERS = OrdersInForce()
 
 
 def quantity(resource: str, units: int) -> Quantity:
@@ -35,9 +41,10 @@ def quantity(resource: str, units: int) -> Quantity:
     return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
 
 
-def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
-    """The tenants within reach, each after its parent."""
+def tenants_view(snapshot: Snapshot, within: Within, orders: OrdersInForce = NO_ORDERS) -> TenantsView:
+    """The tenants within reach, each after its parent, with what holds for them."""
     keys = sorted(snapshot.tree.flavor_resources())
+    merged = orders.merged()
     return TenantsView(
         at_ms=snapshot.at_ms,
         tenants=[
@@ -47,6 +54,7 @@ def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
                 quotas=[_quota_view(snapshot, path, key) for key in keys if _is_told(snapshot, path, key)],
                 pickled_code=tenant.pickled_code,
                 functions=list(tenant.functions),
+                **_orders_of(path, merged, orders),
             )
             for path, tenant in sorted(snapshot.tree.tenants.items(), key=lambda item: item[0].split("/"))
             if within(path)
@@ -54,10 +62,31 @@ def tenants_view(snapshot: Snapshot, within: Within) -> TenantsView:
     )
 
 
-def meshes_view(snapshot: Snapshot, within: Within) -> MeshesView:
+def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) -> dict[str, Any]:
+    own, stopped = merged.settings.get(path, QueueSettings()), orders.stops.get(path)
+    return {
+        "stop": own.stop.value,
+        "stop_reason": stopped.reason if stopped is not None else "",
+        "stopped_ms": stopped.since_ms if stopped is not None else 0,
+        "weight": str(merged.weights.get(path, 1)),
+        "running_max": own.running_max,
+        "running_max_per_user": own.running_max_per_user,
+        "max_wait_ms": own.max_wait_ms,
+        "windows": [WindowView(opens_ms=one.opens_ms, lasts_ms=one.lasts_ms, every_ms=one.every_ms) for one in own.windows],
+    }
+
+
+def meshes_view(snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None) -> MeshesView:
     """The meshes that some tenant within reach may use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
-    return MeshesView(at_ms=snapshot.at_ms, meshes=[_mesh_entry(view) for view in snapshot.meshes if _is_open_to(view.record, reached)])
+    return MeshesView(
+        at_ms=snapshot.at_ms,
+        meshes=[
+            _mesh_entry(view, snapshot.at_ms, (ages or {}).get(view.record.mesh, StageAges()))
+            for view in snapshot.meshes
+            if _is_open_to(view.record, reached)
+        ],
+    )
 
 
 def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
@@ -70,32 +99,17 @@ def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
                 tenant=lease.tenant,
                 mesh=lease.mesh,
                 flavor=lease.flavor,
-                amounts=_quantities(lease.amounts),
+                amounts=quantities(lease.amounts),
+                target=quantities(lease.target),
+                priority=lease.priority,
+                granted_ms=granted_ms(lease),
+                running_out=lease.incarnation is not None,
                 token=lease.token,
             )
             for lease in snapshot.leases
             if within(lease.tenant)
         ],
     )
-
-
-def waiting_views(mesh: MeshId, queued: Sequence[QueuedStage], within: Within) -> list[WaitingView]:
-    """The stages within reach, of one mesh's queue in its order; positions count those of others too."""
-    return [
-        WaitingView(
-            stage=stage.stage,
-            run=stage.run,
-            tenant=stage.tenant,
-            mesh=mesh,
-            position=position,
-            priority=stage.priority,
-            reason=stage.reason.value,
-            slot=_quantities(stage.slot),
-            width=stage.width,
-        )
-        for position, stage in enumerate(queued, start=1)
-        if within(stage.tenant)
-    ]
 
 
 def _is_told(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> bool:
@@ -129,12 +143,19 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
     return any(may_use(record.tenants, path) for path in reached)
 
 
-def _mesh_entry(view: MeshView) -> MeshEntry:
-    record = view.record
+def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges) -> MeshEntry:
+    record, standing = view.record, view.standing
+    held_ms = view.unsteady_ms(now_ms)
     return MeshEntry(
         mesh=record.mesh,
         alive=view.alive,
-        draining=record.draining,
+        draining=view.is_draining,
+        drain_reason=standing.drain.reason if standing.drain is not None else "",
+        drained_ms=standing.drain.since_ms if standing.drain is not None else 0,
+        steady=held_ms == 0,
+        steady_in_ms=held_ms,
+        losses=len(standing.steadiness.losses_ms) if standing.steadiness is not None else 0,
+        run_ms=standing.pace.run_ms if standing.pace is not None else None,
         heartbeat_age_ms=view.heartbeat_age_ms,
         labels=record.labels,
         cluster=record.cluster,
@@ -142,13 +163,16 @@ def _mesh_entry(view: MeshView) -> MeshEntry:
         pools=[_pool_view(pool) for pool in record.pools],
         waiting=view.waiting,
         running=view.claimed,
+        oldest_waiting_ms=ages.queued_ms,
+        oldest_running_ms=ages.claimed_ms,
     )
 
 
 def _pool_view(pool: PoolRecord) -> PoolView:
     used = {name: pool.used[name] for name in pool.capacity}
-    return PoolView(pool=pool.pool, flavor=pool.flavor, capacity=_quantities(pool.capacity), used=_quantities(used))
+    return PoolView(pool=pool.pool, flavor=pool.flavor, capacity=quantities(pool.capacity), used=quantities(used))
 
 
-def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
+def quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
+    """The same for each resource."""
     return {resource: quantity(resource, units) for resource, units in amounts.items()}

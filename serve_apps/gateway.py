@@ -6,6 +6,7 @@ moment. It never unpickles a byte of a tenant.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,10 +17,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from dag.errors import BacklogFull
+from federation.link import LINK_PATH
 from mesh.errors import MeshError
-from serve_apps import federation_routes, run_routes
+from serve_apps import dead_routes, explain_routes, federation_routes, link_routes, run_routes
 from serve_apps.dependencies import Dependencies, Ports
-from serve_apps.errors import INTERNAL, NotAuthenticated, body_of, meaning_of, problem_body
+from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
 from serve_apps.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 from serve_apps.observing import Observed, log, request_id_of
@@ -37,13 +40,17 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
     app.state.metrics = metrics
+    app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
+    app.include_router(explain_routes.router)
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
+    app.include_router(link_routes.router)
+    app.include_router(dead_routes.router)
     app.include_router(_operating)
     app.add_exception_handler(MeshError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_parameters)
     app.add_exception_handler(HTTPException, _tell_http)
-    app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes)
+    app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
     app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
     return app
 
@@ -79,7 +86,13 @@ async def _tell_error(request: Request, error: Exception) -> Response:
     meaning, request_id = meaning_of(error), request_id_of(request.scope)
     if meaning.status >= INTERNAL.status:
         log.error("a request could not be answered", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
-    headers = {"WWW-Authenticate": 'Bearer realm="schedulemesh"'} if isinstance(error, NotAuthenticated) else None
+    headers: dict[str, str] = {}
+    if isinstance(error, NotAuthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="schedulemesh"'
+    if isinstance(error, TooManyCalls):
+        headers["Retry-After"] = str(math.ceil(error.wait_ms / 1000))
+    if isinstance(error, BacklogFull):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_ms / 1000))
     return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
 
 

@@ -1,10 +1,15 @@
-"""A limit on request bodies, counted while they are read: what `Content-Length` promises is nobody's proof.
+"""Limits on what anybody may send: bytes of a body, and calls in a second.
+
+A body is counted while it is read: what `Content-Length` promises is nobody's proof.
 
 A body that says it is too large is refused before its first byte is read; one that is silent about its size, or lies, is
 refused at the byte that is one too many.
 """
 
 from __future__ import annotations
+
+import math
+import threading
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,14 +18,19 @@ from serve_apps.errors import BodyTooLarge
 
 
 class BodyLimit:
-    """ASGI middleware: whoever reads a body of more than `limit_bytes` gets `BodyTooLarge`."""
+    """ASGI middleware: whoever reads a body of more than `limit_bytes` gets `BodyTooLarge`.
 
-    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
+    Args:
+        but_not: Paths below it count for themselves.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int, but_not: str) -> None:
         self._app = app
+        self._but_not = f"{but_not}/"
         self._limit_bytes = limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"].startswith(self._but_not):
             await self._app(scope, receive, send)
             return
         promised = _promised_bytes(scope)
@@ -41,6 +51,32 @@ class BodyLimit:
     def _refusal(self) -> BodyTooLarge:
         limit = format_units("memory", self._limit_bytes)
         return BodyTooLarge(f"the body is larger than {limit}; give large arguments by their address, as {{'$uri': …}}")
+
+
+class CallBudget:
+    """So many calls in a second for each key, some saved up for a burst; safe to use from many threads.
+
+    Only keys that are known are counted, so there are never more counts than keys.
+
+    Args:
+        calls_per_s: How fast calls come back.
+        burst: How many may come at once after a pause.
+    """
+
+    def __init__(self, *, calls_per_s: float, burst: int) -> None:
+        self._per_ms = calls_per_s / 1000
+        self._burst = burst
+        self._left: dict[str, tuple[float, int]] = {}  #: Calls left, and when that was counted.
+        self._lock = threading.Lock()
+
+    def take(self, key: str, now_ms: int) -> int:
+        """Take a call, if there is one: 0; else in how many ms there is one. `now_ms`: on a clock that never goes back."""
+        with self._lock:
+            left, counted_ms = self._left.get(key, (float(self._burst), now_ms))
+            left = min(float(self._burst), left + (now_ms - counted_ms) * self._per_ms)
+            is_allowed = left >= 1
+            self._left[key] = (left - is_allowed, now_ms)
+        return 0 if is_allowed else math.ceil((1 - left) / self._per_ms)
 
 
 def _promised_bytes(scope: Scope) -> int:

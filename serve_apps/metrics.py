@@ -18,8 +18,8 @@ from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, V
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from dag.runs import RunStore
-from dag.states import RunState
-from federation.dispatch import StageQueue
+from dag.states import RUN_ENDS, RunState
+from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
 from federation.snapshot import MeshView, Snapshot
@@ -40,6 +40,9 @@ class Truth:
     snapshot: Snapshot
     runs: Counter[RunState]
     waiting: Counter[tuple[MeshId, Reason]]
+    run_ages_ms: dict[RunState, int]  #: Of the oldest run in each state that is no end.
+    stage_ages: dict[MeshId, StageAges]
+    dead: int  #: Dead letters, as many as are looked at.
 
 
 def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
@@ -50,14 +53,25 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
     """
     snapshot = ledger.snapshot()
     roots = (path for path, tenant in snapshot.tree.tenants.items() if tenant.parent is None)
-    states = Counter(summary.state for root in roots for summary in runs.list(root, limit=LOOKED_AT_MAX))
+    summaries = [summary for root in roots for summary in runs.list(root, limit=LOOKED_AT_MAX)]
+    ages_ms = dict.fromkeys((state for state in RunState if state not in RUN_ENDS), 0)
+    for summary in summaries:
+        if summary.state in ages_ms:
+            ages_ms[summary.state] = max(ages_ms[summary.state], snapshot.at_ms - summary.created_ms)
     waiting = Counter(
         (view.record.mesh, stage.reason)
         for view in snapshot.meshes
         if view.waiting
         for stage in queue.waiting(view.record.mesh, limit=LOOKED_AT_MAX)
     )
-    return Truth(snapshot=snapshot, runs=states, waiting=waiting)
+    return Truth(
+        snapshot=snapshot,
+        runs=Counter(summary.state for summary in summaries),
+        waiting=waiting,
+        run_ages_ms=ages_ms,
+        stage_ages=queue.ages(),
+        dead=len(runs.dead(LOOKED_AT_MAX)),
+    )
 
 
 class GatewayMetrics:
@@ -124,6 +138,21 @@ def _waiting(truth: Truth) -> Iterator[Observation]:
         yield Observation(count, {"mesh": mesh, "reason": reason.value})
 
 
+def _run_ages(truth: Truth) -> Iterator[Observation]:
+    for state, age_ms in truth.run_ages_ms.items():
+        yield Observation(age_ms / 1000, {"state": state.value})
+
+
+def _stage_ages(truth: Truth) -> Iterator[Observation]:
+    for mesh, ages in truth.stage_ages.items():
+        yield Observation(ages.queued_ms / 1000, {"mesh": mesh, "state": "queued"})
+        yield Observation(ages.claimed_ms / 1000, {"mesh": mesh, "state": "claimed"})
+
+
+def _dead(truth: Truth) -> Iterator[Observation]:
+    yield Observation(truth.dead)
+
+
 def _nominal(truth: Truth) -> Iterator[Observation]:
     for path, tenant in truth.snapshot.tree.tenants.items():
         for (flavor, resource), quota in tenant.quotas.items():
@@ -184,6 +213,9 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], .
     ("schedulemesh_runs", "", f"Runs that are kept, by state, of the newest {LOOKED_AT_MAX} of each root tenant.", _runs),
     ("schedulemesh_stages_waiting", "", "Stages in the queue of a mesh, by the reason of their waiting.", _waiting),
     ("schedulemesh_stages_running", "", "Stages that a mesh runs.", _running),
+    ("schedulemesh_run_age_max", "s", "Age of the oldest run in a state that is no end.", _run_ages),
+    ("schedulemesh_stage_age_max", "s", "For how long the oldest stage of a mesh has been queued or claimed.", _stage_ages),
+    ("schedulemesh_dead_letters", "", f"Nodes that failed for good and that nobody has dealt with, up to {LOOKED_AT_MAX}.", _dead),
     ("schedulemesh_quota_nominal", "", "A tenant's own quota, in whole units (bytes for memory).", _nominal),
     ("schedulemesh_quota_used", "", "What is charged to a tenant, in whole units (bytes for memory).", _used),
     ("schedulemesh_mesh_alive", "", "1 while the session of the mesh is within its time to live.", _alive),

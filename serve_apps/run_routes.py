@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dag.runs import RunRecord, RunSummary
 from dag.states import RUN_ENDS, NodeState, RunState
+from federation.durability import Durability
 from mesh.ids import RunId, TenantPath
 from mesh.runtime.exporting import belongs
 from mesh.values import Encoding
@@ -54,17 +55,17 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many."
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 _JSON_BODY: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
-_SPEC_BODY = {"requestBody": {**_JSON_BODY, "description": "A graph: `dag/1`."}}
+SPEC_BODY = {"requestBody": {**_JSON_BODY, "description": "A graph: `dag/1`."}}
 _CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or nothing.'}}
 
 
 @router.post(
     "",
-    status_code=HTTPStatus.CREATED,
-    openapi_extra=_SPEC_BODY,
+    status_code=HTTPStatus.ACCEPTED,
+    openapi_extra=SPEC_BODY,
     responses={
         200: {"model": SubmittedView, "description": "The same graph was submitted under this id before; this is that run."},
-        **{status: {"model": ErrorBody} for status in (400, 401, 403, 409, 413, 415, 422, 503)},
+        **{status: {"model": ErrorBody} for status in (400, 401, 403, 409, 413, 415, 422, 429, 503)},
     },
 )
 async def submit_run(
@@ -73,12 +74,16 @@ async def submit_run(
     ports: Ports,
     principal: Asking,
     idempotency_key: Annotated[
-        str | None, Header(max_length=200, description="Names the run when its spec has no id; safe to repeat.")
+        str | None,
+        Header(min_length=1, max_length=200, description="For repeats of this submission; names the run when its spec has no id."),
+    ] = None,
+    durability: Annotated[
+        Durability | None, Query(description="How safely it has to be kept; refused when the store cannot. Left out: the root's own level.")
     ] = None,
 ) -> SubmittedView:
-    """Submit a graph. The same id and the same graph again: the same run, so a request may be repeated."""
-    _expect_json(request)
-    submission = Submission(body=await request.body(), idempotency_key=idempotency_key)
+    """Submit a graph. The same id, or key, and the same graph again: the same run, so a request may be repeated."""
+    expect_json(request)
+    submission = Submission(body=await request.body(), idempotency_key=idempotency_key, durability=durability)
     view = await run_in_threadpool(accept, ports, principal, submission)
     if not view.created:
         response.status_code = HTTPStatus.OK
@@ -251,7 +256,7 @@ def _answer(view: ResultView | NoResultView | RunLine, status: HTTPStatus) -> Re
     return Response(view.model_dump_json(), status_code=status, media_type="application/json")
 
 
-def _expect_json(request: Request) -> None:
+def expect_json(request: Request) -> None:
     """A body without a type is taken for JSON; one with another type is a mistake better told than guessed at."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):

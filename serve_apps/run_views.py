@@ -29,6 +29,7 @@ def run_line(summary: RunSummary) -> RunLine:
         reason=summary.reason.value if summary.reason is not None else None,
         detail=summary.detail,
         counts=summary.counts,
+        user=summary.user,
     )
 
 
@@ -45,9 +46,10 @@ def run_view(record: RunRecord, outputs: Iterable[str]) -> RunView:
         reason=record.reason.value if record.reason is not None else None,
         detail=record.detail,
         counts=_counts(nodes),
+        user=record.user,
         outputs=list(outputs),
         stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in record.stages.values()],
-        blocked=_blocked(nodes),
+        blocked=blocked_of(nodes),
         meshes=_mesh_shares(record),
         failures=failures_of(record),
         skipped=skipped_of(record),
@@ -148,7 +150,8 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
     )
 
 
-def _blocked(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
+def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
+    """The blocked nodes, those of one reason together."""
     alike: defaultdict[tuple[str, str], list[NodeId]] = defaultdict(list)
     for node in nodes:
         if node.state is NodeState.BLOCKED:

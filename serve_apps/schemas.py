@@ -31,6 +31,9 @@ class ErrorView(_View):
     message: str = Field(description="For people.")
     problems: list[ProblemView] = []
     request_id: str = Field(default="", description="The log has the story under this id.")
+    facts: dict[str, int] = Field(
+        default={}, exclude_if=lambda facts: not facts, description="Numbers that the error carries; left out when there are none."
+    )
 
 
 class ErrorBody(_View):
@@ -47,6 +50,22 @@ class CancelRequest(BaseModel):
     reason: str = Field(default="", max_length=1_000, description="Shown wherever the run is shown.")
 
 
+class DrainRequest(BaseModel):
+    """Take a mesh out of use."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it.")
+
+
+class StopRequest(BaseModel):
+    """Hold or drain a tenant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1_000, description="Shown wherever the tenant is shown, and to whoever waits for it.")
+
+
 class SubmittedView(_View):
     """A run that was accepted, now or before."""
 
@@ -54,6 +73,71 @@ class SubmittedView(_View):
     tenant: str
     state: str
     created: bool = Field(description="False: the same graph was submitted under this id before, and this is that run.")
+    durability: str = Field(default="D0", description="The level at which it is kept; never a better one than was reached.")
+
+
+class LetterView(_View):
+    """A node that failed for good."""
+
+    letter: str = Field(description="Its name, for `requeue` and `drop`.")
+    run: str
+    node: str
+    tenant: str
+    stage: str | None
+    mesh: str | None
+    reason: str
+    type: str
+    message: str
+    attempts: int
+    retries_used: int = Field(description="Attempts that its own errors have cost.")
+    losses: int = Field(description="Attempts that lost meshes and runners have cost.")
+    kills: int = Field(description="Workers that died under it.")
+    at_ms: int
+
+
+class LettersView(_View):
+    """Dead letters, the latest first."""
+
+    letters: list[LetterView]
+
+
+class RequeuedView(_View):
+    """A dead letter was submitted again."""
+
+    letter: str
+    run: str = Field(description="The new run.")
+
+
+class DroppedView(_View):
+    """Dead letters were taken away."""
+
+    letters: int = Field(description="How many there were.")
+
+
+class OrphanView(_View):
+    """A trace in an index, or a record, that has lost its other half."""
+
+    kind: str
+    stage: str
+    mesh: str
+    detail: str
+
+
+class MismatchView(_View):
+    """A sum of the ledger that is not that of its leases."""
+
+    tenant: str
+    flavor: str
+    resource: str
+    kept: int
+    counted: int
+
+
+class AuditView(_View):
+    """What does not agree in the stores; nothing is repaired."""
+
+    orphans: list[OrphanView]
+    mismatches: list[MismatchView]
 
 
 class RunLine(_View):
@@ -67,6 +151,7 @@ class RunLine(_View):
     reason: str | None = None
     detail: str = ""
     counts: dict[str, int] = Field(default={}, description="Nodes per state.")
+    user: str = Field(default="", description="Who submitted it: the key's user, else whom the graph names, else `key` and the key's id.")
 
 
 class RunsView(_View):
@@ -249,6 +334,14 @@ class QuotaView(_View):
     lending_limit: Quantity | None
 
 
+class WindowView(_View):
+    """A time in which work may start."""
+
+    opens_ms: int = Field(description="From the beginning of each period.")
+    lasts_ms: int
+    every_ms: int
+
+
 class TenantView(_View):
     """A tenant; its parent comes before it."""
 
@@ -257,6 +350,14 @@ class TenantView(_View):
     quotas: list[QuotaView]
     pickled_code: bool
     functions: list[str]
+    stop: str = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs stops as well. All below it too.")
+    stop_reason: str = Field(default="", description="In the words of whoever stopped it; empty when the file says so.")
+    stopped_ms: int = Field(default=0, description="Since when; 0 when the file says so.")
+    weight: str = Field(default="1", description="Its part of what is borrowed, beside its siblings'.")
+    running_max: int | None = Field(default=None, description="Stages that it and all below it may run at a time.")
+    running_max_per_user: int | None = Field(default=None, description="The same for each user.")
+    max_wait_ms: int | None = Field(default=None, description="Work that waited longer goes before all others.")
+    windows: list[WindowView] = Field(default=[], description="New work starts only inside of one of these; none: always.")
 
 
 class TenantsView(_View):
@@ -280,7 +381,13 @@ class MeshEntry(_View):
 
     mesh: str
     alive: bool
-    draining: bool
+    draining: bool = Field(description="It finishes what it has and gets nothing new.")
+    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
+    drained_ms: int = Field(default=0, description="Since when it is drained.")
+    steady: bool = Field(default=True, description="False: it was lost, came back, and gets nothing new yet.")
+    steady_in_ms: int = Field(default=0, description="How much longer it is on probation.")
+    losses: int = Field(default=0, description="How often it was lost lately, as far as that is remembered.")
+    run_ms: int | None = Field(default=None, description="How long a stage ran there lately, a smoothed mean; null: none has ended yet.")
     heartbeat_age_ms: int
     labels: dict[str, str]
     cluster: str
@@ -288,6 +395,8 @@ class MeshEntry(_View):
     pools: list[PoolView]
     waiting: int = Field(description="Stages in its queue.")
     running: int = Field(description="Stages it runs.")
+    oldest_waiting_ms: int = Field(default=0, description="For how long the oldest stage has been in its queue.")
+    oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
 
 
 class MeshesView(_View):
@@ -304,7 +413,13 @@ class LeaseEntry(_View):
     tenant: str
     mesh: str
     flavor: str
-    amounts: dict[str, Quantity]
+    amounts: dict[str, Quantity] = Field(description="What is held, and charged to the tenant.")
+    target: dict[str, Quantity] = Field(
+        default={}, description="What the ledger aims at: less than is held is being taken back, more is on its way."
+    )
+    priority: int = Field(default=0, description="Of the most urgent work that it was granted for.")
+    granted_ms: int = 0
+    running_out: bool = Field(default=False, description="Of an earlier session of the mesh: it runs out by itself.")
     token: int
 
 
@@ -315,6 +430,47 @@ class LeasesView(_View):
     leases: list[LeaseEntry]
 
 
+class ChapterView(_View):
+    """One change of a lease."""
+
+    at_ms: int
+    verb: str = Field(description="`grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …")
+    why: str = ""
+    lease: str | None = Field(description="Null: not about one lease.")
+    tenant: str | None = None
+    mesh: str | None = None
+    flavor: str | None = None
+    held: dict[str, Quantity] = Field(default={}, description="After the change.")
+    target: dict[str, Quantity] = {}
+
+
+class StoryView(_View):
+    """What happened to leases, oldest first."""
+
+    chapters: list[ChapterView]
+
+
+class ChangeView(_View):
+    """One thing that stands in the way, and by how much."""
+
+    lever: str = Field(description="`free`, `borrowed`, `borrowing_limit` or `nominal`.")
+    tenant: str
+    flavor: str
+    resource: str
+    amount: Quantity
+    words: str = Field(description="The same in words that go on where `it would start if` ends.")
+
+
+class GivesWayView(_View):
+    """A lease that would be asked for a part of what it holds."""
+
+    mesh: str
+    tenant: str | None = Field(description="Null: a tenant that the key does not reach.")
+    flavor: str
+    amounts: dict[str, Quantity] = Field(description="The part.")
+    reason: str
+
+
 class WaitingView(_View):
     """A stage in the queue of a mesh."""
 
@@ -323,17 +479,128 @@ class WaitingView(_View):
     tenant: str
     mesh: str
     position: int = Field(description="1 is the next one at that mesh.")
+    tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh; null: not worked out.")
     priority: int
     reason: str
+    changes: list[ChangeView] = Field(default=[], description="What would have to change in the quotas; all of it together would do.")
+    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say.")
     slot: dict[str, Quantity] = Field(description="What it needs to start.")
     width: int
 
 
+class KeptBackView(_View):
+    """A run of which something was not sent to any mesh."""
+
+    run: str
+    tenant: str
+    user: str
+    position: int = Field(description="1 is the oldest of those that wait for the same reason.")
+    reason: str
+    detail: str
+    created_ms: int
+
+
+class UnmetView(_View):
+    """What a mesh could use for a tenant, and the planner would not give it now."""
+
+    mesh: str
+    tenant: str
+    flavor: str
+    slots: int = Field(description="How many are missing.")
+    slot: dict[str, Quantity]
+    reason: str
+    detail: str
+    waiting_ms: int
+
+
 class QueueView(_View):
-    """Stages of the tenant, and of all below it, that wait."""
+    """What waits, of a tenant and of all below it: in the queues of meshes, and before them."""
+
+    tenant: str = Field(description="`*`: all that the key reaches.")
+    at_ms: int = 0
+    waiting: list[WaitingView]
+    kept_back: list[KeptBackView] = []
+    unmet: list[UnmetView] = []
+
+
+class StageExplanation(_View):
+    """Why a stage is where it is."""
+
+    stage: str
+    run: str
+    tenant: str
+    user: str
+    mesh: str
+    state: str
+    reason: str | None = Field(description="Null: nothing stands in its way.")
+    detail: str
+    why_here: str
+    nodes: int
+    slot: dict[str, Quantity]
+    position: int | None = Field(default=None, description="1 is the next one at its mesh; null: it stands in no queue.")
+    tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh.")
+    changes: list[ChangeView] = []
+    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, or it has started.")
+    gives_way: list[GivesWayView] = Field(default=[], description="Whom the planner would ask for it.")
+    story: list[EventView] = Field(default=[], description="What happened to it; only where one stage is asked about.")
+
+
+class RunExplanation(_View):
+    """Why a run is not further."""
+
+    id: str
+    tenant: str
+    user: str
+    state: str
+    reason: str | None
+    detail: str
+    at_ms: int
+    stages: list[StageExplanation] = Field(description="Those that have not ended.")
+    blocked: list[BlockedView]
+
+
+class PlannedStageView(_View):
+    """A stage that a run would have."""
+
+    stage: str
+    mesh: str
+    level: int
+    nodes: list[str] = Field(description="The first of them.")
+    count: int = Field(description="How many nodes.")
+    width: int
+    slot: dict[str, Quantity]
+    why_here: str
+    goes_first: bool = Field(description="It would be sent at once; the others wait for what goes before them.")
+    reason: str | None = Field(description="What it would wait for; null: it would start at once.")
+    detail: str = ""
+    position: int = Field(description="1 is the next one at its mesh.")
+    tenant_position: int
+    changes: list[ChangeView] = []
+    start_ms: int | None = None
+    gives_way: list[GivesWayView] = []
+
+
+class PlanView(_View):
+    """What would become of a graph if it were submitted now. Nothing is kept, nothing is sent."""
 
     tenant: str
-    waiting: list[WaitingView]
+    user: str
+    at_ms: int
+    reason: str | None = Field(description="What keeps the whole run back: a hold, a window, a limit; null: nothing does.")
+    detail: str = ""
+    stages: list[PlannedStageView]
+    blocked: list[BlockedView]
+
+
+class StopView(_View):
+    """A tenant, and whether it takes in work."""
+
+    tenant: str
+    stop: str = Field(description="`none`, `hold` or `drain`, by hand or by the file.")
+    reason: str = ""
+    by: str = Field(default="", description="The id of the key.")
+    since_ms: int = 0
+    changed: bool = Field(default=True, description="False: it was not stopped by hand, so there was nothing to take back.")
 
 
 class HealthView(_View):

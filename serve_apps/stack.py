@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,19 +17,25 @@ from typing import Any
 import psutil
 import structlog
 
-from federation.config import FederationConfig, mesh_record_of, tenants_of
+from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config_models import MeshLink
+from federation.durability import Durability
 from federation.errors import StoreUnavailable
+from federation.leases import LeaseTerms
+from federation.quota.from_config import standing_orders_of
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_safety import check_server
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import RuntimeDoorError
-from mesh.ids import TenantPath
+from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from serve_apps.auth import issue
+from serve_apps.auth import issue, issue_for_mesh
+from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
-from serve_apps.settings import ChildSettings, RootSettings
+from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
 
@@ -38,6 +45,8 @@ READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
 #: A part that dies is started again after this long, doubled with each death, at most the second figure.
 RESTART_S = (1.0, 30.0)
+#: A root that listens everywhere is reached here.
+ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
 
 Say = Callable[[str], None]
 
@@ -63,10 +72,16 @@ class Stack:
         self.default_tenant = ""
         self._redis_url = ""
         self._port: PortClaim | None = None
+        self._mesh_keys: dict[str, str] = {}
         self._deaths: dict[str, int] = {}
         self._again_at: dict[str, float] = {}
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
         self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
+
+    @property
+    def redis_url(self) -> str:
+        """Of the server that holds the truth, once it is known; it may hold a password."""
+        return self._redis_url
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -81,8 +96,11 @@ class Stack:
             stores = self._start_redis()
             self._start_clusters()
             root = self._start_root()
-            for mesh in self._config.meshes:
-                self._start_child(mesh)
+            for mesh, section in self._config.meshes.items():
+                if section.link is MeshLink.JOINS:
+                    self._say(f"mesh {mesh}: joins by itself; `schedulemesh keys create --mesh {mesh}` makes its key")
+                else:
+                    self._start_child(mesh)
             self._await_processes(root)
             self._publish(stores)
         except BaseException:
@@ -95,19 +113,27 @@ class Stack:
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
+        is_new = False
         if not self._redis_url:
+            is_new = not (self._folder.path / "redis").exists()
             self._redis = EmbeddedRedis.start(self._folder.path / "redis")
             self._redis_url = self._redis.url
             self._say("redis: an embedded server, append-only file in the state folder")
-        stores = self._stores()
+        stores = self._stores(founding=is_new)
+        check_server(stores.client, stores.keys, self._terms(), durable=self._redis is not None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
+        stores.orders.publish(standing_orders_of(self._config))
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
         return stores
 
-    def _stores(self) -> Stores:
+    def _terms(self) -> LeaseTerms:
         section = self._config.federation
-        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms)
+        return LeaseTerms(ttl_ms=section.lease_ttl_ms, grace_ms=section.lease_grace_ms)
+
+    def _stores(self, *, founding: bool = False) -> Stores:
+        section = self._config.federation
+        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms, founding=founding)
 
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
@@ -134,13 +160,33 @@ class Stack:
     def _common(self, cluster: str) -> dict[str, Any]:
         section = self._config.federation
         return {
-            "redis_url": self._redis_url,
             "ray_address": self._address_of(cluster),
-            "lease_ttl_ms": section.lease_ttl_ms,
-            "lease_grace_ms": section.lease_grace_ms,
             "heartbeat_ms": section.heartbeat_ms,
             "storage_url": self._config.storage.url or (self._folder.path / "objects").as_uri(),
         }
+
+    def _access_to_store(self) -> dict[str, Any]:
+        section = self._config.federation
+        return {"redis_url": self._redis_url, "lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
+
+    def _link_of(self, mesh: str) -> LinkSettings:
+        """A mesh of this stack keeps its key for this life of the stack."""
+        if mesh not in self._mesh_keys:
+            stores = self._stores()
+            ring = RedisKeyRing(stores.client, stores.keys)
+            self._mesh_keys[mesh] = issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms())
+        port = self._port
+        assert port is not None  # noqa: S101  the root is started before the meshes
+        host = self._config.root.host
+        return LinkSettings(roots=(f"http://{LOOPBACK if host in ANY_HOST else host}:{port.port}",), key=self._mesh_keys[mesh])
+
+    def _receipt_keys(self) -> dict[int, str]:
+        """Made once per state folder, so that meshes can claim after a loss what they were granted before it."""
+        kept = self._folder.read("receipts.json")
+        if not kept:
+            kept = {"1": secrets.token_hex(32)}
+            self._folder.write("receipts.json", kept)
+        return {int(number): str(key) for number, key in kept.items()}
 
     def _start_root(self) -> ManagedProcess:
         section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
@@ -150,13 +196,22 @@ class Stack:
                 self._say(f"root: port {section.port} is taken, using {self._port.port}")
         settings = RootSettings(
             **self._common(section.cluster),
+            **self._access_to_store(),
             host=section.host,
             port=self._port.port,
             gateways=section.gateways,
             body_limit_bytes=federation.body_limit_bytes,
+            inline_limit_bytes=federation.inline_limit_bytes,
             retention_ms=federation.retention_ms,
+            meshes=tuple(self._config.meshes),
+            receipt_keys=self._receipt_keys(),
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
+            costs=cost_rules_of(self._config),
+            steadiness=steadiness_rules_of(self._config),
+            backlog=backlog_limits_of(self._config),
+            retrying=retry_rules_of(self._config),
+            durability=Durability(self._config.dispatch.durability),
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings)
         self._say("root: deploying gateway and coordinator on Ray Serve")
@@ -166,6 +221,8 @@ class Stack:
         section = self._config.meshes[mesh]
         settings = ChildSettings(
             **self._common(section.cluster),
+            store=StoreSettings(**self._access_to_store()) if section.link is MeshLink.DIRECT else None,
+            link=self._link_of(mesh) if section.link is MeshLink.HTTP else None,
             record=mesh_record_of(self._config, mesh, cluster=""),
             node_labels=dict(section.node_labels),
             inline_limit_bytes=self._config.federation.inline_limit_bytes,
@@ -241,7 +298,7 @@ class Stack:
         self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
         self._starters.submit(self._start_cluster, name).result()
         for mesh, section in self._config.meshes.items():
-            if section.cluster == name:
+            if section.cluster == name and mesh in self.children:
                 self._restart_child(mesh)
         if self._config.root.cluster == name:
             self._restart_root()
@@ -257,13 +314,15 @@ class Stack:
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
-    def _revoke_key(self) -> None:
-        """The key in `client.json` was for this life of the stack only."""
-        key, self.api_key = self.api_key, ""
-        if key:
+    def _revoke_keys(self) -> None:
+        """The key in `client.json` and those of its own meshes were for this life of the stack only."""
+        keys = [key for key in (self.api_key, *self._mesh_keys.values()) if key]
+        self.api_key, self._mesh_keys = "", {}
+        if keys:
             stores = self._stores()
             with contextlib.suppress(StoreUnavailable):
-                RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
+                for key in keys:
+                    RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
 
     def stop(self) -> None:
         """Stop everything, in the reverse order; safe to call at any moment and more than once."""
@@ -272,7 +331,7 @@ class Stack:
         for process in (*self.children.values(), *filter(None, [self.root])):
             process.stop(STOP_S_MAX)
         self.children, self.root = {}, None
-        self._revoke_key()
+        self._revoke_keys()
         self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
         for cluster in self.clusters.values():
             cluster.stop()

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from dag.machine import LOSSES_MAX
+from dag.retrying import RETRY_RULES
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS, MemberState, ScheduleState, Stage
 from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
@@ -29,7 +29,9 @@ moves along its own table. This page is written by `make docs` from `dag/states.
 
 _ATTEMPTS = f"""\
 These are the moves within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
-while `retries` are left, and after the loss of a mesh, a worker or a value; a node that is lost more than {LOSSES_MAX} times fails.
+while `retries` are left, and after the loss of a mesh, a worker or a value. What failed by itself waits first
+([dispatch](dispatch.md#trying-again)). A node that is lost more than {RETRY_RULES.losses_max} times fails, and one under which
+{RETRY_RULES.kills_max} workers have died is poison; losses to others' quota (`QUOTA_RECLAIMED`) are not counted.
 Stages are not repeated: the nodes of one that was lost become part of new ones.
 """
 

@@ -1,19 +1,29 @@
-"""Every Redis-backed port, built from one URL: the one place that knows all adapters of the root and of a child."""
+"""The ports of a process, built from its settings: the one place that knows all adapters of the root and of a child."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.store.redis_runs import RedisRunStore
+from federation.blobs import BlobStore
+from federation.dispatch import StageQueue
+from federation.leases import LeaseLedger, LeaseTerms
+from federation.receipts import ReceiptKeys
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, trusted
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_client import connect
+from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis_registry import RedisRegistry
+from serve_apps.settings import ChildSettings, LinkSettings
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
-ANSWER_S_MAX = 5.0
+ANSWER_MS_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,22 +33,73 @@ class Stores:
     client: redis.Redis
     keys: Keys
     ledger: RedisLedger
+    registry: RedisRegistry
+    orders: RedisTenantOrders
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
+    durable: RedisDurability
 
 
-def open_stores(url: str, *, lease_ttl_ms: int, lease_grace_ms: int) -> Stores:
-    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command."""
-    client = redis.Redis.from_url(
-        url, socket_timeout=ANSWER_S_MAX, socket_connect_timeout=ANSWER_S_MAX, retry=Retry(NoBackoff(), 1), health_check_interval=0
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildPorts:
+    """What a child mesh works with; only a child's verbs are called on them."""
+
+    ledger: LeaseLedger
+    queue: StageQueue
+    blobs: BlobStore
+    link: HttpLink | None = None  #: Where they are reached over HTTP.
+
+
+def open_child_ports(settings: ChildSettings) -> ChildPorts:
+    """The child's ports, over Redis or over HTTP as the settings say. Nothing is sent yet.
+
+    Raises:
+        StoreUnavailable: The file of certificates cannot be read.
+    """
+    if settings.store is not None:
+        own = settings.store
+        stores = open_stores(own.redis_url, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms)
+        return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
+    assert settings.link is not None  # noqa: S101  the settings hold one of the two
+    link = open_link(settings.link)
+    # They have a child's verbs, which are all that it calls; the ports have the root's as well.
+    ledger, queue = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
+    return ChildPorts(ledger=ledger, queue=queue, blobs=cast("BlobStore", HttpBlobs(link)), link=link)
+
+
+def open_link(settings: LinkSettings) -> HttpLink:
+    """The link. Raises as `open_child_ports`."""
+    return HttpLink(settings.roots, settings.key, verify=trusted(settings.ca_file))
+
+
+def open_stores(
+    url: str,
+    *,
+    lease_ttl_ms: int,
+    lease_grace_ms: int,
+    founding: bool = False,
+    receipts: ReceiptKeys | None = None,
+    limits: BacklogLimits = BACKLOG_LIMITS,
+) -> Stores:
+    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
+
+    Args:
+        receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
+        limits: How much may be open.
+        founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+    """
+    client = connect(url, timeout_ms=ANSWER_MS_MAX)
     keys = Keys()
+    terms = LeaseTerms(ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms)
     return Stores(
         client=client,
         keys=keys,
-        ledger=RedisLedger(client, keys, ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms),
+        ledger=RedisLedger(client, keys, terms=terms, founding=founding, receipts=receipts),
+        registry=RedisRegistry(client, keys),
+        orders=RedisTenantOrders(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
-        runs=RedisRunStore(client, keys),
+        runs=RedisRunStore(client, keys, limits),
+        durable=RedisDurability(client, keys),
     )

@@ -10,6 +10,7 @@ from dag.compiling import refused_functions
 from dag.errors import SpecError
 from dag.runs import NodeRecord, RunRecord
 from dag.spec import DagSpec, digest, kept_form, parse
+from federation.durability import Durability, check_reachable
 from mesh.ids import NodeId, RunId, TenantPath
 from serve_apps.access import EVERYBODY, reaches
 from serve_apps.auth import Principal
@@ -23,7 +24,8 @@ class Submission:
     """What came over HTTP."""
 
     body: bytes
-    idempotency_key: str | None = None  #: Names the run when the spec has no id.
+    idempotency_key: str | None = None  #: For repeats of this submission; names the run when the spec has no id.
+    durability: Durability | None = None  #: The level that is asked for; None: the root's own.
 
 
 def accept(ports: Dependencies, principal: Principal, submission: Submission) -> SubmittedView:
@@ -35,29 +37,37 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         OutOfReach: The tenant is not the key's.
         UnknownTenant: It is nobody's.
         RunConflict: The id exists with another graph.
+        KeyConflict: The idempotency key was used for another submission.
+        DurabilityUnreachable: The store cannot keep it as safely as is asked for; nothing was stored.
+        BacklogFull, StoreFull: Too much is open.
         StoreUnavailable: The store does not answer; to submit again is safe.
     """
-    spec = _read(submission.body)
-    tenant = _tenant_of(spec, principal)
+    spec = read_spec(submission.body)
+    tenant = tenant_of(spec, principal)
     allowed = ports.ledger.snapshot().tree.tenant(tenant)
     problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
     if problems:
         raise SpecError(tuple(problems))
+    if submission.durability is not None:
+        check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
+        user=user_of(spec, principal),
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        key=submission.idempotency_key or "",
     )
     created = ports.runs.create(record, spec.blob_bytes())
+    reached = ports.durable.confirm(submission.durability or ports.durability)
     summary = ports.runs.summary(record.run)
     state = summary.state if summary is not None else record.state
-    return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created)
+    return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
 
 
-def _read(body: bytes) -> DagSpec:
+def read_spec(body: bytes) -> DagSpec:
     """The spec. A problem that has no place in the body is one of reading it: no JSON, or none that can be taken for a spec."""
     try:
         return parse(body)
@@ -67,7 +77,7 @@ def _read(body: bytes) -> DagSpec:
         raise
 
 
-def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
+def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     """The tenant that the spec names, or else the key's own."""
     if spec.tenant is None:
         if principal.tenant == EVERYBODY:
@@ -77,6 +87,17 @@ def _tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
     if not reaches(principal, tenant):
         raise OutOfReach(f"the API key does not reach the tenant {tenant}; it reaches {principal.tenant} and what is below it")
     return tenant
+
+
+def user_of(spec: DagSpec, principal: Principal) -> str:
+    """Whose run it is: the key's user, whom the spec cannot change; else whom the spec names, as the key's holder says; else the key.
+
+    Raises:
+        SpecError: The key is somebody's, and the spec names somebody else.
+    """
+    if principal.user and spec.user not in (None, principal.user):
+        raise SpecError((("/user", f"this API key is {principal.user}'s, and submits for nobody else"),))
+    return principal.user or spec.user or f"key {principal.key}"
 
 
 def _id_for(tenant: TenantPath, idempotency_key: str | None) -> str:

@@ -13,13 +13,18 @@ from typing import Any, cast
 import httpx
 from fastapi import FastAPI
 
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.runs import RunChange, RunEvent, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
+from federation.durability import Durability
 from federation.store.memory import MemoryStore
+from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
@@ -67,7 +72,13 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
     body_limit_bytes: int = 1 << 20
     storage_url: str = ""
+    limits: BacklogLimits = BACKLOG_LIMITS
+    memory_percent: int = 0
+    durable: MemoryDurability = field(default_factory=MemoryDurability)
+    durability: Durability = Durability.D0
     store: MemoryStore = field(init=False)
+    registry: MemoryRegistry = field(init=False)
+    orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
@@ -75,7 +86,9 @@ class World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
-        self.runs = MemoryRunStore(self.store)
+        self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
+        self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -84,6 +97,8 @@ class World:
         return Dependencies(
             runs=self.runs,
             ledger=self.store,
+            registry=self.registry,
+            orders=self.orders,
             queue=self.store,
             blobs=self.store,
             feed=MemoryEventFeed(self.runs),
@@ -91,11 +106,13 @@ class World:
             body_limit_bytes=self.body_limit_bytes,
             storage_url=self.storage_url,
             clock=self.clock,
+            durable=self.durable,
+            durability=self.durability,
         )
 
-    def http(self, tenant: str | None = RESEARCH) -> httpx.Client:
-        """An HTTP client with a new key of the tenant; without any, for None."""
-        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS)}"} if tenant is not None else {}
+    def http(self, tenant: str | None = RESEARCH, user: str = "") -> httpx.Client:
+        """An HTTP client with a new key of the tenant, and of a user; without any, for None."""
+        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS, user)}"} if tenant is not None else {}
         return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
 
     def client(self, tenant: str = RESEARCH) -> Client:

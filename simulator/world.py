@@ -16,6 +16,8 @@ from dag.store.memory import MemoryRunStore
 from federation.child import ChildMesh
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import TenantTree
 from mesh.clock import ManualClock
 from mesh.hosting import HostReport
@@ -67,6 +69,8 @@ class World:
 
     chance: random.Random = field(init=False)
     store: MemoryStore = field(init=False)
+    registry: MemoryRegistry = field(init=False)
+    orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     meshes: dict[MeshId, SimulatedMesh] = field(init=False)
     _coordinators: list[Coordinator] = field(init=False)
@@ -76,6 +80,8 @@ class World:
         self.chance = random.Random(self.seed)  # noqa: S311  a simulation has to be repeatable, not secret
         self.store = MemoryStore(clock=self.clock, ttl_ms=LEASE_TTL_MS, grace_ms=GRACE_MS)
         self.store.configure(self.tree)
+        self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.runs = MemoryRunStore(self.store)
         self.meshes = {record.mesh: SimulatedMesh(record) for record in self.records}
         self._coordinators = [self._new_coordinator()]
@@ -85,6 +91,8 @@ class World:
             runs=self.runs,
             queue=self.store,
             ledger=self.store,
+            registry=self.registry,
+            orders=self.orders,
             blobs=self.store,
             clock=self.clock,
             on_end=self.ended.append,
@@ -127,7 +135,7 @@ class World:
             mesh.child.beat()
 
     def _boot(self, mesh: SimulatedMesh) -> None:
-        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour)
+        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh)
         mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
         mesh.child = ChildMesh(
             record=mesh.record,

@@ -16,7 +16,7 @@ import httpx
 import httpx_sse
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from dag.errors import ApiError, DagError, RunConflict, UnknownRun
+from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownLetter, UnknownRun
 from dag.store.client_access import Access
 
 T = TypeVar("T")
@@ -65,9 +65,10 @@ class HttpCalls:
         """
         return self._call("GET", path, also_good, params=_given(params))
 
-    def post(self, path: str, body: bytes) -> httpx.Response:
-        """The answer. Raises as `get`, and RunConflict."""
-        return self._call("POST", path, (), content=body, headers={"Content-Type": "application/json"})
+    def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        """The answer. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
+        told = {"Content-Type": "application/json", **(headers or {})}
+        return self._call("POST", path, (), content=body, params=_given(params), headers=told)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
         """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
@@ -148,6 +149,12 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any]) -> DagError:
         return UnknownRun(message)
     if error.get("code") == "run_conflict":
         return RunConflict(message)
+    if error.get("code") == "key_conflict":
+        return KeyConflict(message)
+    if error.get("code") == "backlog_full":
+        return BacklogFull(message, 1000 * int(answer.headers.get("Retry-After", 0)))
+    if error.get("code") == "unknown_letter":
+        return UnknownLetter(message)
     told = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
     return ApiError(answer.status_code, "\n".join(told), problems)
 

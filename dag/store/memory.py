@@ -5,15 +5,20 @@ Kept as the same rows of bytes as on Redis, so a record that was handed out or i
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
-from dag.errors import RunConflict, UnknownRun
+from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, BacklogLimits
+from dag.dead_letters import DeadLetter, parted
+from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
 from dag.states import RUN_ENDS, RunState
 from dag.store.rows import (
     check_numbers,
+    dead_rows,
     fixed_fields,
+    full_words,
     moving_fields,
     node_rows,
     reach_of,
@@ -21,6 +26,7 @@ from dag.store.rows import (
     stage_rows,
     summary_of,
     uris_of,
+    weight_of,
     writes_outbox,
 )
 from federation.store.memory import MemoryStore
@@ -41,6 +47,8 @@ class _Rows:
     stages: dict[str, bytes] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)  #: The event of number n at n - 1.
     settled: bool = False
+    weight: int = 0  #: Bytes that it is counted with while it is open.
+    dead: dict[str, bytes] = field(default_factory=dict)  #: Dead letters by node.
 
     @property
     def state(self) -> RunState:
@@ -56,10 +64,15 @@ class MemoryRunStore:
 
     Args:
         store: Takes the blobs and the inbox entries, as one Redis server takes both.
+        limits: How much may be open.
+        memory_percent: How much of its memory this process has in use, as far as anybody says.
     """
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, limits: BacklogLimits = BACKLOG_LIMITS, memory_percent: Callable[[], int] = lambda: 0) -> None:
         self._store = store
+        self._limits = limits
+        self._memory_percent = memory_percent
+        self._keys: dict[tuple[TenantPath, str], RunId] = {}  #: Idempotency keys.
         self._changed = threading.Condition()
         self._runs: dict[RunId, _Rows] = {}
 
@@ -69,15 +82,33 @@ class MemoryRunStore:
         nodes, stages = node_rows(record.nodes.values()), stage_rows(record.stages.values())
         with self._changed:
             known = self._runs.get(record.run)
+            used_for = self._keys.get((record.tenant, record.key)) if record.key else None
+            is_other = known is not None and (known.fields["tenant"], known.fields["digest"]) != (fields["tenant"], fields["digest"])
+            if used_for is not None and (used_for != record.run or is_other):
+                raise KeyConflict(f"the idempotency key was used for run {used_for}, with another graph or id; give another key")
             if known is not None:
                 if (known.fields["tenant"], known.fields["digest"]) != (fields["tenant"], fields["digest"]):
                     raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
                 return False
+            weight = weight_of(record, blobs)
+            self._check_backlog(record.tenant, weight)
             for sha256, data in blobs.items():
                 self._store.put(record.run, sha256, data)
-            self._runs[record.run] = _Rows(fields=fields, nodes=nodes, stages=stages)
+            self._runs[record.run] = _Rows(fields=fields, nodes=nodes, stages=stages, weight=weight)
+            if record.key:
+                self._keys[record.tenant, record.key] = record.run
             self._store.post(record.run, "submitted", b"")
         return True
+
+    def _check_backlog(self, tenant: TenantPath, weight: int) -> None:
+        """Raises BacklogFull, StoreFull."""
+        for above in reach_of(tenant):
+            open_runs = [rows for rows in self._runs.values() if not rows.settled and above in reach_of(rows.tenant)]
+            size_bytes = sum(rows.weight for rows in open_runs)
+            if len(open_runs) + 1 > self._limits.runs_max or size_bytes + weight > self._limits.bytes_max:
+                raise BacklogFull(full_words(above, len(open_runs), size_bytes), RETRY_AFTER_MS)
+        if self._memory_percent() > self._limits.memory_percent_max:
+            raise StoreFull("the store is nearly full; what runs goes on, and nothing new is taken in for now", RETRY_AFTER_MS)
 
     def load(self, run: RunId) -> RunRecord | None:
         """See `RunStore.load`."""
@@ -91,7 +122,7 @@ class MemoryRunStore:
         version = record.version + 1
         fields = moving_fields(record, version=version, with_outbox=writes_outbox(record, change))
         nodes, stages = node_rows(change.nodes), stage_rows(change.stages)
-        events = [encode(event) for event in change.events]
+        events, dead = [encode(event) for event in change.events], dead_rows(change.dead)
         with self._changed:
             rows = self._runs.get(record.run)
             if rows is None or int(rows.fields["version"]) != record.version:
@@ -102,6 +133,7 @@ class MemoryRunStore:
             rows.nodes.update(nodes)
             rows.stages.update(stages)
             rows.events.extend(events)
+            rows.dead.update(dead)
             self._changed.notify_all()
         record.version = version
         return True
@@ -133,6 +165,25 @@ class MemoryRunStore:
             rows.settled = True
             return True
 
+    def dead(self, limit: int = 100) -> tuple[DeadLetter, ...]:
+        """See `DeadLetters.dead`."""
+        with self._changed:
+            letters = [cast(DeadLetter, decode(DeadLetter, row)) for rows in self._runs.values() for row in rows.dead.values()]
+        return tuple(sorted(letters, key=lambda letter: (letter.at_ms, letter.letter), reverse=True)[: max(0, limit)])
+
+    def dead_letter(self, letter: str) -> DeadLetter | None:
+        """See `DeadLetters.dead_letter`."""
+        run, node = parted(letter)
+        with self._changed:
+            row = self._runs[run].dead.get(node) if run in self._runs else None
+        return decode(DeadLetter, row) if row is not None else None
+
+    def drop_dead(self, letters: tuple[str, ...]) -> int:
+        """See `DeadLetters.drop_dead`."""
+        with self._changed:
+            named = [parted(letter) for letter in letters]
+            return sum(self._runs[run].dead.pop(node, None) is not None for run, node in named if run in self._runs)
+
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """See `RunStore.events`."""
         with self._changed:
@@ -156,7 +207,9 @@ class MemoryRunStore:
             oldest_first = sorted(pair for pair in ended if pair[0] < before_ms)
             uris: list[str] = []
             for _, run in oldest_first[:limit]:
-                uris.extend(uris_of(self._runs.pop(run).nodes.values()))
+                rows = self._runs.pop(run)
+                self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
+                uris.extend(uris_of(rows.nodes.values()))
                 self._store.forget(run, ())
                 self._store.release_id(run)
                 self._store.keep_only(run, ())

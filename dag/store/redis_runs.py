@@ -6,13 +6,17 @@ from typing import cast
 
 import redis
 
-from dag.errors import RunConflict, UnknownRun
+from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, BacklogLimits
+from dag.dead_letters import DeadLetter, parted
+from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
 from dag.states import RUN_ENDS
 from dag.store.rows import (
     SUMMARY_FIELDS,
     check_numbers,
+    dead_rows,
     fixed_fields,
+    full_words,
     moving_fields,
     node_rows,
     reach_of,
@@ -20,6 +24,7 @@ from dag.store.rows import (
     stage_rows,
     summary_of,
     uris_of,
+    weight_of,
     writes_outbox,
 )
 from federation.store.keys import Keys
@@ -38,7 +43,8 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     """`KEYS` of every script in `dag/store/lua`, in the order that its `lib_keys.lua` names them; those in `:` are families."""
     of_run = (keys.run(""), keys.run_nodes(""), keys.run_stages(""), keys.run_events(""), keys.blobs(""), keys.runs_of(""))
     of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
-    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage)
+    kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""), keys.overdue, keys.taken(""))
+    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside)
 
 
 class RedisRunStore:
@@ -47,11 +53,13 @@ class RedisRunStore:
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
         keys: The shard.
+        limits: How much may be open.
     """
 
-    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+    def __init__(self, client: "redis.Redis", keys: Keys, limits: BacklogLimits = BACKLOG_LIMITS) -> None:
         self._client = client
         self._keys = keys
+        self._limits = limits
         self._scripts = Scripts(client, scripted_keys(keys), "dag.store.lua")
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
@@ -63,15 +71,27 @@ class RedisRunStore:
             record.tenant,
             record.digest,
             record.created_ms,
+            record.key,
+            weight_of(record, blobs),
+            self._limits.runs_max,
+            self._limits.bytes_max,
+            self._limits.memory_percent_max,
             *_section(reach_of(record.tenant)),
             *_rows(fields),
             *_rows(node_rows(record.nodes.values())),
             *_rows(stage_rows(record.stages.values())),
             *_rows(blobs),
         )
-        if answer == b"CONFLICT":
+        code, *told = answer
+        if code == b"CONFLICT":
             raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
-        return bool(answer == b"CREATED")
+        if code == b"KEY":
+            raise KeyConflict(f"the idempotency key was used for run {told[0].decode()}, with another graph or id; give another key")
+        if code == b"FULL":
+            raise BacklogFull(full_words(told[0].decode(), int(told[1]), int(told[2])), RETRY_AFTER_MS)
+        if code == b"MEMORY":
+            raise StoreFull("the store is nearly full; what runs goes on, and nothing new is taken in for now", RETRY_AFTER_MS)
+        return bool(code == b"CREATED")
 
     def load(self, run: RunId) -> RunRecord | None:
         """See `RunStore.load`."""
@@ -96,6 +116,8 @@ class RedisRunStore:
             *_rows(node_rows(change.nodes)),
             *_rows(stage_rows(change.stages)),
             *_section([encode(event) for event in change.events]),
+            *_rows(dead_rows(change.dead)),
+            *_section([part for letter in change.dead for part in (letter.letter, str(letter.at_ms))]),
         )
         if answer == b"GAP":
             raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
@@ -132,8 +154,30 @@ class RedisRunStore:
 
     def settle(self, run: RunId) -> bool:
         """See `RunStore.settle`."""
-        with redis_answers("settle a run"):
-            return bool(self._client.srem(self._keys.active_runs, run))
+        return bool(self._scripts.call("settle", run) == 1)
+
+    def dead(self, limit: int = 100) -> tuple[DeadLetter, ...]:
+        """See `DeadLetters.dead`. A letter that is dropped while this reads is left out."""
+        if limit <= 0:
+            return ()
+        with redis_answers("list dead letters"):
+            names = cast(list[bytes], self._client.zrevrange(self._keys.dead, 0, limit - 1))
+            with self._client.pipeline(transaction=False) as reads:
+                for run, node in (parted(name.decode()) for name in names):
+                    reads.hget(self._keys.dead_of(run), node)
+                rows = cast(list[bytes | None], reads.execute())
+        return tuple(decode(DeadLetter, row) for row in rows if row is not None)
+
+    def dead_letter(self, letter: str) -> DeadLetter | None:
+        """See `DeadLetters.dead_letter`."""
+        run, node = parted(letter)
+        with redis_answers("read a dead letter"):
+            row = cast(bytes | None, self._client.hget(self._keys.dead_of(run), node))
+        return decode(DeadLetter, row) if row is not None else None
+
+    def drop_dead(self, letters: tuple[str, ...]) -> int:
+        """See `DeadLetters.drop_dead`."""
+        return int(self._scripts.call("drop_dead", *(part for letter in letters for part in parted(letter)))) if letters else 0
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """See `RunStore.events`."""

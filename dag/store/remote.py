@@ -82,36 +82,66 @@ class Client:
         *,
         id: str | None = None,  # noqa: A002  the word that a user reads everywhere else
         tenant: str | None = None,
+        user: str | None = None,
         params: Mapping[str, Any] | None = None,
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
+        idempotency_key: str | None = None,
+        durability: str | None = None,
     ) -> Run:
         """Submit the graph that these nodes are the outputs of.
 
         Args:
             id: Of the run. The same id with the same graph is the same run. None: a new one, named after the first output.
             tenant: Whose quota pays; None: the tenant that the stack names as its default, or the key's own.
+            user: For whom it is; limits per user count by it. None: the user whose key it is, or the key itself.
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
+            idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
+            durability: `D0`, or `D1`: refused unless the root's store writes it to its disk before the answer. None: the root's own level.
         Raises:
             SpecError: The graph is wrong; found before anything is sent.
             RunConflict: The id exists, with another graph.
+            KeyConflict: The idempotency key was used for another graph or id.
+            BacklogFull: The tenant has too much open; it carries when to come again.
             ApiError: The root refused the graph, or does not answer.
         """
+        spec = self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
+        return self.submit_spec(spec, idempotency_key=idempotency_key, durability=durability)
+
+    def spec_of(
+        self,
+        outputs: Outputs,
+        *,
+        id: str | None = None,  # noqa: A002  as in `submit`
+        tenant: str | None = None,
+        user: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        on_error: str = "fail_fast",
+        by_value: Sequence[ModuleType] = (),
+    ) -> dict[str, Any]:
+        """The graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
         spec = compile_graph(outputs, id=id, tenant=tenant, params=dict(params or {}), on_error=on_error, by_value=tuple(by_value))
-        return self.submit_spec(spec)
+        return {**spec, "user": user} if user is not None else spec
 
-    def submit_spec(self, spec: Mapping[str, Any]) -> Run:
+    def submit_spec(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None, durability: str | None = None) -> Run:
         """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""
         named = dict(spec)
-        if not named.get("id"):
+        if not named.get("id") and idempotency_key is None:
             named["id"] = _new_id(named)
         if not named.get("tenant") and self.access.tenant:
             named["tenant"] = self.access.tenant
-        answer = self._calls.post("/v1/runs", json.dumps(named, ensure_ascii=False, allow_nan=False).encode()).json()
+        body = json.dumps(named, ensure_ascii=False, allow_nan=False).encode()
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
+        answer = self._calls.post("/v1/runs", body, params={"durability": durability}, headers=headers).json()
         return Run(RunId(answer["id"]), self)
+
+    def plan(self, spec: Mapping[str, Any]) -> Any:
+        """What would become of a graph in its wire form if it were submitted now, as `POST /v1/plan` tells it. Raises as `submit`."""
+        named = {**spec, "tenant": spec.get("tenant") or self.access.tenant}
+        return self.tell("/v1/plan", {key: value for key, value in named.items() if value is not None})
 
     def run(self, id: str) -> Run:  # noqa: A002  the same
         """The run.
@@ -286,12 +316,24 @@ def submit(
     *,
     id: str | None = None,  # noqa: A002  the same
     tenant: str | None = None,
+    user: str | None = None,
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
+    idempotency_key: str | None = None,
+    durability: str | None = None,
     client: Client | None = None,
 ) -> Run:
     """Submit a graph to the federation that is found as by `connect`. Arguments and errors: see `Client.submit`."""
-    return (client or _shared()).submit(outputs, id=id, tenant=tenant, params=params, on_error=on_error)
+    return (client or _shared()).submit(
+        outputs,
+        id=id,
+        tenant=tenant,
+        user=user,
+        params=params,
+        on_error=on_error,
+        idempotency_key=idempotency_key,
+        durability=durability,
+    )
 
 
 def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
+from dag.dead_letters import DeadLetter
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, RunSummary, SendStage, StageRecord
 from dag.states import RUN_ENDS, RunState
 from mesh.errors import LedgerError, RuntimeDoorError
@@ -17,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.wire import decode, encode
 
 #: The fields that a summary needs; all of them small.
-SUMMARY_FIELDS = ("tenant", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
+SUMMARY_FIELDS = ("tenant", "user", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +38,11 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
     """What never changes in a run."""
     return {
         "tenant": record.tenant.encode(),
+        "user": record.user.encode(),
         "digest": record.digest.encode(),
         "spec": record.spec,
         "created_ms": str(record.created_ms).encode(),
+        **({"key": record.key.encode()} if record.key else {}),
     }
 
 
@@ -104,6 +107,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
         return RunRecord(
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
+            user=fields.get("user", b"").decode(),  # Runs that were stored before there were users have none.
             digest=fields["digest"].decode(),
             spec=fields["spec"],
             state=RunState(fields["state"].decode()),
@@ -117,6 +121,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
             nodes={NodeId(node.node): node for node in sorted(node_records, key=lambda node: node.node)},
             stages={StageId(stage.stage): stage for stage in sorted(stage_records, key=lambda stage: (len(stage.stage), stage.stage))},
             outbox=_decisions(fields["outbox"]),
+            key=fields.get("key", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
         raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
@@ -138,9 +143,25 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             reason=_reason(fields["reason"]),
             detail=fields["detail"].decode(),
             counts=decode(dict[str, int], fields["counts"]),
+            user=fields.get("user", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
         raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
+
+
+def dead_rows(letters: Iterable[DeadLetter]) -> dict[str, bytes]:
+    """Dead letters as a store keeps them, by node."""
+    return {letter.node: encode(letter) for letter in letters}
+
+
+def weight_of(record: RunRecord, blobs: Mapping[str, bytes]) -> int:
+    """Bytes that an open run is counted with: its graph, and what was sent along."""
+    return len(record.spec) + sum(map(len, blobs.values()))
+
+
+def full_words(tenant: str, runs: int, size_bytes: int) -> str:
+    """What to say when a tenant has too much open."""
+    return f"{tenant} has {runs} open runs with {size_bytes} bytes, as much as it may; come again when some have ended"
 
 
 def has_ended(state: bytes) -> bool:

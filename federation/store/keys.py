@@ -21,17 +21,17 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """Hash: `token` (the last fencing token), `arrivals` (stages ever queued); tests move time by `test_offset_ms`."""
+        """Hash: who the ledger is, its clock, epoch, terms and last token; see `lua/lib_clock.lua`. `arrivals`: stages ever queued."""
         return self._key("meta")
 
     @property
     def tree(self) -> str:
-        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant, flavor and resource `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
+        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant and flavor `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
         return self._key("tree")
 
     @property
     def sessions(self) -> str:
-        """Hash: mesh to `incarnation|expires_ms|heartbeat_ms`; `expires_ms` is 0 when the session was swept."""
+        """Hash: mesh to its session; see `lua/lib_session.lua`."""
         return self._key("sessions")
 
     @property
@@ -39,9 +39,43 @@ class Keys:
         """Hash: mesh to its record, as JSON."""
         return self._key("meshes")
 
-    def leases(self, mesh: MeshId | str) -> str:
-        """Hash: lease id to the lease, as JSON."""
-        return self._key("leases", mesh)
+    @property
+    def due(self) -> str:
+        """Sorted set: holders of leases by the lease clock's time after which they lose them."""
+        return self._key("due")
+
+    @property
+    def cuts(self) -> str:
+        """Sorted set: `holder|tenant|flavor` of leases that shrink, by the time after which they lose what is above the target."""
+        return self._key("cuts")
+
+    @property
+    def marks(self) -> str:
+        """Hash: mesh to the version of the last change of its leases; `<mesh>|grow` while a plan lets some grow."""
+        return self._key("marks")
+
+    @property
+    def wanting(self) -> str:
+        """Set: meshes that want what they were not granted."""
+        return self._key("wanting")
+
+    @property
+    def plan(self) -> str:
+        """Hash: who plans, under which token, until when; the number of the last plan."""
+        return self._key("plan")
+
+    @property
+    def lease_log(self) -> str:
+        """Stream: every change of a lease and every epoch, the last hundred thousand or so."""
+        return self._key("lease-log")
+
+    def leases(self, holder: MeshId | str) -> str:
+        """Hash: `tenant|flavor` to the lease; see `lua/lib_lease.lua`."""
+        return self._key("leases", holder)
+
+    def wants(self, mesh: MeshId | str) -> str:
+        """Hash: `tenant|flavor` to what the mesh wants, as JSON."""
+        return self._key("wants", mesh)
 
     def stage(self, stage: StageId | str) -> str:
         """Hash: the record of a stage."""
@@ -73,11 +107,22 @@ class Keys:
         return self._key("inbox")
 
     @property
+    def overdue(self) -> str:
+        """Sorted set: claimed stages that have a deadline, by the lease clock's time of it."""
+        return self._key("overdue")
+
+    def taken(self, mesh: MeshId | str) -> str:
+        """Hash: `tenant|flavor|resource` to the units that the mesh's claims take of its lease, a slot for each stage."""
+        return self._key("taken", mesh)
+
+    @property
     def scripted(self) -> tuple[str, ...]:
         """`KEYS` of every script of the ledger and the queue, in the order that `lua/lib_keys.lua` names them. Those that end
         in `:` are families: the script appends the id, for which meshes a sweep touches is known only inside it."""
-        families = (self.leases, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
-        return (self.meta, self.tree, self.sessions, self.meshes, self.inbox, *(family("") for family in families))
+        single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
+        ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
+        families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
+        return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""))
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""
@@ -113,12 +158,44 @@ class Keys:
         """Sorted set: ended runs by the time of their end, for retention."""
         return self._key("ended-runs")
 
+    def dead_of(self, run: RunId | str) -> str:
+        """Hash: node of a run that failed for good to its dead letter, as JSON."""
+        return self._key("dead-of", run)
+
+    @property
+    def dead(self) -> str:
+        """Sorted set: dead letters as `<run>:<node>`, by the time of the failure."""
+        return self._key("dead")
+
+    @property
+    def touched(self) -> str:
+        """Text: written so that a connection has something to wait for; see `redis_durability`."""
+        return self._key("touched")
+
+    def backlog(self, tenant: str) -> str:
+        """Hash: `runs` and `bytes` that a tenant and all below it have open."""
+        return self._key("backlog", tenant)
+
+    def idempotency(self, tenant: str) -> str:
+        """Hash: idempotency key to the run that was submitted under it."""
+        return self._key("idempotency", tenant)
+
     @property
     def api_keys(self) -> str:
         """Hash: key id to its record (tenant, SHA-256 of the secret, when created), as JSON."""
         return self._key("api-keys")
 
     @property
+    def registry(self) -> str:
+        """Hash: `version`, `watched_ms`, and per mesh `drain|<mesh>`, `steadiness|<mesh>`, `pace|<mesh>` as JSON."""
+        return self._key("registry")
+
+    @property
     def coordinator(self) -> str:
         """Hash: who coordinates runs at present, and until when."""
         return self._key("coordinator")
+
+    @property
+    def tenant_orders(self) -> str:
+        """Hash: `filed` (what the federation file says of tenants) and `stop|<tenant>`, as JSON."""
+        return self._key("tenant-orders")

@@ -6,42 +6,37 @@ too, so what cannot cross there cannot cross here.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
-from federation.errors import SessionLost, StaleFence
-from federation.leases import Lease, LeaseRefused, Session, Swept
-from federation.snapshot import MeshRecord, MeshView, Snapshot
-from federation.store.lease_view import view_of
+from federation.dispatch import (
+    CLAIMS_PER_UNIT,
+    STAGE_MESSAGES,
+    Claim,
+    ClaimedStage,
+    InboxEntry,
+    Mail,
+    MailKind,
+    Orphan,
+    OrphanKind,
+    QueuedStage,
+    StageAges,
+)
+from federation.errors import LeaseLost, LedgerLearning, StaleFence, TooManyClaims
+from federation.leases import Lease, LeaseTerms, Session
+from federation.snapshot import MeshView, Snapshot
+from federation.store.memory_ledger import MemoryLedger, Seat
 from federation.store.stage_letters import closing_state, ended, head_of, lost, refuse_foreign, waiting_for
-from federation.tenants import Tenant, TenantTree
 from mesh.clock import Clock
-from mesh.errors import AmountError
-from mesh.ids import FlavorName, LeaseId, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import decode, encode
 
 _LETTERS_KEPT = 1000
-
-
-@dataclass(slots=True, kw_only=True)
-class _Seat:
-    """A mesh's place in the ledger: its present session, or its last."""
-
-    record: MeshRecord
-    incarnation: int
-    expires_ms: int
-    heartbeat_ms: int
-    swept: bool = False
-    leases: dict[LeaseId, Lease] = field(default_factory=dict)
-    claims: dict[StageId, Claim] = field(default_factory=dict)  #: In the order in which they were made.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,200 +49,75 @@ class _Stage:
     arrival: int
     state: str = "queued"  #: `queued`, `claimed`, `ended`, `lost`, `cancelled`.
     claim: Claim | None = None  #: The last; there is at most one in a stage's life.
+    paid_by: Lease | None = None  #: The lease that the claim was made under.
     batch: int = 0  #: The last that was taken in under the claim.
     cancelled: bool = False
+    since_ms: int = 0  #: When it came to be where it is, by the wall clock: for people.
+    deadline_ms: int | None = None  #: How long after its claim it is taken back.
+    overdue: int | None = None  #: When that is, on the lease clock; None while it is not claimed, or has no deadline.
     inputs: dict[NodeId, bytes] = field(default_factory=dict)
 
 
-class MemoryStore:
+class MemoryStore(MemoryLedger):
     """`LeaseLedger`, `StageQueue` and `BlobStore` at once; safe to call from many threads.
 
     Args:
         clock: The ledger's time. Waiting for mail is in real time whatever the clock says.
         ttl_ms: How long a session lives after each heartbeat.
         grace_ms: How much longer the ledger waits before it takes back what a silent session holds.
+        max_step_ms: Most that the lease clock moves at once; as it likes, since nobody sets the clock of a test by accident.
     """
 
-    def __init__(self, *, clock: Clock, ttl_ms: int, grace_ms: int) -> None:
-        self._clock = clock
-        self._ttl_ms = ttl_ms
-        self._grace_ms = grace_ms
-        self._changed = threading.Condition(threading.RLock())
-        self._token = 0
+    def __init__(self, *, clock: Clock, ttl_ms: int, grace_ms: int, max_step_ms: int = 2**53) -> None:
+        super().__init__(clock=clock, terms=LeaseTerms(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=max_step_ms))
         self._entries = 0  #: Letters, inbox entries and arrivals ever counted.
-        self._configured = TenantTree()
-        self._vanished: dict[TenantPath, TenantPath | None] = {}
-        self._tree = TenantTree()  #: The configured tree and the vanished tenants: what is charged.
-        self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
-        self._seats: dict[MeshId, _Seat] = {}
+        self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order in which they were made.
         self._stages: dict[StageId, _Stage] = {}
         self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
         self._mail: defaultdict[MeshId, deque[tuple[int, Mail]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
 
-    # ---- the ledger
-
-    def configure(self, tree: TenantTree) -> None:
-        """See `LeaseLedger.configure`."""
-        with self._changed:
-            leases = [lease for seat in self._seats.values() for lease in seat.leases.values()]
-            vanished: dict[TenantPath, TenantPath | None] = {}
-            for lease in leases:
-                path: TenantPath | None = lease.tenant
-                while path is not None and path not in tree.tenants:
-                    parent = self._tree.tenant(path).parent
-                    vanished[path] = parent
-                    path = parent
-            self._configured, self._vanished = tree, vanished
-            self._tree = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
-            self._usage = self._tree.recompute(leases)
-            self._wake_meshes()
-
-    def join(self, record: MeshRecord) -> Session:
-        """See `LeaseLedger.join`."""
-        with self._changed:
-            earlier = self._seats.get(record.mesh)
-            if earlier is not None:
-                self._give_back(earlier)
-            now_ms = self._clock.monotonic_ms()
-            incarnation = self._next_token()
-            seat = _Seat(record=record, incarnation=incarnation, expires_ms=now_ms + self._ttl_ms, heartbeat_ms=now_ms)
-            self._seats[record.mesh] = seat
-            if earlier is not None and earlier.leases:
-                self._wake_meshes()
-            return Session(mesh=record.mesh, incarnation=incarnation, ttl_ms=self._ttl_ms)
-
-    def heartbeat(self, session: Session, record: MeshRecord) -> None:
-        """See `LeaseLedger.heartbeat`."""
-        with self._changed:
-            seat = self._seat_of(session)
-            seat.heartbeat_ms = self._clock.monotonic_ms()
-            seat.expires_ms = seat.heartbeat_ms + self._ttl_ms
-            seat.record = record
-
-    def leave(self, session: Session) -> None:
-        """See `LeaseLedger.leave`."""
-        with self._changed:
-            seat = self._seats.get(session.mesh)
-            if seat is None or seat.incarnation != session.incarnation:
-                return
-            self._give_back(seat)
-            del self._seats[session.mesh]
-            if seat.leases:
-                self._wake_meshes()
-
-    def acquire(  # the port's signature
-        self, session: Session, lease: LeaseId, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, want: int
-    ) -> Lease | LeaseRefused:
-        """See `LeaseLedger.acquire`. Raises AmountError besides, when `want` is less than 1."""
-        if want < 1:
-            raise AmountError(f"{want} slots were asked for; ask for at least 1")
-        with self._changed:
-            seat = self._seat_of(session, live=True)
-            if lease in seat.leases:
-                return seat.leases[lease]
-            self._configured.tenant(tenant)
-            room = {resource: max(0, self._tree.available(self._usage, tenant, (flavor, resource))) for resource in slot}
-            slots = min([want, *(room[resource] // units for resource, units in slot.items())])
-            if slots == 0:
-                return self._refusal(tenant, flavor, slot, room)
-            granted = Lease(lease=lease, tenant=tenant, mesh=session.mesh, flavor=flavor, slot=slot, slots=slots, token=self._next_token())
-            seat.leases[lease] = granted
-            self._charge(granted, 1)
-            return granted
-
-    def _refusal(self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, room: dict[str, int]) -> LeaseRefused:
-        """Named after a resource that could never do, else after one that is short now; the first by name."""
-        never = [resource for resource in sorted(slot) if self._tree.potential(tenant, (flavor, resource)) < slot[resource]]
-        short = never or [resource for resource in sorted(slot) if room[resource] < slot[resource]]
-        return LeaseRefused(
-            reason=Reason.QUOTA_TOO_SMALL if never else Reason.QUOTA_EXHAUSTED,
-            tenant=tenant,
-            flavor=flavor,
-            resource=short[0],
-            wanted=slot[short[0]],
-            available=room[short[0]],
-        )
-
-    def release(self, session: Session, lease: LeaseId) -> bool:
-        """See `LeaseLedger.release`."""
-        with self._changed:
-            held = self._seat_of(session).leases.pop(lease, None)
-            if held is None:
-                return False
-            self._charge(held, -1)
-            self._wake_meshes()
-            return True
-
-    def sweep(self) -> Swept:
-        """See `LeaseLedger.sweep`."""
-        with self._changed:
-            latest_ms = self._clock.monotonic_ms() - self._grace_ms
-            overdue = [seat for _, seat in sorted(self._seats.items()) if not seat.swept and seat.expires_ms < latest_ms]
-            leases = sum(len(seat.leases) for seat in overdue)
-            stages = tuple(stage for seat in overdue for stage in sorted(seat.claims))
-            for seat in overdue:
-                self._give_back(seat)
-                seat.swept = True
-                seat.leases, seat.claims = {}, {}
-            if leases:
-                self._wake_meshes()
-            return Swept(meshes=tuple(seat.record.mesh for seat in overdue), leases=leases, stages=stages)
+    # ---- the ledger's other half
 
     def snapshot(self) -> Snapshot:
         """See `LeaseLedger.snapshot`."""
         with self._changed:
-            held = sorted((lease for seat in self._seats.values() for lease in seat.leases.values()), key=lambda lease: lease.token)
+            self._tick()
             return Snapshot(
                 at_ms=self._clock.wall_ms(),
                 tree=self._configured.with_vanished(self._vanished, self._usage),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
-                leases=tuple(view_of(lease) for lease in held),
+                leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
+                wants=tuple(self._want_views()),
+                version=self._version,
+                epoch=self._epoch,
+                learn_ms=self._learn_left(),
             )
 
-    def _view(self, seat: _Seat) -> MeshView:
+    def _view(self, seat: Seat) -> MeshView:
         mesh = seat.record.mesh
         return MeshView(
             record=seat.record,
             incarnation=seat.incarnation,
-            alive=self._is_live(seat),
-            heartbeat_age_ms=self._clock.monotonic_ms() - seat.heartbeat_ms,
+            alive=seat.expires > self._lt,
+            heartbeat_age_ms=self._lt - seat.heartbeat,
             waiting=sum(stage.mesh == mesh and stage.state == "queued" for stage in self._stages.values()),
-            claimed=len(seat.claims),
+            claimed=len(self._claims[mesh]),
         )
 
-    def _is_live(self, seat: _Seat) -> bool:
-        return not seat.swept and seat.expires_ms > self._clock.monotonic_ms()
-
-    def _current(self, session: Session) -> _Seat | None:
-        """The session's seat, if the session has not ended; its time may have run out."""
-        seat = self._seats.get(session.mesh)
-        return None if seat is None or seat.swept or seat.incarnation != session.incarnation else seat
-
-    def _seat_of(self, session: Session, *, live: bool = False) -> _Seat:
-        seat = self._current(session)
-        if seat is None or (live and not self._is_live(seat)):
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} has ended or run out; join again")
-        return seat
-
-    def _charge(self, lease: Lease, sign: int) -> None:
-        for resource, units in lease.amounts.items():
-            self._tree.charge(self._usage, lease.tenant, (lease.flavor, resource), sign * units)
-
-    def _give_back(self, seat: _Seat) -> None:
-        """Return the leases up the tree, report the claimed stages lost; the seat itself is the caller's to clear."""
-        for lease in seat.leases.values():
-            self._charge(lease, -1)
-        for stage in sorted(seat.claims):
+    def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
+        stages = tuple(sorted(self._claims[seat.record.mesh]))
+        for stage in stages:
             record = self._stages[stage]
             self._close(record, "lost")
             self.post(record.head.run, "stage", lost(stage, seat.record.mesh, seat.incarnation))
+        self._claims[seat.record.mesh].clear()
+        return stages
 
-    def _next_token(self) -> int:
-        self._token = max(self._token + 1, self._clock.wall_ms() * 1000)
-        return self._token
+    def _ask_for_idle(self, mesh: MeshId) -> None:
+        self._post_mail(mesh, MailKind.LEASE, "")
 
     # ---- the stage queue
 
@@ -256,7 +126,14 @@ class MemoryStore:
         with self._changed:
             if spec.stage in self._stages or spec.run in self._forgotten:
                 return False
-            self._stages[spec.stage] = _Stage(mesh=mesh, head=head_of(spec), spec=encode(spec), arrival=self._next_entry())
+            self._stages[spec.stage] = _Stage(
+                mesh=mesh,
+                head=head_of(spec),
+                spec=encode(spec),
+                arrival=self._next_entry(),
+                since_ms=self._clock.wall_ms(),
+                deadline_ms=spec.deadline_ms,
+            )
             self._post_mail(mesh, MailKind.STAGE, spec.stage)
             return True
 
@@ -270,27 +147,57 @@ class MemoryStore:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
         with self._changed:
             record = self._stages.get(stage)
-            if self._current(session) is None or record is None or record.mesh != session.mesh or record.state != "queued":
+            if not self._is_current(session) or record is None or record.mesh != session.mesh or record.state != "queued":
                 return
             if record.head.reason != reason:
                 record.head = replace(record.head, reason=reason)
                 self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
 
-    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
         with self._changed:
-            seat = self._seat_of(session, live=True)
+            self._admit(session)
+            self._seat_of(session, live=True)
+            claims = self._claims[session.mesh]
             record = self._stages.get(stage)
-            mine = stage in seat.claims
+            mine = stage in claims
             if record is None or record.mesh != session.mesh or not (record.state == "queued" or mine):
                 return None
-            if LeaseId(stage) not in seat.leases:
-                raise SessionLost(f"session {session.incarnation} of {session.mesh} holds no lease {stage}")
             if not mine:
+                if self._learn_left():
+                    raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; claim then")
+                if not self._pays(session.mesh, lease) and (lease is not None or record.head.slot):
+                    raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+                self._check_claims(session.mesh, record, lease)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
-                record.state, record.claim = "claimed", claim
-                seat.claims[stage] = claim
-            return _claimed(seat.claims[stage], record)
+                record.state, record.claim, record.paid_by = "claimed", claim, lease
+                record.since_ms = self._clock.wall_ms()
+                record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
+                claims[stage] = claim
+            return _claimed(claims[stage], record)
+
+    def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> None:
+        """Raises TooManyClaims."""
+        if lease is None:
+            return
+        key = (lease.tenant, lease.flavor)
+        others = (self._stages[stage] for stage in self._claims[mesh])
+        paid_alike = [other for other in others if other.paid_by is not None and (other.paid_by.tenant, other.paid_by.flavor) == key]
+        held = self._rows[mesh][key].held
+        for resource, units in record.head.slot.items():
+            taken = sum(other.head.slot.get(resource, 0) for other in paid_alike)
+            if taken + units > CLAIMS_PER_UNIT * held[resource]:
+                raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
+
+    def _pays(self, mesh: MeshId, lease: Lease | None) -> bool:
+        row = self._rows.get(mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
+        return row is not None and lease is not None and row.token == lease.token != 0
+
+    def _is_revoked(self, record: _Stage) -> bool:
+        """Was the lease that the claim was made under revoked hard?"""
+        lease = record.paid_by
+        row = self._rows.get(record.mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
+        return row is not None and lease is not None and row.version > 0 and row.token != lease.token
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
         """See `StageQueue.report`."""
@@ -301,12 +208,14 @@ class MemoryStore:
                 raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
             if batch <= record.batch:
                 return
+            after = closing_state(messages)
+            if after != "lost" and self._is_revoked(record):
+                raise StaleFence(f"the lease under which {claim.mesh} runs {claim.stage} was revoked")
             record.batch = batch
             if messages:
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
-            after = closing_state(messages)
             if after is not None:
-                del self._seats[claim.mesh].claims[claim.stage]
+                self._claims[claim.mesh].pop(claim.stage, None)
                 self._close(record, after)
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
@@ -336,8 +245,52 @@ class MemoryStore:
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         """See `StageQueue.claims_of`; in the order of the claims."""
         with self._changed:
-            seat = self._current(session)
-            return () if seat is None else tuple(_claimed(claim, self._stages[stage]) for stage, claim in seat.claims.items())
+            claims = self._claims[session.mesh].items() if self._is_current(session) else ()
+            return tuple(_claimed(claim, self._stages[stage]) for stage, claim in claims)
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        """See `StageQueue.take_back_overdue`."""
+        with self._changed:
+            self._tick()
+            if self._learn_left():
+                return ()
+            due = [(record.overdue, stage) for stage, record in self._stages.items() if record.overdue is not None]
+            taken = tuple(stage for overdue, stage in sorted(due) if overdue <= self._lt)[:limit]
+            for stage in taken:
+                record = self._stages[stage]
+                incarnation = record.claim.incarnation if record.claim is not None else 0
+                self._claims[record.mesh].pop(stage, None)
+                self._close(record, "lost")
+                self.post(record.head.run, "stage", lost(stage, record.mesh, incarnation, Reason.DEADLINE_EXCEEDED))
+                self._post_mail(record.mesh, MailKind.CANCEL, stage)
+            return taken
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        """See `StageQueue.ages`."""
+        with self._changed:
+            now_ms, found = self._clock.wall_ms(), {mesh: [0, 0] for mesh in self._seats}
+            for record in self._stages.values():
+                if record.state in ("queued", "claimed") and record.mesh in found:
+                    place = int(record.state == "claimed")
+                    found[record.mesh][place] = max(found[record.mesh][place], now_ms - record.since_ms)
+            return {mesh: StageAges(queued_ms=queued, claimed_ms=claimed) for mesh, (queued, claimed) in found.items()}
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """See `StageQueue.orphans`; here a stage's record is its place in the queue, so only claims can be lost."""
+        with self._changed:
+            found = []
+            for mesh, claims in self._claims.items():
+                incarnation = self._seats[mesh].incarnation if mesh in self._seats else 0
+                for stage, claim in claims.items():
+                    if stage not in self._stages:
+                        found.append(Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=stage, mesh=mesh, detail="named as claimed"))
+                    elif claim.incarnation != incarnation:
+                        words = f"claimed by session {claim.incarnation}"
+                        found.append(Orphan(kind=OrphanKind.CLAIMED_WITHOUT_SESSION, stage=stage, mesh=mesh, detail=words))
+            for stage, record in self._stages.items():
+                if record.state == "claimed" and stage not in self._claims[record.mesh]:
+                    found.append(Orphan(kind=OrphanKind.RECORD_WITHOUT_INDEX, stage=stage, mesh=record.mesh, detail="it is claimed"))
+            return tuple(found)
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """See `StageQueue.forget`."""
@@ -345,7 +298,7 @@ class MemoryStore:
             for stage in [stage for stage, record in self._stages.items() if record.head.run == run]:
                 record = self._stages.pop(stage)
                 if record.state == "claimed":
-                    del self._seats[record.mesh].claims[stage]
+                    self._claims[record.mesh].pop(stage, None)
             self._forgotten.add(run)
             for mesh in meshes:
                 self._post_mail(mesh, MailKind.FORGET, run)
@@ -407,7 +360,7 @@ class MemoryStore:
     @staticmethod
     def _close(record: _Stage, state: str) -> None:
         """What a late or repeated report is checked against stays; the bulk goes."""
-        record.state, record.spec = state, b""
+        record.state, record.spec, record.overdue = state, b"", None
         record.inputs.clear()
 
     # ---- blobs

@@ -1,22 +1,69 @@
 """The lease ledger on Redis. Every decision is one script; this file carries arguments there and replies back."""
 
 import json
-from collections.abc import Iterator
+import secrets
+from dataclasses import replace
+from typing import Any, cast
 
 import redis
 
-from federation.errors import SessionLost, UnknownTenant
-from federation.leases import Lease, LeaseRefused, Session, Swept
-from federation.snapshot import MeshRecord, MeshView, Snapshot
+from federation.auditing import Mismatch, mismatches
+from federation.errors import (
+    BatchTooLarge,
+    LedgerLearning,
+    LedgerUninitialised,
+    PlannerSuperseded,
+    QuotaExceeded,
+    SessionUnknown,
+    TenantCycle,
+    TreeChanged,
+)
+from federation.leases import (
+    ROWS_MAX,
+    TOLD_MAX,
+    Acquired,
+    Aim,
+    Beat,
+    Chapter,
+    Configured,
+    Granted,
+    Kept,
+    Lease,
+    LeaseRefused,
+    LeaseTerms,
+    LookAgain,
+    Session,
+    Swept,
+    Told,
+    Want,
+)
+from federation.moving import moved
+from federation.receipts import ReceiptKeys
+from federation.snapshot import MeshRecord, Snapshot
 from federation.store.keys import Keys
-from federation.store.lease_view import view_of
-from federation.store.redis_scripts import Scripts, pairs
-from federation.tenants import SEPARATOR, FlavorResource, Quota, Tenant, TenantTree
+from federation.store.lease_rows import (
+    ask_line,
+    holder_of,
+    kept_line,
+    lease_of,
+    lines_of,
+    mesh_view,
+    told_leases,
+    view_of,
+    want_row,
+    want_view,
+)
+from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.session_calls import of_session, raise_named
+from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
+from federation.tenants import SEPARATOR, TenantTree
 from mesh.errors import AmountError
-from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath
+from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import AMOUNT_MAX, ResourceSet
-from mesh.wire import decode, encode
+from mesh.wire import encode
+
+#: Of the log that is read at once in search of a story.
+_PAGE = 1000
 
 
 class RedisLedger:
@@ -25,167 +72,265 @@ class RedisLedger:
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
         keys: The shard.
-        ttl_ms: How long a session lives after each heartbeat.
-        grace_ms: How much longer the ledger waits before it takes back what a silent session holds.
+        terms: In force from the next `configure` on, or from the founding.
+        uid: Who the ledger is; None makes an id up when one has to be founded. With an id that lasts, meshes bring their leases
+            back after the server has lost everything.
+        founding: No lease of this ledger can exist before it is founded, so it need not learn then.
+        receipts: Sign what is told and check what is claimed; None: callers are trusted.
+        functions: See `Scripts`.
     """
 
-    def __init__(self, client: "redis.Redis", keys: Keys, *, ttl_ms: int, grace_ms: int) -> None:
-        self._scripts = Scripts(client, keys.scripted)
-        self._ttl_ms = ttl_ms
-        self._grace_ms = grace_ms
+    def __init__(
+        self,
+        client: "redis.Redis",
+        keys: Keys,
+        *,
+        terms: LeaseTerms,
+        uid: str | None = None,
+        founding: bool = False,
+        receipts: ReceiptKeys | None = None,
+        functions: bool | None = None,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._scripts = Scripts(client, keys.scripted, functions=functions)
+        self._terms = terms
+        self._uid = uid
+        self._founding = founding
+        self._receipts = receipts
 
-    def configure(self, tree: TenantTree) -> None:
+    # ---- tenants
+
+    def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
         """See `LeaseLedger.configure`."""
-        tenants = [[tenant.path, tenant.parent or "", _tenant_json(tenant)] for tenant in tree.tenants.values()]
-        self._scripts.call("configure", json.dumps(tenants), json.dumps(list(_quota_rows(tree))))
+        return self._configure(tree, expected, is_strict=False)
 
-    def join(self, record: MeshRecord) -> Session:
+    def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
+        """See `LeaseLedger.reparent`."""
+        tree = configured_of(_texts(pairs(self._call("snapshot")[6])))
+        return self._configure(moved(tree, tenant, parent), expected, is_strict=not force)
+
+    def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
+        terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
+        rows = json.dumps(tenant_rows(tree)), json.dumps(list(quota_rows(tree)))
+        code, *rest = self._call("configure", "" if expected is None else expected, *terms, int(is_strict), *rows)
+        if code == b"VERSION":
+            raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {expected}; look at it again")
+        if code == b"CYCLE":
+            raise TenantCycle(f"{rest[0].decode()} would be its own ancestor")
+        if code == b"QUOTA":
+            raise QuotaExceeded(f"over their limits would be: {', '.join(node.decode() for node in rest[0])}")
+        return Configured(version=int(rest[0]), over=tuple(node.decode() for node in rest[1]))
+
+    # ---- sessions
+
+    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        incarnation = self._scripts.call("join", record.mesh, encode(record), self._ttl_ms)
-        return Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=self._ttl_ms)
+        reply = self._call("join", record.mesh, encode(record), adopt, over, seen)
+        raise_named(reply, record.mesh)
+        uid, incarnation, ttl_ms = reply[6:]
+        session = Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=int(ttl_ms), epoch=int(reply[1]), ledger=uid.decode())
+        told = self._told(session, reply)
+        return replace(session, mark=told.mark, told=told)
 
-    def heartbeat(self, session: Session, record: MeshRecord) -> None:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
-        if self._scripts.call("heartbeat", session.mesh, session.incarnation, encode(record), self._ttl_ms) != b"OK":
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} has ended; join again")
+        about = encode(record), beat.number
+        if not beat.acks and beat.wants is None and beat.claims is None:
+            reply = self._call_for(session, "renew", *about)
+            if reply[0] != b"LOOK":
+                return self._told(session, reply)
+        news: dict[str, object] = {}
+        if beat.acks:
+            news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
+        if beat.wants is not None:
+            news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
+        if beat.claims is not None:
+            news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
+        return self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else ""))
+
+    def _claim_row(self, session: Session, lease: Lease) -> list[object]:
+        if self._receipts is not None:
+            self._receipts.check(session.ledger, lease)
+        return [lease.tenant, lease.flavor, lease.token, lease.version, lease.priority, dict(lease.held.items())]
 
     def leave(self, session: Session) -> None:
         """See `LeaseLedger.leave`."""
-        self._scripts.call("leave", session.mesh, session.incarnation)
+        self._call("leave", session.mesh, session.incarnation)
 
-    def acquire(  # the port's signature
-        self, session: Session, lease: LeaseId, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, want: int
-    ) -> Lease | LeaseRefused:
-        """See `LeaseLedger.acquire`. Raises AmountError besides, when `want` is less than 1."""
-        if want < 1:
-            raise AmountError(f"{want} slots were asked for; ask for at least 1")
-        asked = json.dumps({resource: str(units) for resource, units in slot.items()})
-        answer, *rest = self._scripts.call(
-            "acquire", session.mesh, session.incarnation, lease, tenant, flavor, asked, min(want, AMOUNT_MAX)
-        )
-        if answer == b"GRANTED":
-            return _lease(lease, session.mesh, rest[0])
-        if answer == b"REFUSED":
-            reason, resource, wanted, available = (part.decode() for part in rest)
-            return LeaseRefused(
-                reason=Reason(reason), tenant=tenant, flavor=flavor, resource=resource, wanted=int(wanted), available=int(available)
-            )
-        if answer == b"SESSION_LOST":
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} has ended or run out; join again")
-        self.snapshot().tree.tenant(tenant)  # Raises UnknownTenant and names the nearest.
-        raise UnknownTenant(f"tenant {tenant} is not in the configuration")
+    # ---- leases
 
-    def release(self, session: Session, lease: LeaseId) -> bool:
+    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+        """See `LeaseLedger.acquire`."""
+        for want in wants:
+            if want.slots < 1:
+                raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
+        reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
+        answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
+        return Acquired(answers=answers, told=self._told(session, reply))
+
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
         """See `LeaseLedger.release`."""
-        answer = self._scripts.call("release", session.mesh, session.incarnation, lease)
-        if answer == b"SESSION_LOST":
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} has ended; its leases are gone, join again")
-        return bool(answer == b"RELEASED")
+        return self._told(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
 
-    def sweep(self) -> Swept:
+    def sweep(self, limit: int = 200) -> Swept:
         """See `LeaseLedger.sweep`."""
-        leases, meshes, stages = self._scripts.call("sweep", self._grace_ms)
+        _, _, learn_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)
         return Swept(
             meshes=tuple(MeshId(mesh.decode()) for mesh in meshes),
-            leases=leases,
+            leases=int(leases),
             stages=tuple(StageId(stage.decode()) for stage in stages),
+            is_more_due=more == b"1",
+            learn_ms=int(learn_ms),
         )
+
+    # ---- planning
+
+    def elect(self, name: str, ttl_ms: int) -> int | None:
+        """See `LeaseLedger.elect`."""
+        code, token = self._call("elect", name, ttl_ms)
+        return int(token) if code == b"OK" else None
+
+    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
+        """See `LeaseLedger.plan_apply`."""
+        rows = [[aim.mesh, aim.tenant, aim.flavor, dict(aim.target.items())] for aim in _bounded(aims, ROWS_MAX)]
+        code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))
+        if code == b"PLANNER":
+            raise PlannerSuperseded(f"planner {planner} is not the planner any more")
+        if code == b"VERSION":
+            raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {version}; plan again")
+        if code == b"LEARN":
+            raise LedgerLearning(f"the ledger learns for another {int(rest[0])} ms; plan then")
+        if code == b"QUOTA":
+            raise QuotaExceeded(f"the targets exceed a limit at {'/'.join(part.decode() for part in rest)}")
+        if code == b"UNKNOWN":
+            raise SessionUnknown(f"mesh {rest[0].decode()} has no session")
+        return int(rest[0])
+
+    def revoke(
+        self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
+    ) -> int:
+        """See `LeaseLedger.revoke`."""
+        return int(self._call("revoke", mesh or "", tenant or "", flavor or "", int(hard))[1])
+
+    # ---- looking
 
     def snapshot(self) -> Snapshot:
         """See `LeaseLedger.snapshot`."""
-        now_ms, flat, rows = self._scripts.call("snapshot")
-        tree = {name.decode(): value.decode() for name, value in pairs(flat).items()}
-        usage = {_usage_key(name): int(units) for name, units in tree.items() if name.startswith("use" + SEPARATOR)}
-        held = [
-            _lease(LeaseId(lease.decode()), MeshId(mesh.decode()), packed)
-            for mesh, *_, leases in rows
-            for lease, packed in pairs(leases).items()
-        ]
+        _, epoch, learn_ms, lt, now_ms, version, flat, meshes, leases, wants = self._call("snapshot")
+        rows = _texts(pairs(flat))
+        usage = usage_of(rows)
         return Snapshot(
             at_ms=int(now_ms),
-            tree=_tree_of(tree, usage),
+            tree=tree_of(rows, usage),
             usage=usage,
-            meshes=tuple(sorted((_mesh_view(row) for row in rows), key=lambda view: view.record.mesh)),
-            leases=tuple(view_of(lease) for lease in sorted(held, key=lambda lease: lease.token)),
+            meshes=tuple(sorted((mesh_view(row) for row in meshes), key=lambda view: view.record.mesh)),
+            leases=tuple(sorted(_lease_views(leases), key=lambda view: view.token)),
+            wants=tuple(
+                want_view(MeshId(mesh.decode()), field, row, int(lt))
+                for mesh, flat_wants in sorted(wants)
+                for field, row in sorted(_texts(pairs(flat_wants)).items())
+            ),
+            version=int(version),
+            epoch=int(epoch),
+            learn_ms=int(learn_ms),
+        )
+
+    def audit(self) -> tuple[Mismatch, ...]:
+        """See `LeaseLedger.audit`. Counted by `TenantTree`, so the scripts are not checked by themselves."""
+        return mismatches(self.snapshot())
+
+    def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+        """See `LeaseLedger.story`."""
+        found: list[Chapter] = []
+        before = "+"
+        while len(found) < limit:
+            with redis_answers("read the log of leases"):
+                page = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(self._keys.lease_log, max=before, count=_PAGE))
+            chapters = (chapter for entry, fields in page for chapter in reversed(_chapters(entry, fields)))
+            found.extend(chapter for chapter in chapters if _is_about(chapter, mesh, tenant))
+            if len(page) < _PAGE:
+                break
+            before = f"({page[-1][0].decode()}"
+        return tuple(reversed(found[:limit]))
+
+    # ---- calling
+
+    def _call(self, verb: str, *arguments: str | bytes | int) -> Any:
+        """The reply; a ledger is founded where there is none."""
+        try:
+            return self._scripts.call(verb, *arguments)
+        except LedgerUninitialised:
+            terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
+            self._scripts.call("init", self._uid or secrets.token_hex(8), *terms, int(self._founding))
+            return self._scripts.call(verb, *arguments)
+
+    def _call_for(self, session: Session, verb: str, *arguments: str | bytes | int) -> Any:
+        reply = self._call(verb, *of_session(session), *arguments)
+        raise_named(reply, session.mesh)
+        return reply
+
+    def _told(self, session: Session, reply: list[Any]) -> Told:
+        _, epoch, learn_ms, mark, others_want, rows = reply[:6]
+        leases = told_leases(session.mesh, rows.decode()) if rows else ()
+        if self._receipts is not None:
+            leases = tuple(self._receipts.signed(session.ledger, lease) for lease in leases)
+        return Told(
+            epoch=int(epoch),
+            learn_ms=int(learn_ms),
+            mark=int(mark),
+            others_want=others_want == b"1",
+            leases=leases,
         )
 
 
-def _lease(lease: LeaseId, mesh: MeshId, packed: bytes) -> Lease:
-    held = json.loads(packed)
-    return Lease(
-        lease=lease,
-        tenant=TenantPath(held["tenant"]),
-        mesh=mesh,
-        flavor=FlavorName(held["flavor"]),
-        slot=ResourceSet({resource: int(units) for resource, units in held["slot"].items()}),
-        slots=int(held["slots"]),
-        token=int(held["token"]),
+def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
+    if len(rows) > most:
+        raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
+    return rows
+
+
+def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
+    code, *rest = answer.split(SEPARATOR)
+    if code == "GRANTED":
+        return Granted(slots=int(rest[0]))
+    if code == "CHANGED":
+        return LookAgain()
+    if code == "UNKNOWN_TENANT":
+        return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=want.tenant, flavor=want.flavor)
+    reason, resource, wanted, available = rest
+    return LeaseRefused(
+        reason=Reason(reason), tenant=want.tenant, flavor=want.flavor, resource=resource, wanted=int(wanted), available=int(available)
     )
 
 
-def _mesh_view(row: list[bytes | int]) -> MeshView:
-    _, record, incarnation, alive, age_ms, waiting, claimed, _ = row
-    return MeshView(
-        record=decode(MeshRecord, bytes(record)),
-        incarnation=int(incarnation),
-        alive=alive == 1,
-        heartbeat_age_ms=int(age_ms),
-        waiting=int(waiting),
-        claimed=int(claimed),
-    )
+def _lease_views(holders: list[Any]) -> list[Any]:
+    views = []
+    for name, flat in holders:
+        mesh, incarnation = holder_of(name.decode())
+        for field, row in _texts(pairs(flat)).items():
+            tenant, _, flavor = field.rpartition(SEPARATOR)
+            views.append(view_of(lease_of(mesh, tenant, flavor, row), incarnation))
+    return views
 
 
-def _quota_rows(tree: TenantTree) -> Iterator[list[str]]:
-    """Rows that are not all zero: limits of a tenant, and what it has from its children."""
-    for path in tree.tenants:
-        for key in sorted(tree.flavor_resources()):
-            own, kept, limit = tree.own_quota(path, key), tree.kept(path, key), tree.quota(path, key).borrowing_limit
-            if own or kept or limit is not None:
-                yield [path, *key, f"{own} {kept} {'-' if limit is None else limit}"]
+def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
+    """The changes of one call, in order; or the beginning of an epoch."""
+    told = _texts(fields)
+    at_ms = int(entry.partition(b"-")[0])
+    if "verb" in told:
+        return [Chapter(at_ms=at_ms, verb=told["verb"], lease=None, why=told.get("why", ""))]
+    chapters = []
+    for change in told["changes"].splitlines():
+        verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
+        chapters.append(Chapter(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
+    return chapters
 
 
-def _usage_key(name: str) -> tuple[TenantPath, FlavorName, str]:
-    _, path, flavor, resource = name.split(SEPARATOR, 3)
-    return TenantPath(path), FlavorName(flavor), resource
+def _is_about(chapter: Chapter, mesh: MeshId | None, tenant: TenantPath | None) -> bool:
+    lease = chapter.lease
+    return lease is None or ((mesh is None or lease.mesh == mesh) and (tenant is None or lease.tenant == tenant))
 
 
-def _tree_of(rows: dict[str, str], usage: dict[tuple[TenantPath, FlavorName, str], int]) -> TenantTree:
-    """The configured tenants, and the vanished ones that are still charged."""
-    tenants = [_tenant_of(packed) for name, packed in rows.items() if name.startswith("tenant" + SEPARATOR)]
-    configured = {tenant.path for tenant in tenants}
-    parents = {
-        TenantPath(name.removeprefix("parent" + SEPARATOR)): TenantPath(parent) if parent else None
-        for name, parent in rows.items()
-        if name.startswith("parent" + SEPARATOR)
-    }
-    gone = {path: parent for path, parent in parents.items() if path not in configured}
-    return TenantTree(tenants).with_vanished(gone, usage)
-
-
-def _tenant_json(tenant: Tenant) -> str:
-    quotas = [
-        [flavor, resource, quota.nominal, quota.borrowing_limit, quota.lending_limit] for (flavor, resource), quota in tenant.quotas.items()
-    ]
-    row = {
-        "path": tenant.path,
-        "parent": tenant.parent,
-        "quotas": quotas,
-        "functions": tenant.functions,
-        "pickled_code": tenant.pickled_code,
-    }
-    return json.dumps(row)
-
-
-def _tenant_of(packed: str) -> Tenant:
-    row = json.loads(packed)
-    quotas: dict[FlavorResource, Quota] = {
-        (FlavorName(flavor), resource): Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
-        for flavor, resource, nominal, borrowing, lending in row["quotas"]
-    }
-    return Tenant(
-        path=TenantPath(row["path"]),
-        parent=row["parent"],
-        quotas=quotas,
-        functions=tuple(row["functions"]),
-        pickled_code=row["pickled_code"],
-    )
+def _texts(rows: dict[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in rows.items()}

@@ -1,15 +1,30 @@
 """The stage queue on Redis: scripts for what must be decided, streams for mail and the inbox."""
 
+import contextlib
 from dataclasses import replace
 from typing import cast
 
 import redis
 
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, InboxEntry, Mail, MailKind, QueuedStage
-from federation.errors import SessionLost, StaleFence
-from federation.leases import Session
+from federation.dispatch import (
+    CLAIMS_PER_UNIT,
+    LOOKED_AT_MAX,
+    STAGE_MESSAGES,
+    Claim,
+    ClaimedStage,
+    InboxEntry,
+    Mail,
+    MailKind,
+    Orphan,
+    OrphanKind,
+    QueuedStage,
+    StageAges,
+)
+from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
+from federation.leases import Lease, Session
 from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.session_calls import of_session, raise_named
 from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -20,6 +35,8 @@ from mesh.wire import decode, encode
 
 #: Blocking for longer than this part of the client's own timeout could be cut off by it.
 _SHARE_OF_TIMEOUT = 0.8
+#: Records that one script of an audit looks at.
+_AUDITED_AT_ONCE = 200
 
 
 class RedisStageQueue:
@@ -40,7 +57,8 @@ class RedisStageQueue:
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
         """See `StageQueue.submit`."""
-        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority)
+        deadline = "" if spec.deadline_ms is None else spec.deadline_ms
+        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority, deadline)
         return bool(queued == 1)
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
@@ -52,14 +70,21 @@ class RedisStageQueue:
 
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
-        self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
+        with contextlib.suppress(LedgerUninitialised):
+            self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
 
-    def claim(self, session: Session, stage: StageId) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
-        answer, *rest = self._scripts.call("claim", session.mesh, session.incarnation, stage)
-        if answer == b"SESSION_LOST":
-            raise SessionLost(f"session {session.incarnation} of {session.mesh} is not live or holds no lease {stage}")
-        return None if answer == b"GONE" else _claimed(session, rest)
+        paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
+        reply = self._scripts.call("claim", *of_session(session), stage, *paid, CLAIMS_PER_UNIT)
+        raise_named(reply, session.mesh)
+        if reply[0] == b"NO_LEASE":
+            raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+        if reply[0] == b"MANY":
+            raise TooManyClaims(f"mesh {session.mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
+        if reply[0] == b"LEARN":
+            raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; claim then")
+        return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
         """See `StageQueue.report`."""
@@ -86,8 +111,38 @@ class RedisStageQueue:
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         """See `StageQueue.claims_of`; in the order of the claims."""
-        claims = (_claimed(session, row) for row in self._scripts.call("claims_of", session.mesh, session.incarnation))
-        return tuple(sorted(claims, key=lambda claimed: claimed.claim.token))
+        try:
+            rows = self._scripts.call("claims_of", session.mesh, session.incarnation)
+        except LedgerUninitialised:
+            return ()
+        return tuple(sorted((_claimed(session, row) for row in rows), key=lambda claimed: claimed.claim.token))
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        """See `StageQueue.take_back_overdue`."""
+        _, taken = self._scripts.call("take_back_overdue", limit)
+        return tuple(StageId(stage.decode()) for stage in taken)
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        """See `StageQueue.ages`."""
+        rows = self._scripts.call("ages", LOOKED_AT_MAX)
+        return {MeshId(mesh.decode()): StageAges(queued_ms=int(queued), claimed_ms=int(claimed)) for mesh, queued, claimed in rows}
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """See `StageQueue.orphans`. What is there is found by SCAN: a trace of a mesh that nobody knows any more is an orphan too."""
+        meshes = sorted({*self._named(self._keys.ready("")), *self._named(self._keys.claimed(""))})
+        rows = [row for mesh in meshes for row in self._scripts.call("orphans", "indexes", mesh)]
+        stages = sorted(self._named(self._keys.stage("")))
+        for first in range(0, len(stages), _AUDITED_AT_ONCE):
+            rows += self._scripts.call("orphans", "records", *stages[first : first + _AUDITED_AT_ONCE])
+        found = ([part.decode() for part in row] for row in rows)
+        return tuple(
+            Orphan(kind=OrphanKind(kind), stage=StageId(stage), mesh=MeshId(mesh), detail=detail) for kind, stage, mesh, detail in found
+        )
+
+    def _named(self, family: str) -> list[str]:
+        """The ids of a family's keys."""
+        with redis_answers("look for keys"):
+            return [key.decode().removeprefix(family) for key in self._client.scan_iter(f"{family}*", count=1_000)]
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """See `StageQueue.forget`."""

@@ -1,7 +1,12 @@
-"""The Lua verbs: read from their folder, called by hash, their errors told in this project's words.
+"""The Lua verbs: read from their folder, called by name or by hash, their errors told in this project's words.
 
 A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: the pieces `lib_keys.lua` and
-`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them.
+`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them. Of keys that
+are named one by one (`local META = KEYS[1]`) a verb is given those that its whole text names: each costs on the way.
+
+From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
+access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
+text in its name, so roots of two versions stand side by side.
 """
 
 import hashlib
@@ -15,12 +20,21 @@ from typing import Any, cast
 import redis
 import redis.exceptions
 
-from federation.errors import StoreUnavailable
+from federation.errors import LedgerUninitialised, StoreUnavailable
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
-#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election.
-_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN)\b")
+#: In `lib_keys.lua`: the name of a key and its place among all keys.
+_KEY = re.compile(r"^local (?P<name>[A-Z_]+) = KEYS\[(?P<place>\d+)\]\n", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+#: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election; or that
+#: does not let us now, for somebody takes our rights away, or changes them, while we run.
+_NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
+#: The same, where redis-py tells by the class and keeps the word to itself.
+_NOT_NOW_KINDS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError, redis.exceptions.NoPermissionError)
+_NO_FUNCTION = "Function not found"
+#: The first version of Redis that has functions.
+_FUNCTIONS_SINCE = 7
 
 
 @contextmanager
@@ -33,18 +47,47 @@ def redis_answers(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as gone:
-        raise StoreUnavailable(f"{what}: Redis does not answer: {gone}") from gone
-    except redis.exceptions.RedisError as refused:
-        if _NOT_NOW.search(str(refused)):
-            raise StoreUnavailable(f"{what}: Redis cannot serve now: {refused}") from refused
-        raise RuntimeDoorError(f"{what}: Redis refused the command: {refused}; is it a server of 6.2 or later?") from refused
+    except redis.exceptions.RedisError as error:
+        raise _told_by(what, error) from error
+
+
+def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable | RuntimeDoorError:
+    if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
+        return StoreUnavailable(f"{what}: Redis does not answer: {error}")
+    if isinstance(error, _NOT_NOW_KINDS) or _NOT_NOW.search(str(error)):
+        return StoreUnavailable(f"{what}: Redis cannot serve now: {error}")
+    return RuntimeDoorError(f"{what}: Redis refused the command: {error}; is it a server of 6.2 or later?")
 
 
 @cache
 def source(package: str, verb: str) -> str:
-    """The verb with the pieces that it needs before it."""
+    """The verb with the pieces that it needs before it, and the keys that it names under the places that it is given them at."""
+    text = _whole(package, verb)
+    places = key_places(package, verb)
+    if places is None:
+        return text
+    kept = {place: number for number, place in enumerate(places, start=1)}
+    return _KEY.sub(lambda key: f"local {key['name']} = KEYS[{kept[int(key['place'])]}]\n" if int(key["place"]) in kept else "", text)
+
+
+@cache
+def key_places(package: str, verb: str) -> tuple[int, ...] | None:
+    """Places, from 1, of the keys that the verb names; None: it is given all, as it does not name them one by one."""
+    text = _whole(package, verb)
+    named = {key["name"]: int(key["place"]) for key in _KEY.finditer(text)}
+    used = set(re.findall(r"[A-Z_]+", _COMMENT.sub("", _KEY.sub("", text))))
+    return tuple(place for name, place in named.items() if name in used) if named else None
+
+
+@cache
+def _whole(package: str, verb: str) -> str:
     return "\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in _in_order(package, verb))
+
+
+def verbs(package: str) -> tuple[str, ...]:
+    """The verbs of a folder, in order."""
+    names = (file.name for file in files(package).iterdir())
+    return tuple(sorted(name.removesuffix(".lua") for name in names if name.endswith(".lua") and not name.startswith("lib_")))
 
 
 def _in_order(package: str, name: str) -> list[str]:
@@ -56,20 +99,42 @@ def _in_order(package: str, name: str) -> list[str]:
     return [*order, name]
 
 
+@cache
+def library(package: str) -> tuple[str, str]:
+    """The verbs of a folder as one library of functions: its digest and its text.
+
+    Function names are `<verb>_<digest>`. `allow-oom`: as with scripts, a verb deletes first where it must pass on a server
+    whose memory is full.
+    """
+    bodies = {verb: source(package, verb) for verb in verbs(package)}
+    digest = hashlib.sha256("\n".join(bodies.values()).encode()).hexdigest()[:12]
+    functions = (
+        f"redis.register_function{{function_name='{verb}_{digest}', flags={{'allow-oom'}}, callback=function(KEYS, ARGV)\n{body}\nend}}"
+        for verb, body in bodies.items()
+    )
+    name = f"{package.partition('.')[0]}_{digest}"
+    return digest, "\n".join([f"#!lua name={name}", *functions])
+
+
 class Scripts:
-    """The verbs of one folder on one server, each called with the same keys.
+    """The verbs of one folder on one server, each called with those of the same keys that it names.
 
     Args:
         client: Gives the time in which a call must be answered, and its retries; every verb is safe to repeat.
-        keys: `KEYS` of every verb.
+        keys: `KEYS` of the verbs, in the order of the folder's `lib_keys.lua`.
         package: The package whose folder holds the files.
+        functions: Call functions of a library; None: when the server has them.
     """
 
-    def __init__(self, client: "redis.Redis", keys: tuple[str, ...], package: str = "federation.store.lua") -> None:
+    def __init__(
+        self, client: "redis.Redis", keys: tuple[str, ...], package: str = "federation.store.lua", *, functions: bool | None = None
+    ) -> None:
         self._client = client
         self._keys = keys
         self._package = package
+        self._functions = functions
         self._hashes: dict[str, str] = {}
+        self._keys_of: dict[str, tuple[str, ...]] = {}
 
     def call(self, verb: str, *arguments: str | bytes | int) -> Any:
         """The verb's reply, as redis-py gives it: text as bytes.
@@ -77,14 +142,45 @@ class Scripts:
         Raises:
             StoreUnavailable: Redis does not answer.
             RuntimeDoorError: The script failed.
+            LedgerUninitialised: The verb needs a ledger, and the server holds none.
         """
+        try:  # Not by `redis_answers`: a generator for each call would be a tenth of what a heartbeat costs here.
+            if self._functions is None:
+                told = self._client.info("server")
+                self._functions = int(str(told["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+            reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
+        except redis.exceptions.RedisError as error:
+            raise _told_by(verb, error) from error
+        if reply == [b"UNINIT"]:
+            raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
+        return reply
+
+    def _call_script(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
+        keys = self._keys_for(verb)
         text = source(self._package, verb)
         sha = self._hashes.get(verb) or self._hashes.setdefault(verb, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-        with redis_answers(verb):
-            try:
-                return self._client.evalsha(sha, len(self._keys), *self._keys, *arguments)
-            except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
-                return self._client.eval(text, len(self._keys), *self._keys, *arguments)
+        try:
+            return self._client.evalsha(sha, len(keys), *keys, *arguments)
+        except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
+            return self._client.eval(text, len(keys), *keys, *arguments)
+
+    def _keys_for(self, verb: str) -> tuple[str, ...]:
+        keys = self._keys_of.get(verb)
+        if keys is None:
+            places = key_places(self._package, verb)
+            keys = self._keys_of[verb] = self._keys if places is None else tuple(self._keys[place - 1] for place in places)
+        return keys
+
+    def _call_function(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
+        digest, text = library(self._package)
+        name, keys = f"{verb}_{digest}", self._keys_for(verb)
+        try:
+            return self._client.fcall(name, len(keys), *keys, *arguments)
+        except redis.exceptions.ResponseError as refused:
+            if _NO_FUNCTION not in str(refused):
+                raise
+            self._client.function_load(text, replace=True)
+            return self._client.fcall(name, len(keys), *keys, *arguments)
 
 
 def pairs(flat: Any) -> dict[bytes, bytes]:

@@ -21,9 +21,10 @@ def ended(stage: StageId) -> bytes:
     return encode([StageEnded(stage=stage)], STAGE_MESSAGES)
 
 
-def lost(stage: StageId, mesh: MeshId, incarnation: int) -> bytes:
-    """The body that tells the loss of a stage with its session; `stage_lost` of lua/lib_session.lua writes the same."""
-    return encode([StageLost(stage=stage, mesh=mesh, incarnation=incarnation, reason=Reason.LEASE_EXPIRED)], STAGE_MESSAGES)
+def lost(stage: StageId, mesh: MeshId, incarnation: int, reason: Reason = Reason.LEASE_EXPIRED) -> bytes:
+    """The body that tells the loss of a stage with its session, or by its deadline; `stage_lost` of lua/lib_session.lua and
+    lua/take_back_overdue.lua write the same."""
+    return encode([StageLost(stage=stage, mesh=mesh, incarnation=incarnation, reason=reason)], STAGE_MESSAGES)
 
 
 def waiting_for(stage: StageId, reason: Reason, detail: str) -> bytes:

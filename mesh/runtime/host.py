@@ -24,6 +24,7 @@ from mesh.hosting import Delivered, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
+from mesh.runtime.node_guards import NodeGuards
 from mesh.runtime.placement import PlacementPool
 from mesh.runtime.runner import StageRunner
 from mesh.stages import StageSpec
@@ -80,6 +81,7 @@ class RayStageHost:
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._cancelled: set[StageId] = set()
         self._placements = PlacementPool(node_labels)
+        self._guards = NodeGuards(mesh, node_labels)
         self._guard = threading.Lock()  #: Over `_runners` and `_of_stage`, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
@@ -141,6 +143,20 @@ class RayStageHost:
             ray.kill(runner.actor)
         self._orders.put(self._placements.close)
         self._orders.put(self._warm_up)
+
+    def stamp(self) -> None:
+        """See `StageHost`."""
+        self._guards.stamp()
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """See `StageHost`."""
+        if unguarded := self._guards.unguarded():
+            log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(unguarded))
+        self._guards.prove(incarnation, stop_after_ms, kill_after_ms)
+
+    def leave(self, incarnation: int) -> None:
+        """See `StageHost`."""
+        self._guards.leave(incarnation)
 
     def close(self) -> None:
         """End the host's thread after what was ordered so far."""
@@ -222,7 +238,7 @@ class RayStageHost:
         return self._warm.pop() if self._warm and not runtime_env else self._new_runner(runtime_env)
 
     def _bind(self, key: RunnerKey, runner: _Runner) -> None:
-        runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes)
+        runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._mesh)
         threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
 
     def _listen(self, key: RunnerKey, runner: _Runner) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import ray
 from ray.util.placement_group import PlacementGroup
 
-from mesh.ids import NodeId, RunId, StageId
+from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.runtime.engine import Delivered, StageEngine
 from mesh.runtime.outbox import Batch, Outbox
+from mesh.runtime.watch_folder import register
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import decode
@@ -35,10 +36,11 @@ class Runner:
         self._outbox = Outbox()
         self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
 
-    def bind(self, tenant: str, storage_url: str, inline_limit_bytes: int) -> None:
-        """Give the runner to a tenant, for good."""
+    def bind(self, tenant: str, storage_url: str, inline_limit_bytes: int, mesh: MeshId) -> None:
+        """Give the runner to a tenant of a mesh, for good."""
+        register(mesh)  # When nobody proves the mesh's leases any more, the runner has to go with its tasks.
         self._tenant = tenant
-        self._engine.bind(storage_url, inline_limit_bytes)
+        self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
     def start(
         self,

@@ -113,7 +113,7 @@ def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console
         waited_ms = sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
         table.add_row(view.tenant, f"{_most_slots(view.stages)} slots of 1 cpu", duration(waited_ms), "\n".join(reasons))
     console.print(table)
-    console.print("A tenant may borrow what others leave unused; nobody is preempted, so who comes later waits until it is given back.")
+    console.print("A tenant may borrow what others leave unused; what is its own it takes back from who has borrowed it.")
 
 
 def _most_slots(stages: list[StageView]) -> int:

@@ -1,18 +1,34 @@
-"""`tenants` and `meshes`: who has what, and what there is."""
+"""`tenants` and `meshes`: who has what, and what there is; `drain` and `undrain`: which mesh is to get nothing new.
+
+Drains are the operator's. Whoever runs the stack of this state folder is one; from elsewhere it takes an operator's key.
+"""
 
 from __future__ import annotations
 
-import typer
+from typing import Annotated
+from urllib.parse import quote
 
+import typer
+from rich.console import Console
+
+from federation.snapshot import Snapshot
+from mesh.ids import MeshId
+from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
 from serve_apps.cli.render import meshes_table, tenants_table
-from serve_apps.cli.session import AddressOption, JsonOption, open_session
+from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.draining import drain_mesh, only, undrain_mesh
+from serve_apps.federation_views import meshes_view
 from serve_apps.schemas import MeshesView, TenantsView
+
+MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(tenants)
     app.command()(meshes)
+    app.command()(drain)
+    app.command()(undrain)
 
 
 def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
@@ -26,10 +42,54 @@ def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 
 def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Show the meshes: alive or not, labels, pools, queues."""
+    """Show the meshes: alive, draining, steady or not, labels, pools, queues."""
     session = open_session(address, as_json=as_json)
     view = session.view(MeshesView, "/v1/meshes")
     if as_json:
         session.tell_json(view)
     else:
         session.console.print(meshes_table(view))
+
+
+def drain(
+    mesh: MeshArgument,
+    reason: Annotated[str, typer.Option(help="Shown wherever the mesh is shown, and to whoever waits for it.")] = "",
+    address: AddressOption = None,
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a mesh finish what it has and get nothing new, until `undrain`."""
+    if is_elsewhere(address):
+        view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
+    else:
+        stores = running_stores(state)
+        view = _seen(only(drain_mesh(stores.ledger, stores.registry, MeshId(mesh), reason=reason, by="terminal"), MeshId(mesh)))
+    _show(view, f"{mesh} gets nothing new; what it has runs to its end", as_json=as_json)
+
+
+def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Give a drained mesh work again."""
+    if is_elsewhere(address):
+        view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
+    else:
+        stores = running_stores(state)
+        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, MeshId(mesh))[0], MeshId(mesh)))
+    _show(view, f"{mesh} gets work again", as_json=as_json)
+
+
+def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:
+    return read_view(MeshesView, open_session(address, as_json=False).client.tell(path, body))
+
+
+def _seen(snapshot: Snapshot) -> MeshesView:
+    return meshes_view(snapshot, lambda _: True)
+
+
+def _show(view: MeshesView, words: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(view.model_dump_json(indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(words)
+    if view.meshes:
+        console.print(meshes_table(view))

@@ -19,12 +19,14 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.config import FederationConfig, tenants_of
+from federation.quota.from_config import standing_orders_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.ids import TenantPath
-from serve_apps.auth import issue
+from mesh.ids import MeshId, TenantPath
+from serve_apps.access import EVERYBODY
+from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging, stop_on_signals
@@ -41,7 +43,7 @@ DOWN_S_MAX = 60.0
 StateOption = Annotated[Path, typer.Option("--state", help="The state folder: Redis' file, logs, keys.", show_default=True)]
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
 
-keys_app = typer.Typer(help="API keys of tenants: made, listed, revoked.", no_args_is_help=True)
+keys_app = typer.Typer(help="API keys of tenants and of meshes: made, listed, revoked.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -142,11 +144,12 @@ def down(state: StateOption = STATE) -> None:
 
 
 def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
-    """Make the file's tenants and quotas those of the running federation; work that runs goes on."""
+    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
     checked = _read(config)
-    stores = _running_stores(state)
+    stores = running_stores(state)
     tenants = tenants_of(checked)
     stores.ledger.configure(TenantTree(tenants))
+    stores.orders.publish(standing_orders_of(checked))
     Console().print(f"applied: {len(tenants)} tenants")
 
 
@@ -182,29 +185,46 @@ def _keep(stack: Stack, console: Console) -> None:
 
 @keys_app.command("create")
 def create_key(
-    tenant: Annotated[str, typer.Argument(help="Path of the tenant; the key reaches it and all below.")], state: StateOption = STATE
+    tenant: Annotated[
+        str | None, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")
+    ] = None,
+    mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
+    user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
+    state: StateOption = STATE,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
-    stores = _running_stores(state)
-    stores.ledger.snapshot().tree.tenant(TenantPath(tenant))
-    typer.echo(issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms()))
+    if (tenant is None) == (mesh is None):
+        raise typer.BadParameter("name either a tenant or, with --mesh, a mesh")
+    if mesh is not None and user:
+        raise typer.BadParameter("a mesh's key is no user's; --user goes with a tenant")
+    stores, settings = running_stores(state), _root_settings(state)
+    ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
+    if mesh is not None:
+        if mesh not in settings.meshes:
+            raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.meshes)}")
+        typer.echo(issue_for_mesh(ring, MeshId(mesh), now_ms))
+        return
+    path = TenantPath(str(tenant))
+    if path != EVERYBODY:
+        stores.ledger.snapshot().tree.tenant(path)
+    typer.echo(issue(ring, path, now_ms, user))
 
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE) -> None:
     """The keys by id; secrets are not kept."""
-    stores = _running_stores(state)
-    table = Table("id", "tenant", "created", "revoked")
+    stores = running_stores(state)
+    table = Table("id", "of", "user", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
-        table.add_row(key.key, key.tenant, created, "yes" if key.revoked else "")
+        table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, created, "yes" if key.revoked else "")
     Console().print(table)
 
 
 @keys_app.command("revoke")
 def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], state: StateOption = STATE) -> None:
     """Make a key useless from now on."""
-    stores = _running_stores(state)
+    stores = running_stores(state)
     if not RedisKeyRing(stores.client, stores.keys).revoke(key):
         raise MeshError(f"there is no key {key}; `schedulemesh keys list` shows them")
     typer.echo(f"revoked {key}")
@@ -220,8 +240,16 @@ def _read(config: Path) -> FederationConfig:
     return checked
 
 
-def _running_stores(state: Path) -> Stores:
-    """The stores of the stack that runs with this folder.
+def running_stores(state: Path) -> Stores:
+    """The stores of the stack that runs with this folder. Raises as `_root_settings`."""
+    settings = _root_settings(state)
+    return open_stores(
+        settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms, limits=settings.backlog
+    )
+
+
+def _root_settings(state: Path) -> RootSettings:
+    """What the root of the stack that runs with this folder was told.
 
     Raises:
         MeshError: None does.
@@ -229,8 +257,7 @@ def _running_stores(state: Path) -> Stores:
     file = StateFolder(state).path / "settings" / "root.json"
     if StateFolder(state).owner() is None or not file.exists():
         raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
-    settings = RootSettings.read(str(file))
-    return open_stores(settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms)
+    return RootSettings.read(str(file))
 
 
 @contextlib.contextmanager

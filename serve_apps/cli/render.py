@@ -14,6 +14,10 @@ from rich.text import Text
 
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from serve_apps.schemas import (
+    AuditView,
+    LettersView,
+    LetterView,
+    MeshEntry,
     MeshesView,
     MeshShare,
     NoResultView,
@@ -147,7 +151,7 @@ def tenants_table(view: TenantsView) -> RenderableType:
         table.add_column(column, justify="right", no_wrap=True)
     paths = {tenant.tenant for tenant in view.tenants}
     for tenant in view.tenants:
-        name = _indented(tenant, paths)
+        name = Text.assemble(_indented(tenant, paths), *_held(tenant))
         if not tenant.quotas:
             table.add_row(name, "", "", "", "", "", "", "")
         for row, quota in enumerate(tenant.quotas):
@@ -162,25 +166,74 @@ def meshes_table(view: MeshesView) -> RenderableType:
         return Text("no mesh has joined that this key may use")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("mesh", overflow="fold", max_width=16)
-    table.add_column("state", no_wrap=True)
+    table.add_column("state", overflow="fold", max_width=18)
     table.add_column("heartbeat", justify="right", no_wrap=True)
     table.add_column("labels", overflow="fold", max_width=20)
     table.add_column("pools (used/capacity)", overflow="fold", max_width=28)
     table.add_column("queued", justify="right", no_wrap=True)
     table.add_column("running", justify="right", no_wrap=True)
+    table.add_column("a stage", justify="right", no_wrap=True)
     for mesh in view.meshes:
-        state = ("draining", "yellow") if mesh.draining else ("alive", "green") if mesh.alive else ("unreachable", "red")
         labels = ", ".join(f"{name}={value}" for name, value in sorted(mesh.labels.items()))
         table.add_row(
             Text(mesh.mesh),
-            Text(*state),
+            _mesh_state(mesh),
             duration(mesh.heartbeat_age_ms),
             Text(labels),
             Text("\n".join(_pool_text(pool) for pool in mesh.pools)),
-            str(mesh.waiting),
-            str(mesh.running),
+            _with_age(mesh.waiting, mesh.oldest_waiting_ms),
+            _with_age(mesh.running, mesh.oldest_running_ms),
+            "" if mesh.run_ms is None else duration(mesh.run_ms),
         )
     return table
+
+
+def letters_table(view: LettersView) -> RenderableType:
+    """`schedulemesh dead list`: what failed for good."""
+    if not view.letters:
+        return Text("no dead letters")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("letter", overflow="fold", max_width=28)
+    table.add_column("tenant", overflow="fold", max_width=16)
+    table.add_column("reason", overflow="fold", max_width=18)
+    table.add_column("tries", justify="right", no_wrap=True)
+    table.add_column("died", no_wrap=True)
+    table.add_column("message", overflow="ellipsis", no_wrap=True, max_width=24)
+    for letter in view.letters:
+        message = Text(letter.message.partition("\n")[0])
+        reason, tries = Text(letter.reason, style="red"), str(letter.attempts)
+        table.add_row(Text(letter.letter), Text(letter.tenant), reason, tries, clock_time(letter.at_ms), message)
+    return table
+
+
+def letter_page(letter: LetterView) -> RenderableType:
+    """`schedulemesh dead show`: one of them, whole."""
+    lines = (f"{name}: {value}" for name, value in letter.model_dump().items() if name not in ("message", "at_ms"))
+    return Text("\n".join((*lines, f"died: {clock_time(letter.at_ms)}", letter.message)))
+
+
+def audit_page(view: AuditView) -> RenderableType:
+    """`schedulemesh audit`: what does not agree, a line each."""
+    lines = [f"{orphan.kind} {orphan.stage} at {orphan.mesh}: {orphan.detail}" for orphan in view.orphans]
+    lines += [
+        f"SUM_DIFFERS {sums.tenant} {sums.flavor}/{sums.resource}: {sums.kept} kept, {sums.counted} counted" for sums in view.mismatches
+    ]
+    return Text("\n".join(lines), style="red") if lines else Text("records, queues, leases and sums agree", style="green")
+
+
+def _with_age(count: int, oldest_ms: int) -> str:
+    return f"{count}\n{duration(oldest_ms)}" if oldest_ms else str(count)
+
+
+def _mesh_state(mesh: MeshEntry) -> Text:
+    """Whether the mesh is there, and what keeps work away from it; the first is not lost over the second."""
+    told = [] if mesh.alive else [("unreachable", "red")]
+    if mesh.draining:
+        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
+    if not mesh.steady:
+        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
+    lines = [Text(*each) for each in told or [("alive", "green")]]
+    return Text("\n").join(lines)
 
 
 def error_line(message: str) -> RenderableType:
@@ -264,6 +317,11 @@ def _indented(tenant: TenantView, paths: set[str]) -> Text:
     if tenant.parent is None or tenant.parent not in paths:
         return Text(tenant.tenant)
     return Text("  " * tenant.tenant.count("/") + tenant.tenant.rpartition("/")[2])
+
+
+def _held(tenant: TenantView) -> list[Text]:
+    """A word beside the name of a tenant that takes in nothing new."""
+    return [] if tenant.stop == "none" else [Text(f" ({tenant.stop})", style="yellow")]
 
 
 def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:

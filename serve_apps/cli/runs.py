@@ -21,7 +21,8 @@ from mesh.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
-from serve_apps.schemas import NoResultView, ResultView, RunLine, RunsView, RunView
+from serve_apps.cli.waiting_render import plan_picture
+from serve_apps.schemas import NoResultView, PlanView, ResultView, RunLine, RunsView, RunView
 
 #: How often a picture that moves is drawn anew, in seconds.
 LOOK_S = 0.5
@@ -47,7 +48,9 @@ def submit(
     tenant: Annotated[str | None, typer.Option(help="Whose quota pays. Left out: the default of the stack or of the key.")] = None,
     run_id: Annotated[str | None, typer.Option("--id", help="Id of the run; the same id with the same graph is the same run.")] = None,
     param: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, the value as JSON or else as text; may be repeated.")] = None,
+    user: Annotated[str | None, typer.Option(help="For whom it is; left out: the user of the key, or the key itself.")] = None,
     on_error: Annotated[str | None, typer.Option(help="fail_fast or continue.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; tell what would become of it.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the run to its end.")] = True,
     address: AddressOption = None,
     as_json: JsonOption = False,
@@ -56,12 +59,16 @@ def submit(
     params = _params(param or [])
     session = open_session(address, as_json=as_json)
     if target.endswith(".json"):
-        run = session.client.submit_spec(_spec(Path(target), tenant=tenant, run_id=run_id, params=params, on_error=on_error))
+        spec = _spec(Path(target), tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:
         graph = load_graph(target)
-        run = session.client.submit(
-            graph.outputs, id=run_id, tenant=tenant, params=params, on_error=on_error or "fail_fast", by_value=(graph.module,)
+        spec = session.client.spec_of(
+            graph.outputs, id=run_id, tenant=tenant, user=user, params=params, on_error=on_error or "fail_fast", by_value=(graph.module,)
         )
+    if dry:
+        _tell_plan(session, spec)
+        return
+    run = session.client.submit_spec(spec)
     if not as_json:
         session.console.print(f"submitted [bold]{run.id}[/bold]")
     if wait:
@@ -227,7 +234,17 @@ def _write(session: Session, folder: Path, name: str, href: str, encoding: Liter
     return path
 
 
-def _spec(path: Path, *, tenant: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None) -> dict[str, Any]:
+def _tell_plan(session: Session, spec: dict[str, Any]) -> None:
+    view = read_view(PlanView, session.client.plan(spec))
+    if session.as_json:
+        session.tell_json(view)
+    else:
+        session.console.print(plan_picture(view))
+
+
+def _spec(
+    path: Path, *, tenant: str | None, user: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None
+) -> dict[str, Any]:
     """The spec in a file, with what was given on the command line in place of what stands there.
 
     Raises:
@@ -241,7 +258,7 @@ def _spec(path: Path, *, tenant: str | None, run_id: str | None, params: dict[st
         raise MeshError(f"{path} is not JSON: {broken}") from None
     if not isinstance(spec, dict):
         raise MeshError(f"{path} holds no spec: it must be a JSON object with `spec`, `nodes` and `outputs`")
-    given = {"tenant": tenant, "id": run_id, "on_error": on_error}
+    given = {"tenant": tenant, "user": user, "id": run_id, "on_error": on_error}
     spec.update({name: value for name, value in given.items() if value is not None})
     if params:
         spec["params"] = {**spec.get("params", {}), **params}

@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from dag.store.client_access import find_access
+from dag.store.client_access import ADDRESS_VARIABLE, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
 from mesh.errors import RuntimeDoorError
@@ -60,6 +60,11 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     """
     access = find_access(address, None, environment=os.environ, folder=Path.cwd())
     return Session(Client(access), Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS), as_json=as_json)
+
+
+def is_elsewhere(address: str | None) -> bool:
+    """Whether the root is named by its address; else it is the one of the state folder."""
+    return address is not None or bool(os.environ.get(ADDRESS_VARIABLE))
 
 
 def read_view(kind: type[V], answer: object) -> V:

@@ -23,6 +23,7 @@ TENANT = "acme/research/vision"
 CONFIG = f"""
 federation: {{name: tests, lease_ttl: 4s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
 root: {{cluster: first, port: 18000}}
+routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
 clusters:
   first: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}
@@ -47,6 +48,12 @@ tenants:
       research: {{tenants: {{vision: {{}}, nlp: {{}}}}}}
       small: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 0}}}}}}}}
       narrow: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 1}}}}}}}}
+  shared:
+    pickled_code: true
+    tenants:
+      owner: {{quotas: {{standard: {{cpu: {{nominal: 3}}}}}}}}
+      guest: {{}}
+quota: {{min_run: 200ms}}
 """
 
 

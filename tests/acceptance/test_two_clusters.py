@@ -202,7 +202,7 @@ def test_a_json_spec_runs_by_http_alone(stack: Stack) -> None:
         "outputs": {"sentence": {"$ref": "sentence"}},
     }
     with httpx.Client(base_url=stack.address, headers={"Authorization": f"Bearer {stack.api_key}"}, timeout=LIMIT_S) as http:
-        assert http.post("/v1/runs", json=spec).status_code == 201
+        assert http.post("/v1/runs", json=spec).status_code == 202
         assert http.post("/v1/runs", json=spec).status_code == 200
         answer = eventually(lambda: _ended(http))
     assert answer["outputs"]["sentence"]["value"] == "Hello, mesh! Your name has 4 letters."

@@ -1,36 +1,55 @@
-"""What every blob store promises; run over memory and over a real Redis."""
+"""What every blob store promises; run over memory, over a real Redis, and over HTTP."""
 
+import hashlib
+
+import pytest
+
+from federation.errors import BatchTooLarge
+from federation.link import BLOB_BYTES_MAX
 from mesh.ids import RunId
 
 RUN, OTHER = RunId("run-1"), RunId("run-2")
 
 
+def named(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+ODD, EMPTY, ONE, TWO, NOBODYS = b"\x80\x00 pickled \xff", b"", b"1", b"2", named(b"nobody has put it")
+
+
 def test_bytes_come_back_as_they_were_put(store):
-    store.blobs.put(RUN, "aa", b"\x80\x00 pickled \xff")
-    store.blobs.put(RUN, "bb", b"")
-    assert store.blobs.get(RUN, ("aa", "bb")) == {"aa": b"\x80\x00 pickled \xff", "bb": b""}
+    store.blobs.put(RUN, named(ODD), ODD)
+    store.blobs.put(RUN, named(EMPTY), EMPTY)
+    assert store.blobs.get(RUN, (named(ODD), named(EMPTY))) == {named(ODD): ODD, named(EMPTY): EMPTY}
 
 
 def test_what_is_not_there_is_left_out(store):
-    store.blobs.put(RUN, "aa", b"1")
-    assert store.blobs.get(RUN, ("aa", "bb")) == {"aa": b"1"}
+    store.blobs.put(RUN, named(ONE), ONE)
+    assert store.blobs.get(RUN, (named(ONE), NOBODYS)) == {named(ONE): ONE}
     assert store.blobs.get(RUN, ()) == {}
-    assert store.blobs.get(OTHER, ("aa",)) == {}
+    assert store.blobs.get(OTHER, (named(ONE),)) == {}
 
 
 def test_putting_twice_is_harmless(store):
-    store.blobs.put(RUN, "aa", b"1")
-    store.blobs.put(RUN, "aa", b"1")
-    assert store.blobs.get(RUN, ("aa",)) == {"aa": b"1"}
+    store.blobs.put(RUN, named(ONE), ONE)
+    store.blobs.put(RUN, named(ONE), ONE)
+    assert store.blobs.get(RUN, (named(ONE),)) == {named(ONE): ONE}
 
 
 def test_keep_only_drops_all_others_of_the_run_and_nothing_of_other_runs(store):
     for run in (RUN, OTHER):
-        for name in ("aa", "bb", "cc"):
-            store.blobs.put(run, name, name.encode())
-    store.blobs.keep_only(RUN, ("bb", "zz"))
-    assert store.blobs.get(RUN, ("aa", "bb", "cc", "zz")) == {"bb": b"bb"}
-    assert set(store.blobs.get(OTHER, ("aa", "bb", "cc"))) == {"aa", "bb", "cc"}
+        for data in (ODD, ONE, TWO):
+            store.blobs.put(run, named(data), data)
+    store.blobs.keep_only(RUN, (named(ONE), NOBODYS))
+    assert store.blobs.get(RUN, (named(ODD), named(ONE), named(TWO), NOBODYS)) == {named(ONE): ONE}
+    assert set(store.blobs.get(OTHER, (named(ODD), named(ONE), named(TWO)))) == {named(ODD), named(ONE), named(TWO)}
     store.blobs.keep_only(RUN, ())
     store.blobs.keep_only(RUN, ())
-    assert store.blobs.get(RUN, ("bb",)) == {}
+    assert store.blobs.get(RUN, (named(ONE),)) == {}
+
+
+@pytest.mark.parametrize("store", ["http"], indirect=True)
+def test_more_bytes_than_a_mesh_may_store_are_refused_by_name(store):
+    with pytest.raises(BatchTooLarge, match="at most"):
+        store.blobs.put(RUN, NOBODYS, b"x" * (BLOB_BYTES_MAX + 1))

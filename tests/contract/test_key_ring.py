@@ -6,7 +6,7 @@ from federation.api_keys import ApiKey, KeyRing
 from federation.store.keys import Keys
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.ids import TenantPath
+from mesh.ids import MeshId, TenantPath
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -57,3 +57,13 @@ def test_keys_are_listed_by_tenant_and_age_without_any_digest(ring):
 
 def test_the_digest_does_not_show_in_logs():
     assert "a" * 64 not in repr(a_key())
+
+
+def test_a_meshs_key_is_kept_and_listed_as_one(ring):
+    key = ApiKey(key="00000009", tenant=TenantPath(""), mesh=MeshId("east"), sha256="a" * 64, created_ms=5)
+    ring.add(a_key())
+    assert ring.add(key)
+    assert ring.find("00000009") == key
+    assert [(line.mesh, line.tenant) for line in ring.list()] == [("east", ""), (None, "acme/lab")]
+    ring.revoke("00000009")
+    assert ring.find("00000009").mesh == "east"

@@ -1,15 +1,19 @@
 """What every run store does, in memory and on a real Redis."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import pytest
 import redis
 import redis.asyncio
 
-from dag.errors import RunConflict, UnknownRun
+from dag.backlog import BacklogLimits
+from dag.dead_letters import DeadLetter
+from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, RunStore, SendStage, StageRecord
 from dag.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
@@ -28,6 +32,7 @@ from mesh.values import Encoding, StoredValue
 LAB = TenantPath("acme/lab")
 RUN = RunId("digits-1")
 EAST = MeshId("east")
+BYTES, EMPTY, X, NOWHERE = (sha256(data).hexdigest() for data in (b"\x00\xff", b"", b"x", b"nowhere"))
 
 
 def a_record(run: str = RUN, *, tenant: str = LAB, created_ms: int = 1000, nodes: int = 3, **fields: object) -> RunRecord:
@@ -87,7 +92,7 @@ def kept(store, request) -> Kept:
             yield MemoryEventFeed(runs)
 
         return Kept(runs=runs, feed=memory_feed)
-    client, keys = request.getfixturevalue("redis_server"), Keys("contract")
+    client, keys = store.client, Keys("contract")
 
     @asynccontextmanager
     async def redis_feed() -> AsyncIterator[EventFeed]:
@@ -125,10 +130,10 @@ def test_an_unknown_run_is_no_error(runs):
 
 
 def test_creating_tells_the_inbox_once_and_keeps_the_blobs(store, runs):
-    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""})
-    assert runs.create(a_record(), {"h1": b"\x00\xff", "h2": b""}) is False
+    assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""})
+    assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""}) is False
     assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)] == [(RUN, "submitted", b"")]
-    assert store.blobs.get(RUN, ("h1", "h2", "h3")) == {"h1": b"\x00\xff", "h2": b""}
+    assert store.blobs.get(RUN, (BYTES, EMPTY, NOWHERE)) == {BYTES: b"\x00\xff", EMPTY: b""}
 
 
 def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
@@ -144,9 +149,9 @@ def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
 def test_the_id_with_what_follows_is_a_conflict_and_changes_nothing(store, runs, other):
     runs.create(a_record(), {})
     with pytest.raises(RunConflict, match=RUN):
-        runs.create(replace(a_record(), **other), {"h": b"x"})
+        runs.create(replace(a_record(), **other), {X: b"x"})
     assert runs.load(RUN) == a_record()
-    assert store.blobs.get(RUN, ("h",)) == {}
+    assert store.blobs.get(RUN, (X,)) == {}
     assert len(store.queue.inbox(0)) == 1
 
 
@@ -177,7 +182,7 @@ def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
         DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
         DeliverInput(stage=stage.stage, node=failing.node, value=None),
         CancelStage(stage=stage.stage),
-        ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=("h",)),
+        ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=(X,)),
     )
     change = RunChange(nodes=(node, failing), stages=(stage,), events=(event(record, "RUNNING", kind="run"),), decisions=record.outbox)
     assert runs.commit(record, change)
@@ -350,7 +355,7 @@ def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
 def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> None:
     """A run with stages, inputs, blobs, values in files and events, none of which anybody came to forget."""
     record = a_record(run, tenant=tenant, created_ms=ended_ms - 1)
-    runs.create(record, {"h": b"x"})
+    runs.create(record, {X: b"x"})
     node, failing = list(record.nodes.values())[:2]
     node.stored = stored("a", f"file:///{run}/a")
     failing.failure = Failure(
@@ -374,7 +379,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
     assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
     assert (runs.load(RUN), runs.summary(RUN), runs.events(RUN), runs.list(TenantPath("acme"))) == (None, None, (), ())
-    assert store.blobs.get(RUN, ("h",)) == {}
+    assert store.blobs.get(RUN, (X,)) == {}
     assert store.queue.waiting(EAST) == ()
     assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
     assert (set(kept.client.keys("*")) if kept.client else set()) == before
@@ -463,3 +468,178 @@ def test_a_follower_whose_connections_are_cut_goes_on_without_a_gap(redis_server
         return seen
 
     assert asyncio.run(watch_while_cutting()) == [1, 2, 3, 4, 5]
+
+
+# ---- dead letters
+
+
+def a_letter(node: str, *, run: str = RUN, at_ms: int = 5) -> DeadLetter:
+    return DeadLetter(
+        run=RunId(run),
+        node=NodeId(node),
+        tenant=LAB,
+        stage=StageId(f"{run}.1"),
+        mesh=EAST,
+        reason=Reason.POISON,
+        type_name="x.Y",
+        message="nö",
+        attempts=3,
+        retries_used=1,
+        losses=0,
+        kills=2,
+        at_ms=at_ms,
+    )
+
+
+def with_letters(runs: RunStore, *letters: DeadLetter) -> RunRecord:
+    record = a_record(letters[0].run)
+    runs.create(record, {})
+    runs.commit(record, RunChange(dead=letters))
+    return record
+
+
+def test_letters_come_with_the_commit_and_the_latest_is_told_first(runs):
+    early, late = a_letter("n00001", at_ms=5), a_letter("n00000", at_ms=9)
+    with_letters(runs, early, late)
+    assert runs.dead() == (late, early)
+    assert runs.dead(1) == (late,)
+    assert runs.dead(0) == ()
+    assert runs.dead_letter("digits-1:n00001") == early
+    assert (runs.dead_letter("digits-1:n00002"), runs.dead_letter("nobody:a"), runs.dead_letter("no-colon")) == (None, None, None)
+
+
+def test_a_commit_that_comes_too_late_leaves_no_letter(runs):
+    record = a_record()
+    runs.create(record, {})
+    stale = runs.load(RUN)
+    runs.commit(record, add_event(record))
+    assert runs.commit(stale, RunChange(dead=(a_letter("n00000"),))) is False
+    assert runs.dead() == ()
+
+
+def test_a_dropped_letter_is_gone_and_dropping_it_again_is_harmless(runs):
+    kept = a_letter("n00001")
+    with_letters(runs, a_letter("n00000"), kept)
+    assert runs.drop_dead(("digits-1:n00000", "digits-1:n00002", "nobody:a")) == 1
+    assert runs.drop_dead(("digits-1:n00000",)) == 0
+    assert runs.drop_dead(()) == 0
+    assert runs.dead() == (kept,)
+
+
+def test_letters_go_with_their_run(runs):
+    record = with_letters(runs, a_letter("n00000"))
+    runs.commit(record, end(record, at_ms=100, state=RunState.FAILED))
+    runs.settle(RUN)
+    assert len(runs.dead()) == 1
+    runs.retire(1000)
+    assert (runs.dead(), runs.dead_letter("digits-1:n00000")) == ((), None)
+
+
+# ---- how much may be open
+
+
+@pytest.fixture
+def tight(store, kept) -> RunStore:
+    """Two open runs of a tenant and all below it, or a hundred bytes."""
+    limits = BacklogLimits(runs_max=2, bytes_max=100)
+    if isinstance(store.queue, MemoryStore):
+        return MemoryRunStore(store.queue, limits)
+    return RedisRunStore(kept.client, Keys("contract"), limits)
+
+
+def test_a_tenant_with_all_below_it_may_have_so_many_runs_open(store, tight):
+    tight.create(a_record("r-1", tenant="acme/lab"), {})
+    tight.create(a_record("r-2", tenant="acme/ops"), {})
+    with pytest.raises(BacklogFull, match="acme has 2 open runs") as full:
+        tight.create(a_record("r-3", tenant="acme/lab"), {X: b"x"})
+    assert full.value.retry_after_ms > 0
+    assert (tight.load(RunId("r-3")), store.blobs.get(RunId("r-3"), (X,)), len(store.queue.inbox(0))) == (None, {}, 2)
+    assert tight.create(a_record("r-4", tenant="rival"), {})
+
+
+def test_the_repeat_of_what_was_accepted_is_never_refused(tight):
+    tight.create(a_record("r-1"), {})
+    tight.create(a_record("r-2"), {})
+    assert tight.create(a_record("r-1"), {}) is False
+
+
+def test_a_tenant_may_have_so_many_bytes_open(tight):
+    with pytest.raises(BacklogFull):
+        tight.create(a_record(), {X: b"x" * 100})
+    assert tight.create(a_record(), {X: b"x" * 50})
+
+
+@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before anybody settled it"])
+def test_what_has_ended_is_open_no_longer_and_is_taken_off_once(tight, is_settled):
+    for _ in range(2):
+        for run in ("r-1", "r-2"):
+            record = a_record(run)
+            assert tight.create(record, {X: b"x" * 10})
+            tight.commit(record, end(record, at_ms=100))
+            if is_settled:
+                assert (tight.settle(RunId(run)), tight.settle(RunId(run))) == (True, False)
+        tight.retire(1000)
+    for run in ("r-1", "r-2"):
+        tight.create(a_record(run), {})
+    with pytest.raises(BacklogFull, match="has 2 open runs"):
+        tight.create(a_record("r-3"), {})
+
+
+def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store, kept):
+    record = a_record()
+    kept.runs.create(record, {})
+    if kept.client is None:
+        full = MemoryRunStore(store.queue, memory_percent=lambda: 81)
+        free = MemoryRunStore(store.queue, memory_percent=lambda: 80)
+    else:
+        full = free = RedisRunStore(kept.client, Keys("contract"))
+        kept.client.config_set("maxmemory", int(kept.client.info("memory")["used_memory"] * 1.1))
+    try:
+        with pytest.raises(StoreFull):
+            full.create(a_record("late"), {})
+        assert kept.runs.commit(record, add_event(record))
+    finally:
+        if kept.client is not None:
+            kept.client.config_set("maxmemory", 0)
+    assert free.create(a_record("later"), {})
+
+
+# ---- idempotency keys
+
+
+def test_the_same_key_with_the_same_graph_is_the_same_run(store, runs):
+    assert runs.create(a_record(key="k"), {})
+    assert runs.create(a_record(key="k"), {}) is False
+    assert len(store.queue.inbox(0)) == 1
+    assert loaded(runs).key == "k"
+
+
+def test_the_same_key_with_another_graph_or_id_is_a_conflict_of_its_own_name(store, runs):
+    runs.create(a_record(key="k"), {})
+    for other in (replace(a_record(key="k"), digest="e" * 64), a_record("other", key="k")):
+        with pytest.raises(KeyConflict, match=RUN):
+            runs.create(other, {})
+    assert (runs.load(RunId("other")), len(store.queue.inbox(0))) == (None, 1)
+
+
+def test_keys_of_tenants_are_their_own(runs):
+    runs.create(a_record(key="k"), {})
+    assert runs.create(a_record("other", tenant="acme/ops", key="k"), {})
+
+
+def test_a_key_is_free_again_when_its_run_is_retired(runs):
+    record = a_record(key="k")
+    runs.create(record, {})
+    runs.commit(record, end(record, at_ms=100))
+    runs.retire(1000)
+    assert runs.create(a_record("other", key="k"), {})
+
+
+def test_a_hundred_submissions_at_once_under_one_key_are_one_run(store, runs):
+    created: list[bool] = []
+    threads = [threading.Thread(target=lambda: created.extend(runs.create(a_record(key="k"), {}) for _ in range(10))) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(created), sum(created), len(store.queue.inbox(0))) == (100, 1, 1)

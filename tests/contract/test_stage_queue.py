@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import pytest
 import redis
+from conftest import redis_store
 
 from federation.dispatch import STAGE_MESSAGES, Claim, Mail, MailKind
-from federation.errors import SessionLost, StaleFence
-from federation.leases import Session
+from federation.errors import EpochChanged, LeaseLost, LedgerLearning, SessionLost, StaleFence, TooManyClaims
+from federation.leases import LeaseTerms
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, LeaseId, MeshId, NodeId, RunId, StageId, TenantPath
+from federation.testing import HandMesh
+from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -41,17 +43,28 @@ def record(mesh) -> MeshRecord:
 
 
 @pytest.fixture
-def west(store) -> Session:
+def west(store) -> HandMesh:
     quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
-    return store.ledger.join(record(WEST))
+    return HandMesh(store.ledger, record(WEST))
 
 
-def claimed(store, session, stage=ONE) -> Claim:
-    """Submitted, leased, claimed."""
-    store.queue.submit(session.mesh, spec(stage))
-    store.ledger.acquire(session, LeaseId(stage), LAB, CPU, SLOT, 1)
-    return store.queue.claim(session, stage).claim
+def pay(mesh, slots=1):
+    """More of the lease that pays for stages."""
+    mesh.acquire(LAB, CPU, SLOT, slots)
+    return mesh.lease(LAB, CPU)
+
+
+def take(store, mesh, stage=ONE):
+    """Claim the stage under the lease as it is known."""
+    return store.queue.claim(mesh.session, stage, mesh.lease(LAB, CPU))
+
+
+def claimed(store, mesh, stage=ONE) -> Claim:
+    """Submitted, paid for, claimed."""
+    store.queue.submit(mesh.record.mesh, spec(stage))
+    pay(mesh)
+    return take(store, mesh, stage).claim
 
 
 def inbox(store):
@@ -95,9 +108,9 @@ def test_higher_priority_goes_first_then_earlier_arrival(store):
 
 def test_a_change_of_the_reason_is_told_once(store, west):
     store.queue.submit(WEST, spec())
-    store.queue.explain(west, ONE, Reason.QUOTA_EXHAUSTED, "1 CPU short")
-    store.queue.explain(west, ONE, Reason.QUOTA_EXHAUSTED, "2 CPU short")
-    store.queue.explain(west, ONE, Reason.CAPACITY_BUSY, "full")
+    store.queue.explain(west.session, ONE, Reason.QUOTA_EXHAUSTED, "1 CPU short")
+    store.queue.explain(west.session, ONE, Reason.QUOTA_EXHAUSTED, "2 CPU short")
+    store.queue.explain(west.session, ONE, Reason.CAPACITY_BUSY, "full")
     assert store.queue.waiting(WEST)[0].reason is Reason.CAPACITY_BUSY
     assert inbox(store) == [
         StageWaiting(stage=ONE, reason=Reason.QUOTA_EXHAUSTED, detail="1 CPU short"),
@@ -106,14 +119,14 @@ def test_a_change_of_the_reason_is_told_once(store, west):
 
 
 def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
-    east = store.ledger.join(record(EAST))
+    east = HandMesh(store.ledger, record(EAST))
     claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
-    store.queue.explain(west, ONE, Reason.CAPACITY_BUSY, "")
-    store.queue.explain(east, TWO, Reason.CAPACITY_BUSY, "")
-    store.queue.explain(west, THREE, Reason.CAPACITY_BUSY, "")
-    store.ledger.leave(west)
-    store.queue.explain(west, TWO, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, ONE, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(east.session, TWO, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, THREE, Reason.CAPACITY_BUSY, "")
+    west.leave()
+    store.queue.explain(west.session, TWO, Reason.CAPACITY_BUSY, "")
     assert [message for message in inbox(store) if isinstance(message, StageWaiting)] == []
 
 
@@ -123,61 +136,98 @@ def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
 def test_a_claim_brings_the_spec_and_the_inputs_so_far(store, west):
     store.queue.submit(WEST, spec())
     store.queue.deliver(ONE, NodeId("x"), VALUE)
-    lease = store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
-    taken = store.queue.claim(west, ONE)
+    lease = pay(west)
+    taken = take(store, west, ONE)
     assert taken.spec == spec()
     assert (taken.inputs, taken.cancelled) == ({"x": VALUE}, False)
-    assert (taken.claim.stage, taken.claim.mesh, taken.claim.incarnation) == (ONE, WEST, west.incarnation)
+    assert (taken.claim.stage, taken.claim.mesh, taken.claim.incarnation) == (ONE, WEST, west.session.incarnation)
     assert taken.claim.token > lease.token
     assert store.queue.waiting(WEST) == ()
 
 
 def test_the_same_session_claims_the_same_again(store, west):
     claim = claimed(store, west)
-    assert store.queue.claim(west, ONE).claim == claim
+    assert take(store, west, ONE).claim == claim
 
 
 def test_a_stage_of_another_mesh_cannot_be_claimed(store, west):
-    east = store.ledger.join(record(EAST))
-    store.ledger.acquire(east, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    east = HandMesh(store.ledger, record(EAST))
+    pay(east)
     store.queue.submit(WEST, spec())
-    assert store.queue.claim(east, ONE) is None
-    assert store.queue.claim(east, StageId("nobody knows it")) is None
+    assert take(store, east, ONE) is None
+    assert take(store, east, StageId("nobody knows it")) is None
 
 
-def test_a_claim_needs_a_lease_of_its_own_id(store, west):
+def test_a_claim_needs_the_lease_that_pays_as_the_ledger_has_it(store, west):
     store.queue.submit(WEST, spec())
-    store.ledger.acquire(west, LeaseId(TWO), LAB, CPU, SLOT, 1)
-    with pytest.raises(SessionLost):
-        store.queue.claim(west, ONE)
+    lease = pay(west)
+    for payer in (None, replace(lease, token=lease.token + 1), replace(lease, flavor=FlavorName("another"))):
+        with pytest.raises(LeaseLost):
+            store.queue.claim(west.session, ONE, payer)
     assert [queued.stage for queued in store.queue.waiting(WEST)] == [ONE]
+
+
+def test_a_stage_that_takes_nothing_needs_no_lease(store, west):
+    store.queue.submit(WEST, replace(spec(), slot=ResourceSet()))
+    assert store.queue.claim(west.session, ONE, None) is not None
+
+
+def test_one_lease_pays_for_many_stages(store, west):
+    first, second = claimed(store, west, ONE), claimed(store, west, TWO)
+    assert first.token < second.token
+
+
+def test_nothing_is_claimed_in_an_earlier_epoch_nor_while_the_ledger_learns(store, west):
+    store.queue.submit(WEST, spec())
+    store.queue.submit(WEST, spec(TWO))
+    pay(west)
+    before = take(store, west)
+    store.restart()
+    with pytest.raises(EpochChanged):
+        take(store, west)
+    west.claim_all()
+    with pytest.raises(LedgerLearning):
+        take(store, west, TWO)
+    assert take(store, west) == before
+    store.queue.report(before.claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_a_hard_revoke_fences_what_was_claimed_and_only_its_loss_may_be_told(store, west):
+    claim = claimed(store, west)
+    store.ledger.revoke(tenant=LAB, hard=True)
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    lost = StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.QUOTA_RECLAIMED)
+    store.queue.report(claim, 1, (lost,))
+    assert inbox(store) == [lost]
 
 
 def test_a_session_that_has_run_out_may_not_claim(store, west):
     store.queue.submit(WEST, spec())
-    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    pay(west)
     store.advance(store.ttl_ms + 1)
     with pytest.raises(SessionLost):
-        store.queue.claim(west, ONE)
-    store.ledger.heartbeat(west, record(WEST))
-    assert store.queue.claim(west, ONE) is not None
+        take(store, west, ONE)
+    west.beat()
+    assert take(store, west, ONE) is not None
 
 
 def test_of_two_sessions_of_a_mesh_the_later_wins(store, west):
     store.queue.submit(WEST, spec())
-    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
-    later = store.ledger.join(record(WEST))
-    store.ledger.acquire(later, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    pay(west)
+    later = HandMesh(store.ledger, record(WEST))
+    pay(later)
     with pytest.raises(SessionLost):
-        store.queue.claim(west, ONE)
-    assert store.queue.claim(later, ONE).claim.incarnation == later.incarnation
+        take(store, west, ONE)
+    assert take(store, later, ONE).claim.incarnation == later.session.incarnation
 
 
 def test_racing_claims_of_one_session_are_one_claim(store, west):
     store.queue.submit(WEST, spec())
-    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    pay(west)
     tokens: list[int] = []
-    threads = [threading.Thread(target=lambda: tokens.append(store.queue.claim(west, ONE).claim.token)) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: tokens.append(take(store, west, ONE).claim.token)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -190,12 +240,12 @@ def test_claims_of_tells_what_is_held_now(store, west):
     first, second = claimed(store, west, ONE), claimed(store, west, TWO)
     store.queue.deliver(TWO, NodeId("x"), None)
     store.queue.cancel(TWO)
-    now = store.queue.claims_of(west)
+    now = store.queue.claims_of(west.session)
     assert [(held.claim, held.inputs, held.cancelled) for held in now] == [(first, {}, False), (second, {"x": None}, True)]
     store.queue.report(first, 1, (StageEnded(stage=ONE),))
-    assert [held.claim for held in store.queue.claims_of(west)] == [second]
-    store.ledger.leave(west)
-    assert store.queue.claims_of(west) == ()
+    assert [held.claim for held in store.queue.claims_of(west.session)] == [second]
+    west.leave()
+    assert store.queue.claims_of(west.session) == ()
 
 
 # ---- report
@@ -237,10 +287,10 @@ def test_the_last_batch_may_be_repeated_after_it_ended_the_claim(store, west):
 
 def test_a_mesh_may_say_itself_that_it_lost_the_stage(store, west):
     claim = claimed(store, west)
-    lost = StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.WORKER_LOST)
+    lost = StageLost(stage=ONE, mesh=WEST, incarnation=west.session.incarnation, reason=Reason.WORKER_LOST)
     store.queue.report(claim, 1, (lost,))
-    assert store.queue.claims_of(west) == ()
-    store.ledger.leave(west)
+    assert store.queue.claims_of(west.session) == ()
+    west.leave()
     assert inbox(store) == [lost]
 
 
@@ -253,7 +303,7 @@ def test_a_report_under_a_claim_that_is_not_current_writes_nothing(store, west, 
     with pytest.raises(StaleFence):
         store.queue.report(forged, 1, (StageEnded(stage=forged.stage),))
     assert inbox(store) == []
-    assert [held.claim for held in store.queue.claims_of(west)] == [claim]
+    assert [held.claim for held in store.queue.claims_of(west.session)] == [claim]
 
 
 def test_a_claim_speaks_about_its_own_stage_only(store, west):
@@ -273,8 +323,8 @@ def test_a_sweep_reports_claimed_stages_lost_and_refuses_their_late_word(store, 
     inbox(store)
     store.advance(store.ttl_ms + store.grace_ms + 1)
     swept = store.ledger.sweep()
-    assert (swept.meshes, swept.leases, swept.stages) == ((WEST,), 2, (ONE,))
-    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.LEASE_EXPIRED)]
+    assert (swept.meshes, swept.leases, swept.stages) == ((WEST,), 1, (ONE,))
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.session.incarnation, reason=Reason.LEASE_EXPIRED)]
     with pytest.raises(StaleFence):
         store.queue.report(first, 1, (StageEnded(stage=ONE),))
     assert inbox(store) == []
@@ -286,10 +336,10 @@ def test_a_sweep_reports_claimed_stages_lost_and_refuses_their_late_word(store, 
 def test_the_end_of_a_session_loses_its_stages(store, west, end):
     claim = claimed(store, west)
     if end == "leave":
-        store.ledger.leave(west)
+        west.leave()
     else:
         store.ledger.join(record(WEST))
-    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.incarnation, reason=Reason.LEASE_EXPIRED)]
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.session.incarnation, reason=Reason.LEASE_EXPIRED)]
     with pytest.raises(StaleFence):
         store.queue.report(claim, 1, (started(claim),))
 
@@ -337,12 +387,12 @@ def test_an_input_for_a_stage_that_has_ended_is_dropped(store, west):
 
 def test_a_queued_stage_is_cancelled_at_once(store, west):
     store.queue.submit(WEST, spec())
-    store.ledger.acquire(west, LeaseId(ONE), LAB, CPU, SLOT, 1)
+    pay(west)
     store.queue.cancel(ONE)
     store.queue.cancel(ONE)
     assert inbox(store) == [StageEnded(stage=ONE)]
     assert store.queue.waiting(WEST) == ()
-    assert store.queue.claim(west, ONE) is None
+    assert take(store, west, ONE) is None
     assert store.queue.submit(WEST, spec()) is False
 
 
@@ -351,7 +401,7 @@ def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
     cursor, _ = store.queue.mail(WEST, "", 0)
     store.queue.cancel(ONE)
     assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.CANCEL, subject=ONE),)
-    assert store.queue.claims_of(west)[0].cancelled
+    assert store.queue.claims_of(west.session)[0].cancelled
     assert inbox(store) == []
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
     store.queue.cancel(ONE)
@@ -367,11 +417,11 @@ def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     store.queue.forget(RUN, (EAST,))
     store.queue.forget(RUN, ())
     assert [queued.stage for queued in store.queue.waiting(WEST)] == ["run-2/s1"]
-    assert store.queue.claims_of(west) == ()
+    assert store.queue.claims_of(west.session) == ()
     assert store.queue.mail(EAST, cursor, 0)[1] == (Mail(kind=MailKind.FORGET, subject=RUN),)
     with pytest.raises(StaleFence):
         store.queue.report(claim, 1, ())
-    store.ledger.leave(west)
+    west.leave()
     assert inbox(store) == []
 
 
@@ -406,19 +456,19 @@ def test_a_reader_that_waits_is_woken_by_a_letter(store):
 
 @pytest.mark.parametrize("cause", ["release", "leave", "sweep", "join again", "configure"])
 def test_room_that_may_have_come_sends_meshes_with_waiting_stages_to_look_again(store, west, cause):
-    east = store.ledger.join(record(EAST))
+    east = HandMesh(store.ledger, record(EAST))
     store.ledger.join(record("idle"))
-    store.ledger.acquire(east, LeaseId("held"), LAB, CPU, SLOT, 1)
+    pay(east)
     store.queue.submit(WEST, spec())
     cursor, idle = store.queue.mail(WEST, "", 0)[0], store.queue.mail(MeshId("idle"), "", 0)[0]
     if cause == "sweep":
         store.advance(store.ttl_ms + store.grace_ms + 1)
-        store.ledger.heartbeat(west, record(WEST))
+        west.beat()
     cases = {
-        "release": lambda: store.ledger.release(east, LeaseId("held")),
-        "leave": lambda: store.ledger.leave(east),
+        "release": lambda: east.release(LAB, CPU),
+        "leave": east.leave,
         "sweep": store.ledger.sweep,
-        "join again": lambda: store.ledger.join(record(EAST)),
+        "join again": lambda: store.ledger.join(record(EAST), over=east.session.incarnation),
         "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
     }
     cases[cause]()
@@ -480,7 +530,7 @@ def test_waiting_for_mail_holds_up_nobody_else(redis_server: redis.Redis):
 
 def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.Redis):
     keys = Keys("contract")
-    ledger, queue = RedisLedger(redis_server, keys, ttl_ms=60_000, grace_ms=1), RedisStageQueue(redis_server, keys)
+    ledger, queue = RedisLedger(redis_server, keys, terms=LeaseTerms(ttl_ms=60_000, grace_ms=1)), RedisStageQueue(redis_server, keys)
     queue.submit(WEST, spec())
     queue.deliver(ONE, NodeId("x"), VALUE)
     queue.forget(RUN, ())
@@ -494,3 +544,191 @@ def test_a_stage_of_a_forgotten_run_is_refused_however_late_it_comes(store):
     assert not store.queue.submit(EAST, spec())
     assert store.queue.waiting(EAST) == ()
     store.queue.forget(RUN, (EAST,))  # Again is harmless.
+
+
+# ---- how much may be claimed
+
+
+def test_a_mesh_may_claim_twice_what_its_lease_holds_and_then_nothing_until_something_has_ended(store, west):
+    pay(west)
+    for stage in (ONE, TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+    first = take(store, west, ONE).claim
+    take(store, west, TWO)
+    with pytest.raises(TooManyClaims):
+        take(store, west, THREE)
+    assert take(store, west, ONE).claim == first
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [THREE]
+    store.queue.report(first, 1, (StageEnded(stage=ONE),))
+    assert take(store, west, THREE) is not None
+
+
+@pytest.mark.parametrize("way", ["cancelled and reported", "forgotten", "lost with the session", "overdue"])
+def test_however_a_claim_ends_it_counts_no_longer(store, west, way):
+    pay(west)
+    for stage in (ONE, TWO):
+        store.queue.submit(WEST, replace(spec(stage), deadline_ms=1000))
+    claims = [take(store, west, stage).claim for stage in (ONE, TWO)]
+    if way == "cancelled and reported":
+        for claim in claims:
+            store.queue.cancel(claim.stage)
+            store.queue.report(claim, 1, (StageEnded(stage=claim.stage),))
+    elif way == "overdue":
+        store.advance(1000)
+        assert store.queue.take_back_overdue() == (ONE, TWO)
+    elif way == "lost with the session":
+        west.leave()
+        west = HandMesh(store.ledger, record(WEST))
+        pay(west)
+    else:
+        store.queue.forget(RUN, ())
+    for stage in (StageId("more/1"), StageId("more/2")):
+        store.queue.submit(WEST, spec(stage, run=RunId("more")))
+        assert take(store, west, stage) is not None
+    store.queue.submit(WEST, spec(StageId("more/3"), run=RunId("more")))
+    with pytest.raises(TooManyClaims):
+        take(store, west, StageId("more/3"))
+
+
+# ---- deadlines, ages
+
+
+def test_a_stage_that_takes_too_long_is_taken_back_and_its_mesh_told(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    store.queue.submit(WEST, spec(TWO))
+    pay(west, 2)
+    claim, other = take(store, west, ONE).claim, take(store, west, TWO).claim
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    store.advance(3_000)
+    assert store.queue.take_back_overdue() == ()
+    store.advance(2_000)
+    assert store.queue.take_back_overdue() == (ONE,)
+    assert store.queue.take_back_overdue() == ()
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.DEADLINE_EXCEEDED)]
+    assert Mail(kind=MailKind.CANCEL, subject=ONE) in store.queue.mail(WEST, cursor, 0)[1]
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert [held.claim for held in store.queue.claims_of(west.session)] == [other]
+
+
+def test_the_time_in_the_queue_does_not_count_and_what_has_ended_is_never_overdue(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+    pay(west)
+    claim = take(store, west).claim
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+
+
+def test_nothing_is_overdue_while_the_ledger_learns(store, west):
+    store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
+    pay(west)
+    take(store, west)
+    store.restart()
+    store.advance(10_000)
+    assert store.queue.take_back_overdue() == ()
+
+
+def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
+    HandMesh(store.ledger, record(EAST))
+    store.queue.submit(WEST, spec(ONE))
+    store.advance(60_000)
+    store.queue.submit(WEST, spec(TWO, priority=5))
+    pay(west)
+    store.advance(60_000)
+    ages = store.queue.ages()
+    assert ages[WEST].queued_ms == pytest.approx(120_000, abs=5_000)
+    assert (ages[WEST].claimed_ms, ages[EAST].queued_ms, ages[EAST].claimed_ms) == (0, 0, 0)
+    take(store, west, ONE)
+    store.advance(30_000)
+    ages = store.queue.ages()
+    assert ages[WEST].queued_ms == pytest.approx(90_000, abs=5_000)
+    assert ages[WEST].claimed_ms == pytest.approx(30_000, abs=5_000)
+
+
+# ---- exactly one effect
+
+
+def test_of_two_ends_of_one_stage_the_second_has_no_effect_and_is_refused_by_name(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    with pytest.raises(StaleFence, match="not current"):
+        store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_racing_reports_of_one_batch_have_one_effect(store, west):
+    claim = claimed(store, west)
+    threads = [threading.Thread(target=lambda: store.queue.report(claim, 1, (StageEnded(stage=ONE),))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inbox(store) == [StageEnded(stage=ONE)]
+
+
+def test_the_end_that_a_swept_session_tells_comes_too_late(store, west):
+    claim = claimed(store, west)
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    store.ledger.sweep()
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.LEASE_EXPIRED)]
+
+
+# ---- audits
+
+
+def test_a_sound_queue_has_no_orphans(store, west):
+    assert store.queue.orphans() == ()
+    claimed(store, west)
+    store.queue.submit(EAST, spec(TWO))
+    store.queue.submit(WEST, spec(THREE))
+    store.queue.cancel(THREE)
+    assert store.queue.orphans() == ()
+    west.leave()
+    assert store.queue.orphans() == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a session that vanished"),
+        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a record that vanished"),
+        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="an end half done"),
+        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a set of claims that vanished"),
+    ],
+)
+def test_what_lost_its_other_half_is_found_and_left_as_it_is(redis_server, damage, kind):
+    store = redis_store(redis_server)
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    claimed(store, HandMesh(store.ledger, record(WEST)))
+    damage(redis_server, Keys("contract"))
+    for _ in range(2):
+        assert [(orphan.kind.value, orphan.stage, orphan.mesh) for orphan in store.queue.orphans()] == [(kind, ONE, WEST)]
+
+
+def test_a_queued_stage_that_no_queue_names_is_found(redis_server):
+    store = redis_store(redis_server)
+    store.queue.submit(WEST, spec())
+    redis_server.delete(Keys("contract").ready(WEST))
+    assert [orphan.kind.value for orphan in store.queue.orphans()] == ["RECORD_WITHOUT_INDEX"]
+
+
+def test_amounts_of_sixteen_digits_are_counted_exactly(store):
+    huge = 2**52 + 1
+    quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=huge)}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    west, slot = HandMesh(store.ledger, record(WEST)), ResourceSet({"memory": huge})
+    west.acquire(LAB, CPU, slot)
+    for number in range(4):
+        stage = StageId(f"run-1/{number}")
+        store.queue.submit(WEST, replace(spec(stage), slot=slot))
+        claim = take(store, west, stage).claim
+        store.queue.report(claim, 1, (StageEnded(stage=stage),))
+    if store.client is not None:
+        assert store.client.exists(Keys("contract").taken(WEST)) == 0

@@ -101,7 +101,7 @@ def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactor
     storage = tmp_path_factory.mktemp("storage")
     actor = StageRunner.remote()
     story = Story(actor, storage)
-    ray.get(actor.bind.remote(story.tenant, storage.as_uri(), 64 * 1024))
+    ray.get(actor.bind.remote(story.tenant, storage.as_uri(), 64 * 1024, "here"))
     return story
 
 

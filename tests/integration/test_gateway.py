@@ -24,11 +24,15 @@ from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore
 from dag.store.remote import Client, Run
+from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_durability import RedisDurability
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis_registry import RedisRegistry
 from federation.store.testing import running_redis
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
@@ -99,7 +103,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
     with running_redis() as client:
         keys = Keys("gateway")
         socket = client.connection_pool.connection_kwargs["path"]
-        ledger = RedisLedger(client, keys, ttl_ms=10_000, grace_ms=3_000)
+        ledger = RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=10_000, grace_ms=3_000), founding=True)
         ledger.configure(TenantTree(TENANTS))
         ring, runs, blobs = RedisKeyRing(client, keys), RedisRunStore(client, keys), RedisBlobs(client, keys)
         waiting = redis.asyncio.Redis(unix_socket_path=socket)
@@ -107,6 +111,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
             Dependencies(
                 runs=runs,
                 ledger=ledger,
+                registry=RedisRegistry(client, keys),
+                orders=RedisTenantOrders(client, keys),
                 queue=RedisStageQueue(client, keys),
                 blobs=blobs,
                 feed=RedisEventFeed(waiting, keys),
@@ -115,6 +121,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 body_limit_bytes=100_000,
                 storage_url=storage.as_uri(),
                 clock=SystemClock(),
+                durable=RedisDurability(client, keys),
             )
         )
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none", timeout_graceful_shutdown=1))
@@ -192,7 +199,7 @@ def test_ten_submissions_of_one_id_at_once_are_one_run(root):
     running = [in_background(submit) for _ in range(10)]
     for thread, _ in running:
         thread.join(PATIENCE_S)
-    assert sorted(outcome[0] for _, outcome in running) == [200] * 9 + [201]
+    assert sorted(outcome[0] for _, outcome in running) == [200] * 9 + [202]
 
 
 def test_a_body_without_a_length_is_cut_off_at_the_limit(root):

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshGone, NodesPlaced, Placement
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
 from dag.machine import RunMachine
+from dag.retrying import RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
@@ -66,7 +67,10 @@ class Meshes:
     """A run and the meshes that it runs on; `actions` are the things that could happen next."""
 
     def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
-        self.machine = RunMachine(RunRecord(run="r", tenant="acme", digest="", spec=b""), plans, runtime_env={}, on_error=on_error)
+        record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
+        patient = RetryRules(kills_max=FAULTS_MAX + 1)
+        self.machine = RunMachine(record, plans, runtime_env={}, on_error=on_error, retrying=patient)
+        self.now_ms = 1
         self.record = self.machine.record
         self.failing = failing
         self.stages = {}
@@ -82,7 +86,7 @@ class Meshes:
     # -- the machine
 
     def tell(self, *events):
-        for decision in self.machine.handle(events, 1).decisions:
+        for decision in self.machine.handle(events, self.now_ms).decisions:
             if isinstance(decision, SendStage):
                 assert decision.spec.stage not in self.stages
                 self.stages[decision.spec.stage] = Stage(decision.spec, decision.mesh)
@@ -106,8 +110,10 @@ class Meshes:
     # -- what can happen next
 
     def actions(self, *, with_faults):
-        if self.machine.unplaced():
+        if self.machine.unplaced(self.now_ms):
             yield ("place",)
+        if any(kept.not_before_ms > self.now_ms for kept in self.record.nodes.values()):
+            yield ("wait",)
         if self.inbox:
             yield ("tell", None)
         for mesh in MESHES:
@@ -130,12 +136,15 @@ class Meshes:
             yield ("kill the runner", mesh)
             yield ("sweep the session", mesh)
             yield ("miss the mesh", mesh)
+            yield ("close the mesh", mesh)
             for node in sorted(self.values.get(self.holders[mesh], ())):
                 yield ("lose a value", mesh, node)
 
     def do(self, action, choice=0):
         kind, *told = action
-        if kind == "place":
+        if kind == "wait":
+            self.now_ms = min(kept.not_before_ms for kept in self.record.nodes.values() if kept.not_before_ms > self.now_ms)
+        elif kind == "place":
             self.place(choice)
         elif kind == "tell":
             self.pass_on(*told)
@@ -153,7 +162,7 @@ class Meshes:
     def place(self, choice):
         """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
         where = {}
-        for place, node in enumerate(self.machine.unplaced()):
+        for place, node in enumerate(self.machine.unplaced(self.now_ms)):
             pinned = [mesh for need in self.machine.plans[node].inputs if (mesh := self.machine.value_at(need)) is not None]
             where[node] = Placement(mesh=pinned[0] if pinned else MESHES[(choice // 3**place) % 3], why="")
         self.tell(NodesPlaced(placements=where))
@@ -202,6 +211,8 @@ class Meshes:
         here = {name: stage for name, stage in self.stages.items() if stage.mesh == mesh and stage.holder}
         if kind == "miss the mesh":
             self.tell(MeshGone(mesh=mesh))
+        elif kind == "close the mesh":
+            self.tell(MeshClosed(mesh=mesh))
         elif kind == "lose a value":
             self.lose_value(holder, node, here)
         else:

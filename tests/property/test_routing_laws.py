@@ -3,8 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.estimates import CostRules, Pace
 from federation.routing import Demand, Refused, Routed, may_use, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.standing import Drain, Standing
+from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.labels import mismatch
@@ -14,18 +17,35 @@ TENANTS = [TenantPath(path) for path in ("acme", "acme/lab", "acme/lab/nlp", "ac
 FLAVORS = [FlavorName("standard"), FlavorName("a100")]
 NAMES = [MeshId(name) for name in ("east", "north", "south", "west")]
 
-amounts = st.builds(
-    lambda cpu, gpu: ResourceSet({"cpu": cpu * 10_000, "gpu": gpu * 10_000}), st.integers(0, 4), st.sampled_from([0, 0, 0, 1])
-)
+
+def mostly(usual, *others):
+    """Hypothesis likes the first; most meshes have to be open, or nothing is ever routed."""
+    return st.sampled_from([usual] * 4 + list(others))
+
+
+def cpus_and_gpus(cpus, *gpus):
+    return st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu * 10_000, "gpu": gpu * 10_000}), cpus, mostly(*gpus))
+
+
+slots = cpus_and_gpus(mostly(1, 0, 2, 4), 0, 1)
+capacities = cpus_and_gpus(mostly(4, 0, 1, 2), 1, 0)
+uses = cpus_and_gpus(st.integers(0, 4), 0, 1)
 labels = st.dictionaries(st.sampled_from(["zone", "tier"]), st.sampled_from(["a", "b"]), max_size=2)
-wishes = st.dictionaries(st.sampled_from(["zone", "tier"]), st.sampled_from(["a", "b", "!a", "!"]), max_size=1)
+wishes = mostly({}, {"zone": "a"}, {"zone": "!a"}, {"tier": "in(a, b)"}, {"tier": "!in(a, c)"}, {"zone": "!"})
 pools = st.lists(
-    st.builds(
-        PoolRecord, pool=st.sampled_from([PoolName("p"), PoolName("q")]), flavor=st.sampled_from(FLAVORS), capacity=amounts, used=amounts
-    ),
+    st.builds(PoolRecord, pool=st.sampled_from([PoolName("p"), PoolName("q")]), flavor=mostly(*FLAVORS), capacity=capacities, used=uses),
+    min_size=1,
     max_size=2,
     unique_by=lambda pool: pool.pool,
 ).map(tuple)
+standings = st.builds(
+    Standing,
+    drain=mostly(None, Drain(), Drain(reason="disks")),
+    steadiness=st.none()
+    | st.builds(Steadiness, incarnation=st.just(1), alive=st.just(True), losses_ms=st.just((1,)), steady_ms=mostly(0, 1_000, 1_001, 9_000)),
+    pace=st.none() | st.builds(Pace, run_ms=st.integers(0, 5_000)),
+)
+NOW_MS = 1_000
 
 
 @st.composite
@@ -35,36 +55,42 @@ def views(draw, name):
         labels=draw(labels),
         pools=draw(pools),
         cluster="c",
-        tenants=draw(st.sampled_from([("*",), ("*",), ("acme/lab",), ("acme/ops",), ()])),
-        draining=draw(st.integers(0, 5)) == 0,
+        tenants=draw(mostly(("*",), ("acme/lab",), ("acme/ops",), ())),
+        draining=draw(mostly(False, True)),
     )
-    return MeshView(record=record, incarnation=1, alive=draw(st.integers(0, 5)) > 0, heartbeat_age_ms=0, waiting=draw(st.integers(0, 3)))
+    return MeshView(
+        record=record,
+        incarnation=1,
+        alive=draw(mostly(True, False)),
+        heartbeat_age_ms=0,
+        waiting=draw(st.integers(0, 3)),
+        claimed=draw(st.integers(0, 3)),
+        standing=draw(standings),
+    )
 
 
 @st.composite
 def snapshots(draw):
-    quotas = st.dictionaries(
-        st.tuples(st.sampled_from(FLAVORS), st.sampled_from(["cpu", "gpu"])),
-        st.builds(Quota, nominal=st.integers(0, 8).map(lambda whole: whole * 10_000)),
-    )
+    nominal = mostly(80_000, 0, 10_000, 40_000).map(lambda units: Quota(nominal=units))
+    quotas = st.fixed_dictionaries({(FLAVORS[0], "cpu"): nominal, (FLAVORS[0], "gpu"): nominal, (FLAVORS[1], "cpu"): nominal})
     parents = {path: TenantPath(path.rpartition("/")[0]) or None for path in TENANTS}
     tree = TenantTree([Tenant(path=path, parent=parents[path], quotas=draw(quotas)) for path in TENANTS])
     usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
     for path in draw(st.lists(st.sampled_from(TENANTS), max_size=3)):
         tree.charge(usage, path, (draw(st.sampled_from(FLAVORS)), "cpu"), draw(st.integers(0, 4)) * 10_000)
-    names = draw(st.lists(st.sampled_from(NAMES), unique=True))
-    return Snapshot(at_ms=0, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
+    names = draw(mostly(NAMES, NAMES[:2], NAMES[2:], []))
+    return Snapshot(at_ms=NOW_MS, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
 
 
 demands = st.builds(
     Demand,
     tenant=st.sampled_from(TENANTS),
-    slot=amounts,
+    slot=slots,
     labels=wishes,
-    mesh=st.none() | st.sampled_from(NAMES),
-    near=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5)),
+    mesh=mostly(None, *NAMES[:3]),
+    near=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5) | st.integers(0, 10**9)),
 )
-plans = st.dictionaries(st.sampled_from(NAMES), amounts)
+plans = st.dictionaries(st.sampled_from(NAMES), slots)
 
 
 @given(demands, snapshots(), plans)
@@ -76,7 +102,8 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         assert mismatch(demand.labels, view.record.labels) is None
         assert may_use(view.record.tenants, demand.tenant)
         assert view.alive
-        assert not view.record.draining
+        assert not view.is_draining
+        assert not view.unsteady_ms(snapshot.at_ms)
         assert demand.mesh in (None, answer.mesh)
         assert demand.slot <= pool.capacity
         assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
@@ -85,7 +112,8 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
-    is_open = view.alive and not record.draining and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
+    is_wanted = view.alive and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
+    is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
     return (
         is_open
         and mismatch(demand.labels, record.labels) is None
@@ -101,20 +129,38 @@ def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
 
 
 @given(demands, snapshots(), plans)
-def test_a_mesh_that_could_start_the_work_is_never_passed_over_for_one_that_could_not(demand, snapshot, planned):
+def test_a_mesh_that_could_start_the_work_has_nothing_against_it(demand, snapshot, planned):
     answer = route(demand, snapshot, planned)
     ready = {view.record.mesh for view in snapshot.meshes if could_start(demand, view, snapshot)}
-    if ready:
-        assert isinstance(answer, Routed)
-        assert answer.mesh in ready
     assert ready == {verdict.mesh for verdict in answer.verdicts if verdict.reason is None}
+    assert isinstance(answer, Routed) or not ready
+
+
+@given(demands, snapshots(), plans)
+def test_the_chosen_mesh_accepts_and_none_that_accepts_costs_less_time(demand, snapshot, planned):
+    answer = route(demand, snapshot, planned, CostRules(bandwidth_bytes_per_s=2**20))
+    if isinstance(answer, Routed):
+        costs_ms = {verdict.mesh: verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts}
+        assert answer.mesh in costs_ms
+        assert costs_ms[answer.mesh] == min(costs_ms.values())
+
+
+@given(demands, snapshots(), plans)
+def test_times_are_whole_and_never_negative_and_what_could_start_with_nobody_before_it_does_not_wait(demand, snapshot, planned):
+    waiting = {view.record.mesh: view.waiting for view in snapshot.meshes}
+    for verdict in route(demand, snapshot, planned).verdicts:
+        assert (type(verdict.wait_ms), type(verdict.transfer_ms)) == (int, int)
+        assert verdict.wait_ms >= 0
+        assert verdict.transfer_ms >= 0
+        if verdict.reason is None and not waiting[verdict.mesh] and not planned.get(verdict.mesh):
+            assert verdict.wait_ms == 0
 
 
 @given(demands, snapshots(), plans, st.randoms(use_true_random=False))
 def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, chance):
     shuffled = list(snapshot.meshes)
     chance.shuffle(shuffled)
-    other = Snapshot(at_ms=0, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
+    other = Snapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
     assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from federation.leases import Lease
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, LeaseId, MeshId, TenantPath
+from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
 KEYS = [(FlavorName("red"), "cpu"), (FlavorName("red"), "gpu"), (FlavorName("blue"), "gpu")]
@@ -38,8 +38,7 @@ def leased(draw):
         path, (flavor, resource) = draw(st.sampled_from(list(tree.tenants))), draw(st.sampled_from(KEYS))
         amount = min(draw(st.integers(1, 40)), tree.available(usage, path, (flavor, resource)))
         if amount > 0:
-            slot = ResourceSet({resource: amount})
-            lease = Lease(lease=LeaseId(str(step)), tenant=path, mesh=MeshId("m"), flavor=flavor, slot=slot, slots=1, token=step)
+            lease = Lease(tenant=path, mesh=MeshId("m"), flavor=flavor, held=ResourceSet({resource: amount}), token=step)
             leases.append(lease)
             tree.charge(usage, path, (flavor, resource), amount)
     return tree, leases, usage

@@ -9,7 +9,7 @@
 -- ARGV[3]   number of the last event before the step
 -- ARGV[4]   when the run ended, milliseconds since the epoch; empty while it has not
 -- ARGV[5…]  sections: fields of the run, the new version among them; changed nodes; changed stages (each name, value, …);
---           events as JSON, oldest first
+--           events as JSON, oldest first; dead letters (node, JSON, …); their names and times (name, ms, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version is another one or there is no such run | 'GAP' when the stored
 --           events end elsewhere
 
@@ -27,9 +27,13 @@ local at = 5
 for _, hash in ipairs({RUN, NODES, STAGES}) do
   at = write_rows(hash .. run, at)
 end
-local first, last = section(at)
+local first, last, after_events = section(at)
 for place = first, last do
   redis.call('XADD', EVENTS .. run, string.format('%.0f-0', tonumber(seq) + 1 + place - first), 'event', ARGV[place])
+end
+local dead_first, dead_last = section(write_rows(DEAD_OF .. run, after_events))
+for place = dead_first, dead_last, 2 do
+  redis.call('ZADD', DEAD, ARGV[place + 1], ARGV[place])
 end
 if ended_ms ~= '' then
   redis.call('ZADD', ENDED, ended_ms, run)

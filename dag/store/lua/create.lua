@@ -1,4 +1,4 @@
--- needs: keys, sections
+-- needs: sections, backlog
 -- Store a new run with its blobs, list it, and put `submitted` into the inbox.
 --
 -- KEYS      `scripted_keys`
@@ -6,23 +6,55 @@
 -- ARGV[2]   tenant
 -- ARGV[3]   digest of the spec
 -- ARGV[4]   when it was created, milliseconds since the epoch
--- ARGV[5…]  sections: the tenant and all above it; fields of the run; nodes; stages; blobs (each name, value, …)
--- Reply     'CREATED' | 'SAME' when the id exists with this tenant and digest | 'CONFLICT' when with another
+-- ARGV[5]   idempotency key; empty: none
+-- ARGV[6]   bytes that the run is counted with while it is open
+-- ARGV[7…8] runs and bytes that a tenant and all below it may have open
+-- ARGV[9]   how much of the server's memory limit may be in use, percent
+-- ARGV[10…] sections: the tenant and all above it; fields of the run; nodes; stages; blobs (each name, value, …)
+-- Reply     {'CREATED'} | {'SAME'} when the id exists with this tenant and digest | {'CONFLICT'} when with another
+--           {'KEY', run} when the key was used for another submission
+--           {'FULL', tenant, its open runs, their bytes} | {'MEMORY'}
 
-local run, tenant, digest, created_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local run, tenant, digest, created_ms, key, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local runs_max, bytes_max, percent_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 
+local used_for = key ~= '' and redis.call('HGET', IDEMPOTENCY .. tenant, key)
+if used_for and used_for ~= run then
+  return { 'KEY', used_for }
+end
 local known = redis.call('HMGET', RUN .. run, 'tenant', 'digest')
 if known[1] then
-  return (known[1] == tenant and known[2] == digest) and 'SAME' or 'CONFLICT'
+  if known[1] == tenant and known[2] == digest then
+    return { 'SAME' }
+  end
+  return used_for and { 'KEY', run } or { 'CONFLICT' }
 end
 
-local first, last, at = section(5)
+local first, last, at = section(10)
+for place = first, last do
+  local open = redis.call('HMGET', BACKLOG .. ARGV[place], 'runs', 'bytes')
+  local runs, bytes = tonumber(open[1] or '0'), tonumber(open[2] or '0')
+  if runs + 1 > runs_max or bytes + tonumber(weight) > bytes_max then
+    return { 'FULL', ARGV[place], tostring(runs), string.format('%.0f', bytes) }
+  end
+end
+local memory = redis.call('INFO', 'memory')
+local used, limit = tonumber(string.match(memory, 'used_memory:(%d+)')), tonumber(string.match(memory, 'maxmemory:(%d+)'))
+if limit > 0 and used * 100 > limit * percent_max then
+  return { 'MEMORY' }
+end
+
 for place = first, last do
   redis.call('ZADD', RUNS_OF .. ARGV[place], created_ms, run)
 end
 for _, hash in ipairs({RUN, NODES, STAGES, BLOBS}) do
   at = write_rows(hash .. run, at)
 end
+redis.call('HSET', RUN .. run, 'weight', weight)
+if key ~= '' then
+  redis.call('HSET', IDEMPOTENCY .. tenant, key, run)
+end
 redis.call('SADD', ACTIVE, run)
+count_open(tenant, 1, weight)
 redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'submitted', 'body', '')
-return 'CREATED'
+return { 'CREATED' }

@@ -1,4 +1,4 @@
--- needs: keys, sections
+-- needs: sections, backlog
 -- Remove an ended run with everything that belongs to it, also stages that nobody came to forget.
 --
 -- KEYS      `scripted_keys`
@@ -22,11 +22,25 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
   if mesh and member then
     redis.call('ZREM', READY .. mesh, member)
-    redis.call('SREM', CLAIMED .. mesh, stage)
+    if redis.call('SREM', CLAIMED .. mesh, stage) == 1 then
+      local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
+      for resource, units in pairs(takes and cjson.decode(takes) or {}) do
+        redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, string.format('%.0f', -tonumber(units)))
+      end
+    end
+    redis.call('ZREM', OVERDUE, stage)
   end
   redis.call('UNLINK', STAGE .. stage, INPUTS .. stage)
 end
+close_run(run)
+local tenant, key = unpack(redis.call('HMGET', RUN .. run, 'tenant', 'key'))
+if key then
+  redis.call('HDEL', IDEMPOTENCY .. tenant, key)
+end
+for _, node in ipairs(redis.call('HKEYS', DEAD_OF .. run)) do
+  redis.call('ZREM', DEAD, run .. ':' .. node)
+end
+redis.call('UNLINK', DEAD_OF .. run)
 redis.call('UNLINK', RUN .. run, NODES .. run, STAGES .. run, EVENTS .. run, BLOBS .. run, STAGES_OF .. run)
 redis.call('ZREM', ENDED, run)
-redis.call('SREM', ACTIVE, run)
 return 1

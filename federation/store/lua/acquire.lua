@@ -1,61 +1,100 @@
--- needs: session
--- Grant as many whole slots as the tree allows, at most as many as wanted, and the next fencing token.
+-- needs: caller, lease
+-- Add whole slots to leases: as many as the tree allows, at most as many as wanted.
 --
--- A lease is charged whole or not at all, and every resource of the slot limits the number alike: n slots are granted
--- where n is the least that any of them allows. A lease id that is held already is answered with what it holds.
+-- Inside its own quota and by borrowing alike, the script grants what nominal, borrowing and lending limits of all
+-- ancestors leave, but nothing that a plan has set aside for somebody. n slots are granted where n is the least that any
+-- resource allows. Who asks names the version that it has seen of the lease: another one is told instead of granted
+-- upon, so a question that is carried out twice grants once. What was not granted is noted as wanted.
 --
--- KEYS      `Keys.scripted`
--- ARGV[1]   mesh
--- ARGV[2]   incarnation
--- ARGV[3]   lease id
--- ARGV[4]   tenant path
--- ARGV[5]   flavor
--- ARGV[6]   slot: JSON object of resource to units, the units as text
--- ARGV[7]   slots wanted, at least 1
--- Reply     {'GRANTED', lease as JSON: all numbers as text}
---           {'REFUSED', reason, resource that is short, units of it wanted for one slot, units of it available}
---           {'SESSION_LOST'} | {'UNKNOWN_TENANT'}
+-- KEYS, ARGV[1…5]   as in lib_caller
+-- ARGV[6]   lines 'tenant|flavor|slots|priority|version seen of the lease' and for each resource, by name, '|resource|units of a slot',
+--           each with its newline
+-- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
+--             'GRANTED|slots' | 'CHANGED': look at the lease first | 'UNKNOWN_TENANT'
+--             'REFUSED|reason|resource that is short|units of it for one slot|units of it available'
+--           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
-local mesh, incarnation, id, tenant, flavor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local slot, slots = cjson.decode(ARGV[6]), tonumber(ARGV[7])
-
-if not is_live(session_of(mesh), incarnation) then
-  return { 'SESSION_LOST' }
-end
-local held = redis.call('HGET', LEASES .. mesh, id)
-if held then
-  return { 'GRANTED', held }
-end
-if redis.call('HEXISTS', TREE, 'tenant|' .. tenant) == 0 then
-  return { 'UNKNOWN_TENANT' }
+local lost = why_lost(SESSION, INCARNATION, true)
+if lost then
+  return { lost }
 end
 
-local resources = {}
-for resource in pairs(slot) do
-  resources[#resources + 1] = resource
+local asked = {}
+for field, tenant, flavor, slots, priority, version, slot in
+  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(%d+)|?([^\n]*)\n') do
+  asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = tonumber(priority),
+    version = tonumber(version), shape = shape_of(slot) }
 end
-table.sort(resources)
 
-local way, short, never = way_up(tenant), nil, nil
-for _, resource in ipairs(resources) do
-  local units = tonumber(slot[resource])
-  local available, potential = room_of(way, flavor, resource)
-  available = math.max(0, available)
-  local fits = math.floor(available / units) -- Exact: below 2^53 no quotient is rounded up to the next whole number.
-  slots = math.min(slots, fits)
-  if fits == 0 and not short then
-    short = { 'REFUSED', 'QUOTA_EXHAUSTED', resource, text(units), text(available) }
+-- Whole slots that fit, or the refusal.
+local function fitting(lease, want)
+  local slots, short, never = want.slots, nil, nil
+  local node = NODES[lease.field]
+  for _, resource in ipairs(want.shape.resources) do
+    local units = want.shape.units[resource]
+    local held, target = lease.held[resource] or 0, lease.target[resource] or 0
+    local to_hold, to_aim = rooms_of(node, resource)
+    local free = math.max(0, to_hold)
+    local unplanned = math.max(0, target - held) + math.max(0, to_aim)
+    local available = held > target and 0 or math.min(free, unplanned)
+    local fits = math.floor(available / units) -- Exact: below 2^53 no quotient is rounded up to the next whole number.
+    slots = math.min(slots, fits)
+    if fits == 0 then
+      local amounts = '|' .. resource .. '|' .. text(units) .. '|' .. text(available)
+      short = short or 'REFUSED|QUOTA_EXHAUSTED' .. amounts
+      if not never and potential_of(node, resource) < units then
+        never = 'REFUSED|QUOTA_TOO_SMALL' .. amounts
+      end
+    end
   end
-  if potential < units and not never then
-    never = { 'REFUSED', 'QUOTA_TOO_SMALL', resource, text(units), text(available) }
-  end
-end
-if short then
-  return never or short
+  return slots, never or short, never
 end
 
-local lease = { tenant = tenant, flavor = flavor, slot = slot, slots = text(slots), token = next_token() }
-local packed = cjson.encode(lease)
-charge_lease(lease, 1)
-redis.call('HSET', LEASES .. mesh, id, packed)
-return { 'GRANTED', packed }
+local function answer(want)
+  if learn_left() > 0 then
+    return 'REFUSED|LEDGER_LEARNING||0|0'
+  elseif not IS_CONFIGURED[want.tenant] then
+    return 'UNKNOWN_TENANT'
+  end
+  local lease = LEASE_ROWS[MESH][want.field]
+  if lease.version ~= want.version then
+    return 'CHANGED'
+  end
+  local fits, refused, never = fitting(lease, want)
+  if refused then
+    want.wanted = not never and want.slots or nil
+    return refused
+  end
+  for _, resource in ipairs(want.shape.resources) do
+    local held = (lease.held[resource] or 0) + fits * want.shape.units[resource]
+    set_amounts(lease, resource, held, math.max(held, lease.target[resource] or 0))
+  end
+  lease.priority = want.priority
+  note_change(lease, 'grant')
+  want.is_granted = true
+  want.wanted = fits < want.slots and want.slots - fits or nil
+  return 'GRANTED|' .. text(fits)
+end
+
+local answers = {}
+read_leases(MESH, asked)
+for place, want in ipairs(asked) do
+  answers[place] = answer(want)
+end
+
+keep_leases()
+local is_news = false
+local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
+for _, want in ipairs(asked) do
+  if want.wanted then
+    is_news = note_want(MESH, want.tenant, want.flavor, want.shape.units, want.wanted, want.priority) or is_news
+  elseif has_wanted and want.is_granted then
+    drop_want(MESH, want.field)
+  end
+end
+if is_news then
+  ask_others(MESH)
+end
+local told = told_since(MESH, SEEN)
+told[#told + 1] = table.concat(answers, '\n')
+return told

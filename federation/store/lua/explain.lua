@@ -1,4 +1,4 @@
--- needs: session
+-- needs: session, post
 -- Say why a queued stage waits; only a change is told. The word of a session that has ended changes nothing.
 --
 -- KEYS      `Keys.scripted`

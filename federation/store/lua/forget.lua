@@ -1,4 +1,4 @@
--- needs: post
+-- needs: post, stage
 -- Drop the stages of a run, and tell meshes that its values may go.
 --
 -- KEYS      `Keys.scripted`
@@ -12,7 +12,7 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
   if mesh then
     redis.call('ZREM', READY .. mesh, member)
-    redis.call('SREM', CLAIMED .. mesh, stage)
+    end_claim(stage, mesh)
   end
   redis.call('DEL', STAGE .. stage, INPUTS .. stage)
 end

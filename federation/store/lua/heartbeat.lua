@@ -1,18 +1,134 @@
--- needs: session
--- Renew a session, and with it all that it holds; O(1) whatever it holds.
+-- needs: caller, lease
+-- Renew a session, and with it all that it holds: O(1) in the leases, unless something has changed.
 --
--- KEYS      `Keys.scripted`
--- ARGV[1]   mesh
--- ARGV[2]   incarnation
--- ARGV[3]   the mesh's record, JSON
--- ARGV[4]   time to live, ms
--- Reply     'OK' | 'SESSION_LOST'
+-- While the ledger learns, the mesh tells all leases that it holds. What it tells and the ledger has forgotten comes back,
+-- also above the quota, since it is in use; what it does not tell is no longer in use and goes.
+--
+-- KEYS, ARGV[1…5]   as in lib_caller
+-- ARGV[6]   the mesh's record, JSON
+-- ARGV[7]   number of the beat: one more for each; the same again is answered and changes nothing
+-- ARGV[8]   news, JSON, '' when there is none:
+--             acks    list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
+--             wants   list of [tenant, flavor, {resource: units of a slot}, slots, priority]: all that the mesh wants; absent: as before
+--             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all that the mesh holds
+-- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
+--           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: tell what you hold
 
-local mesh, incarnation, record, ttl_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
-if not is_current(session_of(mesh), incarnation) then
-  return 'SESSION_LOST'
+if not SESSION and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
+  SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = TTL_MS }
 end
-write_session(mesh, incarnation, NOW_MS + ttl_ms, NOW_MS)
-redis.call('HSET', MESHES, mesh, record)
-return 'OK'
+local lost = why_lost(SESSION, INCARNATION, false)
+if lost then
+  return { lost }
+end
+if beat < SESSION.beat then
+  return { 'STALE' }
+elseif beat == SESSION.beat then
+  return told_since(MESH, SEEN)
+end
+if learn_left() > 0 and not news.claims then
+  return { 'HOLDINGS' }
+end
+
+-- A lease that the mesh holds and that this ledger has as it was before, or not at all.
+local function restore(claim, named)
+  local tenant, flavor, token, version, priority, held = unpack(claim)
+  local lease = lease_of(MESH, tenant, flavor)
+  named[lease] = true
+  redis.call('HSETNX', TREE, 'parent|' .. tenant, '-') -- Of a tenant that the ledger has forgotten as well.
+  if lease.version < version then
+    for _, resource in ipairs({ unpack(lease.resources) }) do
+      set_amounts(lease, resource, held[resource] or 0, held[resource] or 0)
+      held[resource] = nil
+    end
+    for resource, units in pairs(held) do
+      set_amounts(lease, resource, units, units)
+    end
+    note_change(lease, 'restore')
+    lease.token, lease.priority, lease.cut = token, priority, 0
+    lease.version = version
+  end
+end
+
+local freed = false
+if learn_left() > 0 then
+  local named = {}
+  for _, claim in ipairs(news.claims) do
+    restore(claim, named)
+  end
+  for _, lease in ipairs(leases_of(MESH)) do
+    if not named[lease] then
+      for _, resource in ipairs(lease.resources) do
+        set_amounts(lease, resource, 0, 0)
+      end
+      note_change(lease, 'not held')
+    end
+  end
+end
+
+-- The mesh has given way: only its word about the present version counts, an earlier one may be older than a grant.
+for _, ack in ipairs(news.acks or {}) do
+  local lease = lease_of(MESH, ack[1], ack[2])
+  local obeyed = lease.version == ack[3] and shrinks(lease)
+  for _, resource in ipairs(lease.resources) do
+    obeyed = obeyed and (ack[4][resource] or 0) <= lease.target[resource]
+  end
+  if obeyed then
+    for _, resource in ipairs(lease.resources) do
+      set_amounts(lease, resource, math.min(lease.held[resource], lease.target[resource]), lease.target[resource])
+    end
+    lease.cut = 0
+    note_change(lease, 'shrink')
+    freed = true
+  end
+end
+
+-- By plan, leases grow as soon as there is room.
+if GROWS and learn_left() == 0 then
+  local grown = true
+  for _, lease in ipairs(leases_of(MESH)) do
+    if grows(lease) then
+      local more = false
+      for _, resource in ipairs(lease.resources) do
+        local held, target = lease.held[resource], lease.target[resource]
+        local by = math.min(target - held, math.max(0, (rooms_of(node_of(lease), resource))))
+        if by > 0 then
+          set_amounts(lease, resource, held + by, target)
+          more = true
+        end
+      end
+      if more then
+        note_change(lease, 'grow')
+      end
+      grown = grown and not grows(lease)
+    end
+  end
+  if grown then
+    redis.call('HDEL', MARKS, MESH .. '|grow')
+  end
+end
+
+SESSION.beat = beat
+renew(SESSION)
+redis.call('HSET', MESHES, MESH, record)
+if #LEASE_ORDER > 0 then
+  keep_leases()
+end
+if news.wants then
+  local named = {}
+  for _, want in ipairs(news.wants) do
+    named[field_of(want[1], want[2])] = true
+    note_want(MESH, unpack(want))
+  end
+  for _, field in ipairs(redis.call('HKEYS', WANTS .. MESH)) do
+    if not named[field] then
+      drop_want(MESH, field)
+    end
+  end
+end
+if freed then
+  wake_meshes()
+end
+return told_since(MESH, SEEN)

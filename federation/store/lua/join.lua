@@ -1,23 +1,44 @@
--- needs: session
--- Begin a session of a mesh. An earlier one ends at once.
+-- needs: ending
+-- Begin a session of a mesh. The claims of an earlier one are reported lost at once; its leases run out in their own time,
+-- for what they paid for may still run, unless the mesh takes them over or vouches that nothing of it runs any more.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2]   the mesh's record, JSON
--- ARGV[3]   time to live, ms
--- Reply     the incarnation: a token, text
+-- ARGV[3]   incarnation of the earlier session whose leases are taken over; '0': none
+-- ARGV[4]   incarnation of the earlier session of which nothing runs any more; '0': none
+-- ARGV[5]   highest token that the mesh ever got, 0 when none
+-- Reply     {'OK', epoch, ms of learning, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'}
 
-local mesh, record, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local mesh, record, adopted, over, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local earlier = session_of(mesh)
-local held = earlier and holdings_of(earlier)
-if held then
-  give_back(held)
+if is_from_the_future(seen) then
+  return { 'SKEW' }
 end
-local incarnation = next_token()
-write_session(mesh, incarnation, NOW_MS + ttl_ms, NOW_MS)
+learn_from(seen)
+local earlier = session_of(mesh)
+local freed = 0
+if earlier and earlier.expires > 0 then
+  lose_stages(earlier)
+  if earlier.incarnation == over then
+    freed = free_all(mesh, 'clear')
+  elseif earlier.incarnation ~= adopted and redis.call('EXISTS', LEASES .. mesh) == 1 then
+    local holder = mesh .. '~' .. earlier.incarnation
+    redis.call('RENAME', LEASES .. mesh, LEASES .. holder)
+    redis.call('ZADD', DUE, text(earlier.expires + GRACE_MS), holder)
+    for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
+      redis.call('ZREM', CUTS, mesh .. '|' .. field)
+    end
+  end
+end
+drop_wants(mesh)
+local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = TTL_MS }
+keep_leases()
+renew(session)
 redis.call('HSET', MESHES, mesh, record)
-if held and #held.leases > 0 then
+if freed > 0 then
   wake_meshes()
 end
-return incarnation
+local told = told_since(mesh, 0)
+told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(TTL_MS)
+return told

@@ -1,20 +1,24 @@
--- needs: session
--- End a session in good order: like a sweep of it, and people no longer see the mesh. Harmless when it is not the mesh's last.
+-- needs: ending
+-- End a session in good order: nothing of it runs any more, and people no longer see the mesh. Harmless when it is not the mesh's last.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2]   incarnation
--- Reply     'OK'
+-- Reply     {'OK'}
 
 local session = session_of(ARGV[1])
 if not session or session.incarnation ~= ARGV[2] then
-  return 'OK'
+  return { 'OK' }
 end
-local held = holdings_of(session)
-give_back(held)
+lose_stages(session)
+local freed = free_all(session.mesh, 'leave')
+keep_leases()
+drop_wants(session.mesh)
 redis.call('HDEL', SESSIONS, session.mesh)
 redis.call('HDEL', MESHES, session.mesh)
-if #held.leases > 0 then
+redis.call('HDEL', MARKS, session.mesh, session.mesh .. '|grow')
+redis.call('ZREM', DUE, session.mesh)
+if freed > 0 then
   wake_meshes()
 end
-return 'OK'
+return { 'OK' }

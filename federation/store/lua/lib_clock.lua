@@ -1,24 +1,92 @@
--- needs: keys
--- Redis' own time is the ledger's time; no caller's clock is ever read.
+-- needs: keys, text
+-- What every verb of the ledger does first: read META, move the lease clock, look whether Redis is still the Redis it was.
 --
--- Tests move time forward by `test_offset_ms` in META, which nothing else writes: a test that waits for a time to live
--- would be slow where this is exact.
+-- The lease clock LT counts milliseconds that the ledger has certainly seen pass. Each script moves it by the time since
+-- the last one, at most by `max_step_ms`; a second step that long within one time to live moves it by nothing, for two
+-- forward jumps of the server's clock could outrun the grace. A clock that is set back begins an epoch. So a ledger that
+-- was away has not aged, and every expiry is a value of LT, never the time to live of a Redis key.
+--
+-- An epoch is one life of the data: it ends when the server restarts or another one is promoted (both change the
+-- replication id), when a caller knows a token that this ledger has not given out yet (writes were lost), or when the
+-- clock falls back. A new epoch begins with learning: for `learn_for_ms` nothing is granted and nothing taken back, since
+-- leases may be in use that the ledger has forgotten. Source: references of the protocol, ADR 0019.
+--
+-- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which learning ends), clamped (LT of the last step
+-- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals;
+-- tests write `test_offset_ms` and `test_replid`, which nothing else does.
 
--- A whole number as text. Lua's own `tostring` and cjson keep 14 digits; tokens have 16, byte amounts up to 16.
-local function text(number)
-  return string.format('%.0f', number)
+local UID, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, CLAMPED, TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS, TEST_MS, TEST_REPLID =
+  unpack(redis.call('HMGET', META, 'uid', 'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'clamped', 'ttl_ms', 'grace_ms',
+    'max_step_ms', 'learn_for_ms', 'test_offset_ms', 'test_replid'))
+if not UID then
+  return { 'UNINIT' }
 end
+LT, LAST_US, TOKEN, LEARN, CLAMPED = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(CLAMPED)
+TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS = tonumber(TTL_MS), tonumber(GRACE_MS), tonumber(MAX_STEP_MS), tonumber(LEARN_FOR_MS)
 
 local TIME = redis.call('TIME')
-local NOW_US = tonumber(TIME[1]) * 1000000 + tonumber(TIME[2])
-  + tonumber(redis.call('HGET', META, 'test_offset_ms') or '0') * 1000
-local NOW_MS = math.floor(NOW_US / 1000)
+local NOW_US = tonumber(TIME[1]) * 1000000 + tonumber(TIME[2]) + tonumber(TEST_MS or '0') * 1000
 
--- The next fencing token, as text: greater than every earlier one, also after the last second of writes was lost, as
--- long as the clock was not set back; below 2^53 until the year 2255.
+-- The next token: greater than every earlier one, also after writes were lost, as long as the clock was not set back
+-- further than learning lasts; below 2^53 until the year 2255. `keep_token` writes it: every verb that mints ends with it.
 local function next_token()
-  local last = tonumber(redis.call('HGET', META, 'token') or '0')
-  local token = text(math.max(last + 1, NOW_US))
-  redis.call('HSET', META, 'token', token)
-  return token
+  TOKEN = math.max(TOKEN + 1, NOW_US)
+  return TOKEN
+end
+
+local function keep_token()
+  redis.call('HSET', META, 'token', text(TOKEN))
+end
+
+local function learn_left()
+  return math.max(0, LEARN - LT)
+end
+
+-- Begin an epoch, and with it learning. `known` is a token that somebody has, 0 when nobody told of one.
+local function begin_epoch(why, known)
+  TOKEN = math.max(TOKEN, known)
+  EPOCH = text(next_token())
+  LEARN = LT + LEARN_FOR_MS
+  redis.call('HSET', META, 'epoch', EPOCH, 'learn', text(LEARN), 'token', text(TOKEN), 'replid', REPLID)
+  redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
+end
+
+-- A token that nobody can have given out yet: nobody shall burn the space of tokens.
+local function is_from_the_future(token)
+  return token > TOKEN and token > NOW_US + 60000000
+end
+
+-- A token that somebody has, and this ledger has not given out, proves that writes were lost.
+local function learn_from(token)
+  if token > TOKEN then
+    begin_epoch('a mesh has seen a token that was not given out: writes were lost', token)
+  end
+end
+
+local PASSED_US = NOW_US - LAST_US
+local IS_SET_BACK = PASSED_US < -50000
+if IS_SET_BACK then
+  LAST_US = NOW_US
+elseif PASSED_US > 0 then
+  local passed_ms = math.floor(PASSED_US / 1000)
+  LAST_US = LAST_US + passed_ms * 1000
+  if passed_ms > MAX_STEP_MS then
+    passed_ms = (CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS
+    CLAMPED = LT
+  end
+  LT = LT + passed_ms
+end
+-- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
+-- was deleted. The clock has to go on, so it deletes first.
+redis.call('HDEL', META, '-')
+redis.call('HSET', META, 'lt', text(LT), 'last', text(LAST_US), 'clamped', text(CLAMPED))
+
+local REPLICATION = redis.call('INFO', 'replication')
+local _, REPLID_FOLLOWS = string.find(REPLICATION, 'master_replid:', 1, true) -- Plain: a pattern takes longer than all of INFO.
+local REPLID_NOW = string.match(REPLICATION, '^%x+', REPLID_FOLLOWS + 1) .. (TEST_REPLID or '')
+if REPLID_NOW ~= REPLID then
+  REPLID = REPLID_NOW
+  begin_epoch('the server restarted or another was promoted', 0)
+elseif IS_SET_BACK then
+  begin_epoch('the clock of the server was set back', 0)
 end

@@ -1,67 +1,64 @@
--- needs: keys, clock, tree, post, stage
--- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires_ms>|<heartbeat_ms>'; `expires_ms` is 0 when
--- the session was swept, so that people still see the mesh. Incarnations stay text: Lua never counts with them.
+-- needs: keys, clock
+-- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
+-- LT; `expires` is 0 when the session was swept, so that people still see the mesh. Incarnations stay text: Lua never
+-- counts with them. One heartbeat renews the session and all that it holds.
+
+local MARK_BEFORE = nil -- Of the caller's leases, when the script began: see lib_caller.
 
 local function session_of(mesh)
   local packed = redis.call('HGET', SESSIONS, mesh)
   if not packed then
     return nil
   end
-  local incarnation, expires_ms, heartbeat_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)$')
+  local incarnation, expires, heartbeat, beat, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return {
     mesh = mesh,
     incarnation = incarnation,
-    expires_ms = tonumber(expires_ms),
-    heartbeat_ms = tonumber(heartbeat_ms),
+    expires = tonumber(expires),
+    heartbeat = tonumber(heartbeat),
+    beat = tonumber(beat),
+    ttl_ms = tonumber(ttl_ms),
   }
 end
 
--- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
--- was deleted. Renewing and giving back must pass, so they delete first.
-local function write_session(mesh, incarnation, expires_ms, heartbeat_ms)
-  redis.call('HDEL', SESSIONS, mesh)
-  redis.call('HSET', SESSIONS, mesh, incarnation .. '|' .. text(expires_ms) .. '|' .. text(heartbeat_ms))
+local function write_session(session)
+  redis.call('HSET', SESSIONS, session.mesh, table.concat({ session.incarnation, text(session.expires), text(session.heartbeat),
+    text(session.beat), text(session.ttl_ms) }, '|'))
+end
+
+-- Live again for its whole time from now on.
+local function renew(session)
+  session.heartbeat = LT
+  session.expires = LT + session.ttl_ms
+  write_session(session)
+  redis.call('ZADD', DUE, text(session.expires + GRACE_MS), session.mesh)
 end
 
 -- Not swept, not superseded; its time may have run out.
 local function is_current(session, incarnation)
-  return session ~= nil and session.expires_ms > 0 and session.incarnation == incarnation
+  return session ~= nil and session.expires > 0 and session.incarnation == incarnation
 end
 
 -- Current, and within its time to live.
 local function is_live(session, incarnation)
-  return is_current(session, incarnation) and session.expires_ms > NOW_MS
+  return is_current(session, incarnation) and session.expires > LT
 end
 
--- All that ending the session will touch, read and decoded before anything is written: an error in a script does not
--- undo what it wrote before.
-local function holdings_of(session)
-  local held = { session = session, leases = {}, stages = {} }
-  for _, packed in ipairs(redis.call('HVALS', LEASES .. session.mesh)) do
-    held.leases[#held.leases + 1] = cjson.decode(packed)
+-- Why the session may not speak; nil when it may. `live`: its time must not have run out either.
+local function why_lost(session, incarnation, live)
+  if not session then
+    return 'UNKNOWN'
+  elseif session.incarnation ~= incarnation then
+    return 'FENCED'
+  elseif session.expires == 0 or (live and session.expires <= LT) then
+    return 'EXPIRED'
   end
-  local claimed = redis.call('SMEMBERS', CLAIMED .. session.mesh)
-  table.sort(claimed)
-  for _, stage in ipairs(claimed) do
-    held.stages[#held.stages + 1] = { stage = stage, run = redis.call('HGET', STAGE .. stage, 'run') or '' }
-  end
-  return held
+  return nil
 end
 
--- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
-local function stage_lost(stage, session)
-  return '[{"kind":"stage_lost","reason":"LEASE_EXPIRED","stage":' .. cjson.encode(stage) .. ',"mesh":'
-    .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
-end
-
--- Return the leases up the tree, report the claimed stages lost. The session's own row is the caller's to write.
-local function give_back(held)
-  redis.call('DEL', LEASES .. held.session.mesh)
-  for _, lease in ipairs(held.leases) do
-    charge_lease(lease, -1)
-  end
-  for _, lost in ipairs(held.stages) do
-    close_stage(lost.stage, held.session.mesh, 'lost')
-    post_inbox(lost.run, 'stage', stage_lost(lost.stage, held.session))
-  end
+-- Is there a mesh that wants what it was not granted, but for this one?
+local function others_want(mesh)
+  local waiting = redis.call('SCARD', WANTING)
+  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
+  return waiting > 0 and '1' or '0'
 end

@@ -1,81 +1,238 @@
--- needs: keys, clock
--- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every call walks once from a tenant to its root.
+-- needs: keys, text
+-- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root. It is
+-- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once.
+--
+-- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
+-- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
+-- one gives up for another by plan is taken by nobody else. Nodes are read once per script and written once, at its end,
+-- in `keep_tree`: an error before that has changed nothing.
 --
 -- Rows of TREE:
---   tenant|<path>                       the tenant as JSON, for readers; only tenants of the present configuration have it
---   parent|<path>                       its parent's path, '' for a root; also for tenants that vanished while charged
---   quota|<path>|<flavor>|<resource>    '<own> <kept> <borrowing limit or ->', counted when the tree was configured
---   use|<path>|<flavor>|<resource>      bubbled use in units; absent when 0
+--   tenant|<path>            the tenant as JSON, for readers; only tenants of the present configuration have it
+--   parent|<path>            '+' and its parent's path, '+' alone for a root; '-' instead of '+' for tenants that vanished while charged
+--   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', counted when the tree was configured
+--   use|<path>|<flavor>      for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
+--
+-- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
-local function row(kind, tenant, flavor, resource)
-  return kind .. '|' .. tenant .. '|' .. flavor .. '|' .. resource
-end
+local max, min = math.max, math.min
+local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
+local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
+local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 
--- Own quota, kept quota, borrowing limit (nil: none). A resource without a row has nominal 0.
-local function quota_of(tenant, flavor, resource)
-  local packed = redis.call('HGET', TREE, row('quota', tenant, flavor, resource))
-  if not packed then
-    return 0, 0, nil
-  end
-  local own, kept, borrowing_limit = string.match(packed, '^(%d+) (%d+) (%S+)$')
-  return tonumber(own), tonumber(kept), tonumber(borrowing_limit)
-end
-
-local function use_of(tenant, flavor, resource)
-  return tonumber(redis.call('HGET', TREE, row('use', tenant, flavor, resource)) or '0')
-end
-
--- The tenant, its parent, … its root.
-local function way_up(tenant)
-  local way = {}
-  while tenant and tenant ~= '' do
-    way[#way + 1] = tenant
-    tenant = redis.call('HGET', TREE, 'parent|' .. tenant)
-  end
-  return way
-end
-
--- What the first tenant of `way` could be granted now, and what it could hold in an empty tree.
-local function room_of(way, flavor, resource)
-  local root = way[#way]
-  local own, kept, borrowing_limit = quota_of(root, flavor, resource)
-  local available, potential = own - use_of(root, flavor, resource), own
-  for place = #way - 1, 1, -1 do
-    local tenant = way[place]
-    own, kept, borrowing_limit = quota_of(tenant, flavor, resource)
-    local use = use_of(tenant, flavor, resource)
-    potential = kept + potential
-    if borrowing_limit then
-      available = math.min(available, (own - kept) - math.max(0, use - kept) + borrowing_limit)
-      potential = math.min(potential, own + borrowing_limit)
+-- The same HMGET in pieces; the values in the order of the fields.
+local function many(key, fields)
+  local values = {}
+  for first = 1, #fields, CHUNK do
+    local part = redis.call('HMGET', key, unpack(fields, first, min(#fields, first + CHUNK - 1)))
+    for place = 1, #part do
+      values[first + place - 1] = part[place]
     end
-    available = math.max(0, kept - use) + available
   end
-  return available, potential
+  return values
 end
 
--- Add `by` units to the first tenant of `way`, and to those above what exceeds the kept parts.
-local function charge(way, flavor, resource, by)
-  for _, tenant in ipairs(way) do
-    if by == 0 then
-      return
+local function note_parent(tenant, row)
+  PARENTS[tenant] = row and string.sub(row, 2) or ''
+  IS_CONFIGURED[tenant] = row and string.byte(row) == 43 -- '+'
+end
+
+local function parent_of(tenant)
+  if PARENTS[tenant] == nil then
+    note_parent(tenant, redis.call('HGET', TREE, 'parent|' .. tenant))
+  end
+  return PARENTS[tenant]
+end
+
+-- '<resource>|<held>|<target>|…' as {resource, held, target, …}, not to be changed: rows of one call are often the same.
+local PARSED = {}
+local function parsed(amounts)
+  local parts = PARSED[amounts]
+  if not parts then
+    parts = {}
+    for resource, held, target in string.gmatch(amounts, '([^|]+)|(%d+)|(%d+)') do
+      parts[#parts + 1], parts[#parts + 2], parts[#parts + 3] = resource, tonumber(held), tonumber(target)
     end
-    local before = use_of(tenant, flavor, resource)
-    local after = before + by
-    if after == 0 then
-      redis.call('HDEL', TREE, row('use', tenant, flavor, resource))
+    PARSED[amounts] = parts
+  end
+  return parts
+end
+
+-- The row of one resource; without one it has nominal 0, and without a borrowing limit, `limit` is nil.
+local function row_of(node, resource)
+  local row = node.rows[resource]
+  if not row then
+    row = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+    node.rows[resource] = row
+  end
+  return row
+end
+
+-- Put what was read into a node.
+local function fill_node(node, quota, use)
+  if quota then
+    for resource, own, kept, limit in string.gmatch(quota, '([^|]+)|(%d+)|(%d+)|([^|]+)') do
+      local row = row_of(node, resource)
+      row.own, row.kept, row.limit = tonumber(own), tonumber(kept), tonumber(limit)
+    end
+  end
+  if use then
+    local parts = parsed(use)
+    for place = 1, #parts, 3 do
+      local row = row_of(node, parts[place])
+      row.held, row.target = parts[place + 1], parts[place + 2]
+    end
+  end
+end
+
+-- Make a node and those above it, as far as they are not there; the new ones are added to `made`. Parents are known.
+local function make_nodes(tenant, flavor, made)
+  local below = nil
+  while tenant ~= '' do
+    local field = tenant .. '|' .. flavor
+    local node = NODES[field]
+    local is_new = not node
+    if is_new then
+      node = { field = field, up = nil, rows = {}, is_touched = false }
+      NODES[field] = node
+      made[#made + 1] = node
+    end
+    if below then
+      below.up = node
+    end
+    if not is_new then
+      return -- And all above it are there as well.
+    end
+    below, tenant = node, PARENTS[tenant]
+  end
+end
+
+-- Read what many walks will need in few commands. `starts`: list of {tenant = …, flavor = …}.
+local function read_ahead(starts)
+  local level = {}
+  for _, start in ipairs(starts) do
+    level[start.tenant] = true
+  end
+  while next(level) do -- One command for all parents of a level.
+    local names, fields = {}, {}
+    for tenant in pairs(level) do
+      if PARENTS[tenant] == nil then
+        names[#names + 1], fields[#fields + 1] = tenant, 'parent|' .. tenant
+      end
+    end
+    local rows = many(TREE, fields)
+    level = {}
+    for place, tenant in ipairs(names) do
+      note_parent(tenant, rows[place])
+      if PARENTS[tenant] ~= '' then
+        level[PARENTS[tenant]] = true
+      end
+    end
+  end
+  local made, fields = {}, {}
+  for _, start in ipairs(starts) do
+    make_nodes(start.tenant, start.flavor, made)
+  end
+  for place, node in ipairs(made) do
+    fields[2 * place - 1], fields[2 * place] = 'quota|' .. node.field, 'use|' .. node.field
+  end
+  local rows = many(TREE, fields)
+  for place, node in ipairs(made) do
+    fill_node(node, rows[2 * place - 1], rows[2 * place])
+  end
+end
+
+local function node_of(lease)
+  if not NODES[lease.field] then
+    read_ahead({ lease })
+  end
+  return NODES[lease.field]
+end
+
+-- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
+local function rooms_of(node, resource)
+  local row, up = node.rows[resource] or NO_ROW, node.up
+  local own, held, target = row.own, row.held, row.target
+  if not up then
+    return own - held, own - target
+  end
+  local kept, limit = row.kept, row.limit
+  local to_hold, to_aim = rooms_of(up, resource)
+  if limit then
+    local most = own - kept + limit
+    to_hold = min(to_hold, most - max(0, held - kept))
+    to_aim = min(to_aim, most - max(0, target - kept))
+  end
+  if kept > held then
+    to_hold = to_hold + kept - held
+  end
+  if kept > target then
+    to_aim = to_aim + kept - target
+  end
+  return to_hold, to_aim
+end
+
+-- What the node could hold in an empty tree.
+local function potential_of(node, resource)
+  local row = node.rows[resource] or NO_ROW
+  if not node.up then
+    return row.own
+  end
+  local potential = row.kept + potential_of(node.up, resource)
+  return row.limit and min(potential, row.own + row.limit) or potential
+end
+
+-- Add to both sums of a node, and to those above it what exceeds the kept parts.
+local function charge(node, resource, held, target)
+  while node and (held ~= 0 or target ~= 0) do
+    local row = node.rows[resource] or row_of(node, resource)
+    local kept, held_before, target_before = row.kept, row.held, row.target
+    local held_after, target_after = held_before + held, target_before + target
+    row.held, row.target = held_after, target_after
+    if not node.is_touched then
+      node.is_touched = true
+      TOUCHED[#TOUCHED + 1] = node
+    end
+    if kept > 0 then
+      held = max(0, held_after - kept) - max(0, held_before - kept)
+      target = max(0, target_after - kept) - max(0, target_before - kept)
+    end
+    node = node.up
+  end
+end
+
+-- A list of fields and values, or of fields, in pieces.
+local function in_pieces(command, key, arguments)
+  for first = 1, #arguments, CHUNK do
+    redis.call(command, key, unpack(arguments, first, min(#arguments, first + CHUNK - 1)))
+  end
+end
+
+local function packed_use(node)
+  local packed = nil
+  for resource, row in pairs(node.rows) do
+    local held, target = row.held, row.target
+    if held > 0 or target > 0 then
+      local units = text(held)
+      local part = resource .. '|' .. units .. '|' .. (target == held and units or text(target))
+      packed = packed and packed .. '|' .. part or part
+    end
+  end
+  return packed
+end
+
+local function keep_tree()
+  local gone, changed = {}, {}
+  for _, node in ipairs(TOUCHED) do
+    local name, packed = 'use|' .. node.field, packed_use(node)
+    if packed then
+      changed[#changed + 1], changed[#changed + 2] = name, packed
     else
-      redis.call('HSET', TREE, row('use', tenant, flavor, resource), text(after))
+      gone[#gone + 1] = name
     end
-    local _, kept = quota_of(tenant, flavor, resource)
-    by = math.max(0, after - kept) - math.max(0, before - kept)
+    node.is_touched = false
   end
-end
-
--- Charge a decoded lease to its tenant, or (sign -1) give it back.
-local function charge_lease(lease, sign)
-  local way = way_up(lease.tenant)
-  for resource, units in pairs(lease.slot) do
-    charge(way, lease.flavor, resource, sign * tonumber(units) * tonumber(lease.slots))
-  end
+  in_pieces('HDEL', TREE, gone)
+  in_pieces('HSET', TREE, changed)
+  TOUCHED = {}
 end

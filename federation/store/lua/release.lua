@@ -1,23 +1,38 @@
--- needs: session
--- Give a lease back, once; meshes with waiting stages look again.
+-- needs: caller, lease
+-- Give back what leases hold above some amounts; what frees room lets meshes with waiting stages look again.
 --
--- KEYS      `Keys.scripted`
--- ARGV[1]   mesh
--- ARGV[2]   incarnation
--- ARGV[3]   lease id
--- Reply     'RELEASED' | 'NOT_HELD' | 'SESSION_LOST'
+-- KEYS, ARGV[1…5]   as in lib_caller
+-- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; what
+--           was changed since is left as it is
+-- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
+--           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
-local mesh, incarnation, id = ARGV[1], ARGV[2], ARGV[3]
-
-if not is_current(session_of(mesh), incarnation) then
-  return 'SESSION_LOST'
+local lost = why_lost(SESSION, INCARNATION, false)
+if lost then
+  return { lost }
 end
-local packed = redis.call('HGET', LEASES .. mesh, id)
-if not packed then
-  return 'NOT_HELD'
+local freed, parts = false, {}
+for field, tenant, flavor, version, kept in string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|?([^\n]*)\n') do
+  parts[#parts + 1] = { field = field, tenant = tenant, flavor = flavor, version = tonumber(version), shape = shape_of(kept) }
 end
-local lease = cjson.decode(packed)
-redis.call('HDEL', LEASES .. mesh, id) -- First: see write_session.
-charge_lease(lease, -1)
-wake_meshes()
-return 'RELEASED'
+read_leases(MESH, parts)
+for _, part in ipairs(parts) do
+  local lease = LEASE_ROWS[MESH][part.field]
+  if lease.version == part.version and lease.version > 0 then
+    for _, resource in ipairs(lease.resources) do
+      local held = math.min(lease.held[resource], part.shape.units[resource] or 0)
+      set_amounts(lease, resource, held, math.min(held, lease.target[resource]))
+    end
+    if not shrinks(lease) then
+      lease.cut = 0
+    end
+    note_change(lease, 'release')
+    freed = true
+  end
+end
+if freed then
+  redis.call('HDEL', META, '-') -- First: see lib_clock.
+  keep_leases()
+  wake_meshes()
+end
+return told_since(MESH, SEEN)

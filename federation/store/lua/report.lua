@@ -1,5 +1,5 @@
--- needs: clock, post, stage
--- Put a batch of messages into the inbox, once, under the current claim only.
+-- needs: text, post, stage
+-- Put a batch of messages into the inbox, once, under the current claim only, whose lease was not revoked hard.
 --
 -- A batch that was taken in already is dropped before the claim is looked at: when the answer to the last batch of a
 -- stage was lost, its repeat finds the claim ended by its own first arrival.
@@ -16,8 +16,8 @@
 
 local stage, mesh, incarnation, token, batch, body, after = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 
-local run, at, holder, current, state, last =
-  unpack(redis.call('HMGET', STAGE .. stage, 'run', 'mesh', 'incarnation', 'token', 'state', 'batch'))
+local run, at, holder, current, state, last, lease, lease_token =
+  unpack(redis.call('HMGET', STAGE .. stage, 'run', 'mesh', 'incarnation', 'token', 'state', 'batch', 'lease', 'lease_token'))
 if at ~= mesh or holder ~= incarnation or current ~= token then
   return 'STALE'
 end
@@ -25,6 +25,10 @@ if batch <= tonumber(last) then
   return 'OK'
 end
 if state ~= 'claimed' then
+  return 'STALE'
+end
+local row = lease and redis.call('HGET', LEASES .. mesh, lease)
+if row and lease_token ~= '0' and after ~= 'lost' and string.match(row, '^%d+') ~= lease_token then
   return 'STALE'
 end
 redis.call('HSET', STAGE .. stage, 'batch', text(batch))

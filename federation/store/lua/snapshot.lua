@@ -1,12 +1,12 @@
 -- needs: session
--- Everything that routing and people look at, at one instant.
+-- Everything that routing, planning and people look at, at one instant.
 --
 -- KEYS      `Keys.scripted`
--- Reply     {now in ms, all of TREE (field, value, …), list of
---            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed,
---             its leases (id, JSON, …)}}
+-- Reply     {'OK', epoch, ms of learning, LT, now in ms, version of the tree, all of TREE (field, value, …), list of
+--            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
+--            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, JSON, …)}}
 
-local meshes = {}
+local meshes, leases, wants = {}, {}, {}
 for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
   local session = session_of(mesh)
   meshes[#meshes + 1] = {
@@ -14,10 +14,16 @@ for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
     redis.call('HGET', MESHES, mesh),
     session.incarnation,
     is_live(session, session.incarnation) and 1 or 0,
-    text(NOW_MS - session.heartbeat_ms),
+    text(LT - session.heartbeat),
     redis.call('ZCARD', READY .. mesh),
     redis.call('SCARD', CLAIMED .. mesh),
-    redis.call('HGETALL', LEASES .. mesh),
   }
 end
-return { text(NOW_MS), redis.call('HGETALL', TREE), meshes }
+for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
+  leases[#leases + 1] = { holder, redis.call('HGETALL', LEASES .. holder) }
+end
+for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
+  wants[#wants + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
+end
+return { 'OK', EPOCH, text(learn_left()), text(LT), text(math.floor(NOW_US / 1000)), redis.call('HGET', META, 'version'),
+  redis.call('HGETALL', TREE), meshes, leases, wants }

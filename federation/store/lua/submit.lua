@@ -1,4 +1,4 @@
--- needs: post, clock
+-- needs: post, text, wall
 -- Queue a stage at a mesh, once.
 --
 -- KEYS      `Keys.scripted`
@@ -8,6 +8,7 @@
 -- ARGV[4]   the stage's spec, JSON
 -- ARGV[5]   what a mesh must know to decide about it, JSON
 -- ARGV[6]   priority, negated: lower goes first
+-- ARGV[7]   how long after its claim it is taken back, ms; empty: never
 -- Reply     1 | 0 when the id was submitted before
 
 local mesh, stage, run, spec, head, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -18,7 +19,7 @@ end
 -- Members of equal score are ordered by their bytes: the padded arrival first.
 local member = string.format('%016.0f', redis.call('HINCRBY', META, 'arrivals', 1)) .. ':' .. stage
 redis.call('HSET', STAGE .. stage, 'state', 'queued', 'run', run, 'mesh', mesh, 'spec', spec, 'head', head,
-  'member', member, 'reason', 'WAITING_IN_QUEUE', 'cancelled', '0')
+  'member', member, 'reason', 'WAITING_IN_QUEUE', 'cancelled', '0', 'since', text(wall_ms()), 'deadline', ARGV[7])
 redis.call('ZADD', READY .. mesh, text(order), member)
 redis.call('SADD', STAGES_OF .. run, stage)
 post_mail(mesh, 'stage', stage)

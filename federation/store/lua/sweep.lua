@@ -1,32 +1,61 @@
--- needs: session
--- End every session that is overdue by more than the grace; their meshes stay visible, as not alive.
+-- needs: ending
+-- Take back what is overdue by more than the grace: all of a session that was not renewed, and what a lease holds above its
+-- target after the time in which it had to give way. Nothing while the ledger learns.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   grace, ms
--- Reply     {leases taken back, list of meshes, list of stages}
+-- ARGV[1]   leases to be looked at, at most; a session that was begun is ended
+-- Reply     {'OK', epoch, ms of learning, leases taken back, list of meshes, list of stages, '1' when more is due, LT}
 
-local grace_ms = tonumber(ARGV[1])
+local limit = tonumber(ARGV[1])
+local leases, swept, stages, more = 0, {}, {}, '0'
 
-local overdue, meshes = {}, redis.call('HKEYS', SESSIONS)
-table.sort(meshes)
-for _, mesh in ipairs(meshes) do
-  local session = session_of(mesh)
-  if session.expires_ms > 0 and NOW_MS > session.expires_ms + grace_ms then
-    overdue[#overdue + 1] = holdings_of(session)
+if learn_left() == 0 then
+  local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
+  table.sort(due)
+  for _, holder in ipairs(due) do
+    if leases >= limit then
+      more = '1'
+      break
+    end
+    leases = leases + free_all(holder, 'expire')
+    redis.call('ZREM', DUE, holder)
+    local session = session_of(holder)
+    if session then
+      for _, stage in ipairs(lose_stages(session)) do
+        stages[#stages + 1] = stage
+      end
+      session.expires = 0
+      write_session(session)
+      drop_wants(holder)
+      swept[#swept + 1] = holder
+    else
+      redis.call('HDEL', MARKS, holder)
+    end
+  end
+  local cuts = redis.call('ZRANGEBYSCORE', CUTS, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
+  for _, member in ipairs(cuts) do
+    if leases >= limit then
+      more = '1'
+      break
+    end
+    local holder, tenant, flavor = string.match(member, '^([^|]+)|(.+)|([^|]+)$')
+    local lease = lease_of(holder, tenant, flavor)
+    if shrinks(lease) then
+      for _, resource in ipairs(lease.resources) do
+        set_amounts(lease, resource, math.min(lease.held[resource], lease.target[resource]), lease.target[resource])
+      end
+      lease.cut = 0
+      note_change(lease, 'cut')
+      leases = leases + 1
+    else
+      redis.call('ZREM', CUTS, member)
+    end
+  end
+  if #LEASE_ORDER > 0 then
+    keep_leases()
+  end
+  if leases > 0 then
+    wake_meshes()
   end
 end
-
-local leases, swept, stages = 0, {}, {}
-for _, held in ipairs(overdue) do
-  give_back(held)
-  write_session(held.session.mesh, held.session.incarnation, 0, held.session.heartbeat_ms)
-  leases = leases + #held.leases
-  swept[#swept + 1] = held.session.mesh
-  for _, lost in ipairs(held.stages) do
-    stages[#stages + 1] = lost.stage
-  end
-end
-if leases > 0 then
-  wake_meshes()
-end
-return { leases, swept, stages }
+return { 'OK', EPOCH, text(learn_left()), leases, swept, stages, more, text(LT) }

@@ -7,17 +7,26 @@ import json
 import pytest
 
 from dag.coordinator import Coordinator, machine_of
+from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.spec import digest, parse
 from dag.states import NodeState, RunState, StageState
 from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
-from federation.errors import StoreUnavailable
+from federation.errors import StaleFence, StoreUnavailable
+from federation.estimates import Pace
+from federation.quota.policies import QueueSettings, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.standing import Drain
+from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_registry import MemoryRegistry
+from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.clock import ManualClock
-from mesh.messages import NodeStarted, NodeSucceeded, StageEnded, StageStarted
+from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.values import Encoding, StoredValue
@@ -25,6 +34,7 @@ from mesh.wire import encode
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000
+PROBATION_MS = 2_000
 
 
 class Flaky:
@@ -59,6 +69,8 @@ class Root:
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
+        self.registry = MemoryRegistry()
+        self.orders = MemoryTenantOrders()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
@@ -78,20 +90,24 @@ class Root:
             runs=self.flaky_runs,
             queue=self.flaky,
             ledger=self.flaky,
+            registry=self.registry,
+            orders=self.orders,
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,
             delete=self.deleted.append,
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
+            steadiness=SteadinessRules(probation_ms=PROBATION_MS),
         )
 
     def join(self, mesh):
         pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}))
-        self.sessions[mesh] = self.store.join(MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}"))
+        record = MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}")
+        self.sessions[mesh] = HandMesh(self.store, record)
         self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
 
-    def submit(self, run="r", **nodes):
+    def submit(self, run="r", user="", **nodes):
         """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
         spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
         for node, told in nodes.items():
@@ -101,7 +117,7 @@ class Root:
             spec["nodes"][node] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
             spec["outputs"][node] = {"$ref": node}
         body = json.dumps(spec).encode()
-        record = RunRecord(run=run, tenant="acme", digest=digest(parse(body)), spec=body, created_ms=self.clock.now_ms)
+        record = RunRecord(run=run, tenant="acme", user=user, digest=digest(parse(body)), spec=body, created_ms=self.clock.now_ms)
         assert self.runs.create(record, {})
 
     def record(self, run="r"):
@@ -116,8 +132,8 @@ class Root:
     def start(self, mesh):
         """The mesh claims its first stage and starts it."""
         (stage, *_) = self.store.waiting(mesh)
-        self.store.acquire(self.sessions[mesh], stage.stage, "acme", "standard", CPU, 1)
-        claimed = self.store.claim(self.sessions[mesh], stage.stage)
+        self.sessions[mesh].acquire("acme", "standard", CPU, 1)
+        claimed = self.store.claim(self.sessions[mesh].session, stage.stage, self.sessions[mesh].lease("acme", "standard"))
         self.say(claimed, 1, StageStarted(stage=stage.stage, mesh=mesh, incarnation=5, cluster="c", slots=1, token=1))
         return claimed
 
@@ -128,7 +144,7 @@ class Root:
         """The mesh runs its first stage from claim to end."""
         claimed = self.start(mesh)
         self.say(claimed, 2, *(self.done(claimed, task) for task in claimed.spec.tasks), StageEnded(stage=claimed.claim.stage))
-        self.store.release(self.sessions[mesh], claimed.claim.stage)
+        self.sessions[mesh].release("acme", "standard")
 
     def done(self, claimed, task):
         value = StoredValue(sha256=hashlib.sha256(task.node.encode()).hexdigest(), size_bytes=1, encoding=Encoding.JSON)
@@ -296,6 +312,129 @@ def test_old_runs_are_retired_with_their_files(root):
     root.clock.advance(1)
     root.coordinator.tick()
     assert (root.record(), root.deleted) == (None, ["file:///result"])
+
+
+# -- meshes that are closed ------------------------------------------------------------------------------------------------
+
+
+def drained(root, mesh):
+    root.registry.drain(mesh, Drain(reason="disks"))
+
+
+def lose_and_return(root, mesh):
+    """The mesh falls silent for its time to live, and joins again."""
+    root.coordinator.tick()
+    root.clock.advance(TTL_MS)
+    root.join(mesh)
+
+
+def test_a_drained_mesh_gets_nothing_new_and_finishes_what_it_has(root):
+    root.submit("one", a="")
+    root.coordinator.step(0)
+    drained(root, "east")
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.states("two")) == (["one.1"], {"a": "BLOCKED"})
+    assert root.record("two").nodes["a"].reason is Reason.MESH_DRAINING
+    assert "disks" in root.record("two").nodes["a"].detail
+    root.finish("east")
+    root.coordinator.step(0)
+    assert root.record("one").state is RunState.SUCCEEDED
+
+
+def test_what_was_blocked_by_a_drain_goes_on_when_it_is_taken_back(root):
+    drained(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.registry.undrain("east")
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+@pytest.mark.parametrize("heir", [pytest.param(False, id="its session"), pytest.param(True, id="its session and its coordinator")])
+def test_a_drain_outlives_a_mesh_that_loses(root, heir):
+    drained(root, "east")
+    root.clock.advance(TTL_MS + GRACE_MS + 1)
+    root.coordinator.tick()
+    root.join("east")
+    root.submit(a="")
+    (root.another() if heir else root.coordinator).step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_DRAINING)
+
+
+def test_what_was_planned_for_a_mesh_that_is_drained_goes_elsewhere_before_anything_is_sent():
+    root = Root("east", "south", "west")
+    root.submit(a="@west", b="a @!west")
+    root.coordinator.step(0)
+    stage = root.record().stages["r.2"]
+    assert (stage.mesh, stage.state) == ("east", StageState.PLANNED)
+    drained(root, "east")
+    root.finish("west")
+    root.coordinator.step(0)
+    assert root.record().stages["r.2"].state is StageState.ENDED
+    assert (root.waiting("east"), root.waiting("south")) == ([], ["r.3"])
+
+
+def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
+    lose_and_return(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+    root.clock.advance(PROBATION_MS - 1)
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    version = root.record().version
+    root.clock.advance(1)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+    assert version < root.record().version
+
+
+def test_a_run_that_waits_for_a_probation_says_so_once(root):
+    lose_and_return(root, "east")
+    root.submit(a="")
+    root.coordinator.step(0)
+    version = root.record().version
+    root.clock.advance(10)
+    root.coordinator.tick()
+    assert root.record().version == version
+
+
+def test_another_coordinator_knows_of_the_losses_too(root):
+    lose_and_return(root, "east")
+    root.coordinator.tick()
+    root.submit(a="")
+    root.another().step(0)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+
+
+def test_a_loss_between_two_looks_of_two_coordinators_is_found_by_the_second(root):
+    root.coordinator.tick()
+    root.join("east")
+    root.submit(a="")
+    root.another().step(0)
+    assert root.record().nodes["a"].reason is Reason.MESH_UNSTEADY
+
+
+def test_a_registry_that_another_coordinator_keeps_writing_into_stops_nobody(root):
+    root.registry.note = lambda _note, _version: False
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_how_long_stages_run_is_learnt_from_those_that_end(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(700)
+    root.say(claimed, 2, root.done(claimed, claimed.spec.tasks[0]), StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------------
@@ -476,7 +615,7 @@ def test_a_machine_of_a_stored_run_knows_its_graph():
     root = Root()
     root.submit(a="", b="a")
     machine = machine_of(root.record())
-    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced()) == (["a", "b"], ("a",), ("a", "b"))
+    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced(0)) == (["a", "b"], ("a",), ("a", "b"))
     assert machine.record.nodes["b"].state is NodeState.WAITING
 
 
@@ -512,3 +651,209 @@ def test_what_breaks_over_one_run_stays_with_that_run():
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record("sound").state is RunState.RUNNING
+
+
+# -- failures: waits, poison, deadlines ------------------------------------------------------------------------------------
+
+
+def fail(root, mesh, reason=Reason.USER_ERROR):
+    """The mesh runs its first stage until its first task fails."""
+    claimed = root.start(mesh)
+    (task, *_) = claimed.spec.tasks
+    failure = Failure(reason=reason, type_name="x.Y", message="no")
+    failed = NodeFailed(stage=claimed.claim.stage, node=task.node, attempt=task.attempt, started_ms=1, finished_ms=2, failure=failure)
+    root.say(claimed, 2, failed, StageEnded(stage=claimed.claim.stage))
+    root.sessions[mesh].release("acme", "standard")
+    root.coordinator.step(0)
+
+
+def test_a_tick_sends_what_failed_when_it_has_waited_and_not_before(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    fail(root, "east", Reason.WORKER_LOST)
+    wait_ms = root.record().nodes["a"].not_before_ms - root.clock.now_ms
+    assert wait_ms >= RETRY_RULES.wait_ms
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    root.clock.advance(wait_ms)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.2"]
+
+
+def test_poison_becomes_a_dead_letter_and_the_run_of_a_neighbour_succeeds(root):
+    root.submit("bad", a="")
+    root.coordinator.step(0)
+    for _ in range(RETRY_RULES.kills_max):
+        root.clock.advance(max(0, root.record("bad").nodes["a"].not_before_ms - root.clock.now_ms))
+        root.sessions["east"].beat()
+        root.coordinator.tick()
+        fail(root, "east", Reason.WORKER_LOST)
+    root.submit("good", a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.coordinator.step(0)
+    assert (root.record("bad").state, root.record("good").state) == (RunState.FAILED, RunState.SUCCEEDED)
+    assert [(letter.letter, letter.reason) for letter in root.runs.dead()] == [("bad:a", Reason.POISON)]
+
+
+def test_a_slow_stage_is_taken_back_by_a_tick_and_tried_again(root):
+    spec = {"spec": "dag/1", "nodes": {"a": {"call": "work:do"}}, "outputs": {"a": {"$ref": "a"}}, "stage_deadline_s": 0.5}
+    body = json.dumps(spec).encode()
+    root.runs.create(RunRecord(run="r", tenant="acme", digest=digest(parse(body)), spec=body, created_ms=1), {})
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(500)
+    root.coordinator.tick()
+    with pytest.raises(StaleFence):
+        root.say(claimed, 2, StageEnded(stage=claimed.claim.stage))
+    root.coordinator.step(0)
+    node = root.record().nodes["a"]
+    assert (node.state, node.reason, node.losses, node.attempt) == (NodeState.WAITING, Reason.DEADLINE_EXCEEDED, 1, 2)
+
+
+# -- what holds for tenants ------------------------------------------------------------------------------------------------
+
+
+def limited(root, **settings):
+    root.orders.publish(StandingOrders(settings={"acme": QueueSettings(**settings)}))
+
+
+def reason_of(root, run="r"):
+    return root.record(run).reason
+
+
+def test_a_tenant_on_hold_starts_nothing_and_goes_on_when_it_is_released(root):
+    root.orders.stop("acme", TenantStop(reason="the budget"))
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.states(), reason_of(root)) == ([], {"a": "BLOCKED"}, Reason.TENANT_HELD)
+    assert root.record().detail == "acme is on hold: nothing new starts (the budget)"
+    root.coordinator.tick()
+    assert root.waiting("east") == []
+    root.orders.release("acme")
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs():
+    root = Root("east", "west")
+    root.submit("runs", a="@east", b="a @west")
+    root.submit("waits", a="@west")
+    root.coordinator.step(0)
+    root.start("east")
+    root.orders.stop("acme", TenantStop())
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.waiting("west")) == ([], [])
+    assert (root.states("runs"), root.states("waits")) == ({"a": "ASSIGNED", "b": "BLOCKED"}, {"a": "BLOCKED"})
+    assert [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"][-1] == ("LOST", Reason.TENANT_HELD)
+    assert root.record("waits").nodes["a"].losses == 0
+    root.orders.release("acme")
+    root.coordinator.tick()
+    assert root.waiting("west") == ["waits.2"]
+
+
+def test_a_hold_is_kept_by_the_next_coordinator(root):
+    root.orders.stop("acme", TenantStop())
+    root.coordinator = root.another()
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == []
+
+
+def test_outside_of_its_windows_a_tenant_starts_nothing_and_inside_it_does(root):
+    day_ms = 86_400_000
+    opens_ms = (root.clock.wall_ms() + 5_000) % day_ms
+    limited(root, windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=10_000),))
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
+    root.clock.advance(5_000)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+    root.clock.advance(10_000)
+    root.sessions["east"].beat()
+    root.coordinator.tick()
+    assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
+
+
+def test_only_so_many_stages_of_a_tenant_run_at_a_time_and_the_oldest_goes_next(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.clock.advance(1)
+    root.submit("z-old", a="")
+    root.clock.advance(1)
+    root.submit("b-young", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root, "z-old"), reason_of(root, "b-young")) == (
+        ["one.1"],
+        Reason.RUNNING_LIMIT,
+        Reason.RUNNING_LIMIT,
+    )
+    root.coordinator.tick()
+    assert root.waiting("east") == ["one.1"]
+    root.finish("east")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["z-old.1"]
+
+
+def test_who_comes_while_others_stand_at_the_limit_does_not_overtake_them(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.clock.advance(1)
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    root.finish("east")
+    root.clock.advance(1)
+    root.submit("three", a="")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["two.1"]
+
+
+def test_a_new_coordinator_counts_what_runs_before_it_sends_more(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.coordinator.step(0)
+    root.coordinator = root.another()
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["one.1"]
+
+
+def test_a_run_with_more_stages_than_it_may_start_starts_them_one_after_the_other():
+    root = Root("east", "west")
+    limited(root, running_max=1)
+    root.submit(a="@east", b="@west")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), root.waiting("west")) == (["r.1"], [])
+    kept_back = root.record().stages["r.2"]
+    assert (kept_back.state, kept_back.reason) == (StageState.PLANNED, Reason.RUNNING_LIMIT)
+    root.finish("east")
+    root.coordinator.step(0)
+    assert root.waiting("west") == ["r.2"]
+    assert root.record().stages["r.2"].detail == ""
+
+
+def test_each_user_has_a_limit_of_his_own(root):
+    limited(root, running_max_per_user=1)
+    root.submit("one", user="ann", a="")
+    root.submit("two", user="ann", a="")
+    root.submit("three", user="bob", a="")
+    root.coordinator.step(0)
+    assert (root.waiting("east"), reason_of(root, "two")) == (["one.1", "three.1"], Reason.USER_LIMIT)
+    assert root.record("two").detail == "ann may run 1 stage of acme at a time, and does"
+
+
+def test_a_limit_that_is_lifted_lets_go_at_the_next_tick(root):
+    limited(root, running_max=1)
+    root.submit("one", a="")
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    limited(root)
+    root.coordinator.tick()
+    assert root.waiting("east") == ["one.1", "two.1"]

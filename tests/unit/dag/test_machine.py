@@ -8,8 +8,10 @@ import hashlib
 import pytest
 
 from dag.compiling import NodePlan
-from dag.events import Blockage, CancelRequested, MeshGone, NodesPlaced, Placement
-from dag.machine import LOSSES_MAX, RunMachine
+from dag.dead_letters import MESSAGE_CHARS_MAX
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
+from dag.machine import RunMachine
+from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.errors import IllegalTransition
@@ -19,6 +21,8 @@ from mesh.resources import ResourceSet
 from mesh.values import Encoding, StoredValue
 
 NOW_MS = 1_000
+MUCH_LATER_MS = NOW_MS + 10 * RETRY_RULES.wait_max_ms
+LOSSES_MAX = RETRY_RULES.losses_max
 PREVIOUS_HOLDER, HOLDER = 70, 77
 
 
@@ -136,7 +140,7 @@ def value(node):
 
 def test_a_fresh_run_waits_for_its_places():
     run = Driven("a:", "b: a")
-    assert run.machine.unplaced() == ("a", "b")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
     assert (run.record.state, run.states()) == (RunState.PENDING, ["WAITING", "WAITING"])
 
 
@@ -145,7 +149,7 @@ def test_what_was_placed_together_on_one_mesh_goes_as_one_stage():
     run.place(a_b_c="east")
     assert run.sent() == [("east", ["a", "b", "c"])]
     assert run.record.state is RunState.RUNNING
-    assert run.machine.unplaced() == ()
+    assert run.machine.unplaced(MUCH_LATER_MS) == ()
     assert run.states() == ["ASSIGNED"] * 3
     assert run.stage("a").why_here == "why east"
 
@@ -238,7 +242,7 @@ def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
     run = Driven("a:", "b: a")
     run.block("a", Reason.LABEL_MISMATCH, "no gpu")
     assert (run.states("a"), run.node("a").reason, run.node("a").detail) == (["BLOCKED"], Reason.LABEL_MISMATCH, "no gpu")
-    assert run.machine.unplaced() == ("a", "b")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
     run.place(a_b="east")
     assert run.states() == ["ASSIGNED", "ASSIGNED"]
     assert run.node("a").reason is None
@@ -404,7 +408,7 @@ def test_nothing_changes_a_run_that_has_ended():
     late = [run.done("a"), run.lost("a"), CancelRequested(detail="late"), MeshGone(mesh="east")]
     run.take(run.ended("a"))
     unchanged(run, *late, NodesPlaced(placements={"a": Placement(mesh="west", why="")}))
-    assert run.machine.unplaced() == ()
+    assert run.machine.unplaced(MUCH_LATER_MS) == ()
 
 
 def test_the_same_events_on_the_same_record_give_the_same_change():
@@ -451,7 +455,7 @@ def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
     assert run.delivered() == [(waiting, "a", False)]
     assert run.states() == ["WAITING", "WAITING", "ASSIGNED", "WAITING"]
     assert [run.node(node).attempt for node in "abcd"] == [2, 1, 1, 1]
-    assert run.machine.unplaced() == ("a", "b", "d")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "d")
 
 
 def test_an_input_is_withheld_from_a_stage_once_however_many_read_it():
@@ -474,7 +478,7 @@ def test_fail_fast_stops_the_run_and_skips_what_was_not_begun():
     assert run.states() == ["FAILED", "SKIPPED", "RUNNING", "SKIPPED", "ASSIGNED"]
     assert run.cancelled() == [run.node(node).stage for node in "ace"]
     assert run.node("d").roots == ("a",)
-    assert run.machine.unplaced() == ()
+    assert run.machine.unplaced(MUCH_LATER_MS) == ()
     run.take(run.ended("a"), run.failed("c", Reason.CANCELLED_BY_USER), run.ended("c"))
     assert run.record.state is RunState.RUNNING
     run.take(run.ended("e"))
@@ -561,19 +565,112 @@ def test_what_a_lost_stage_had_not_finished_is_placed_again():
     run.start("a")
     run.take(run.done("c", value("c")), run.begun("a"), run.lost("a"))
     assert run.states() == ["WAITING", "WAITING", "SUCCEEDED"]
-    assert run.machine.unplaced() == ("a", "b")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
     assert [run.node(node).attempt for node in "ab"] == [2, 1]
     run.place(a_b="west")
     assert run.sent() == [("west", ["a", "b"])]
 
 
-@pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.VALUE_LOST])
-def test_a_lost_worker_costs_a_loss_and_no_retry(reason):
+@pytest.mark.parametrize(("reason", "losses", "kills"), [(Reason.WORKER_LOST, 0, 1), (Reason.VALUE_LOST, 1, 0)])
+def test_a_lost_worker_or_value_costs_no_retry(reason, losses, kills):
     run = Driven("a:")
     run.place(a="east")
     run.start("a")
     run.take(run.failed("a", reason))
-    assert (run.states(), run.node("a").losses, run.node("a").retries_used, run.node("a").attempt) == (["WAITING"], 1, 0, 2)
+    node = run.node("a")
+    assert (run.states(), node.losses, node.kills, node.retries_used, node.attempt) == (["WAITING"], losses, kills, 0, 2)
+
+
+# -- waits, poison, dead letters -------------------------------------------------------------------------------------------
+
+
+def failing(*nodes, reason=Reason.USER_ERROR, **told):
+    """A run whose node `a` has failed once."""
+    run = Driven(*nodes, **told)
+    run.place(**{"_".join(run.record.nodes): "east"})
+    run.start("a")
+    run.take(run.begun("a"), run.failed("a", reason))
+    return run
+
+
+def test_what_failed_waits_and_so_does_all_that_depends_on_it():
+    run = failing("a:", "b: a", "c: b", "d:", on_error="continue", a={"retries": 1})
+    due_ms = run.node("a").not_before_ms
+    assert due_ms == NOW_MS + RETRY_RULES.wait_after_ms("r:a", 1)
+    run.take(run.ended("d"))
+    assert run.machine.unplaced(due_ms - 1) == ("d",)
+    assert run.machine.unplaced(due_ms) == ("a", "b", "c", "d")
+
+
+def test_what_was_lost_with_its_mesh_waits_for_nothing():
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    run.take(run.begun("a"), run.lost("a"))
+    assert run.machine.unplaced(NOW_MS) == ("a",)
+
+
+def test_each_further_failure_waits_longer():
+    run = failing("a:", a={"retries": 3})
+    waits = []
+    for _ in range(2):
+        waits.append(run.node("a").not_before_ms - NOW_MS)
+        run.place(a="east")
+        run.start("a")
+        run.take(run.failed("a"))
+    waits.append(run.node("a").not_before_ms - NOW_MS)
+    assert waits == [RETRY_RULES.wait_after_ms("r:a", failures) for failures in (1, 2, 3)]
+
+
+def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour_is_not():
+    run = failing("a:", "b:", on_error="continue", reason=Reason.WORKER_LOST)
+    run.take(run.begun("b"), run.done("b", value("b")), run.ended("b"))
+    for _ in range(RETRY_RULES.kills_max - 1):
+        assert run.states() == ["WAITING", "SUCCEEDED"]
+        run.place(a="east")
+        run.start("a")
+        change = run.take(run.begun("a"), run.failed("a", Reason.WORKER_LOST, "exit 139"), run.ended("a"))
+    assert run.states() == ["FAILED", "SUCCEEDED"]
+    (letter,) = change.dead
+    assert (letter.letter, letter.reason, letter.kills, letter.mesh) == ("r:a", Reason.POISON, RETRY_RULES.kills_max, "east")
+    assert "exit 139" in letter.message
+
+
+def test_a_dead_runner_is_held_against_those_that_ran_and_not_against_those_that_waited():
+    run = Driven("a:", "b: a", "c:")
+    run.place(a_b_c="east")
+    run.start("a")
+    run.take(run.begun("a"), run.lost("a", Reason.WORKER_LOST))
+    assert [(run.node(node).kills, run.node(node).losses) for node in "abc"] == [(1, 0), (0, 0), (0, 1)]
+
+
+def test_work_that_gave_way_to_others_may_do_so_for_ever():
+    run = Driven("a:")
+    for _ in range(LOSSES_MAX + 2):
+        run.place(a="east")
+        run.start("a")
+        run.take(run.begun("a"), run.lost("a", Reason.QUOTA_RECLAIMED))
+    assert (run.states(), run.node("a").losses) == (["WAITING"], 0)
+
+
+def test_a_stage_that_took_too_long_is_a_loss_that_waits():
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    run.take(run.begun("a"), run.lost("a", Reason.DEADLINE_EXCEEDED))
+    assert (run.node("a").losses, run.node("a").reason) == (1, Reason.DEADLINE_EXCEEDED)
+    assert run.machine.unplaced(NOW_MS) == ()
+
+
+def test_who_fails_for_good_becomes_a_dead_letter_and_who_is_skipped_does_not():
+    run = Driven("a:", "b: a")
+    run.place(a_b="east")
+    run.start("a")
+    change = run.take(run.failed("a", message="x" * 3 * MESSAGE_CHARS_MAX))
+    (letter,) = change.dead
+    assert (letter.run, letter.node, letter.tenant, letter.reason, letter.attempts) == ("r", "a", "acme", Reason.USER_ERROR, 1)
+    assert (letter.at_ms, len(letter.message)) == (NOW_MS, MESSAGE_CHARS_MAX)
+    assert run.take().dead == ()
 
 
 def test_a_value_that_was_lost_with_its_holder_is_computed_again_with_what_that_takes():
@@ -745,7 +842,7 @@ def test_what_a_stage_leaves_undone_at_its_end_is_placed_again():
     run.take(run.begun("a"), run.ended("a"))
     assert run.states() == ["WAITING", "WAITING"]
     assert [run.node(node).attempt for node in "ab"] == [2, 1]
-    assert run.machine.unplaced() == ("a", "b")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
 
 
 # -- meshes that go --------------------------------------------------------------------------------------------------------
@@ -763,7 +860,18 @@ def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
     assert run.stage("a").state is StageState.RUNNING
     assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.LOST, StageState.ENDED)
     assert run.cancelled() == [queued]
-    assert run.machine.unplaced() == ("c", "d")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("c", "d")
+
+
+def test_a_closed_mesh_keeps_what_it_was_sent_and_what_was_only_planned_for_it_is_placed_anew():
+    run = Driven("a:", "b: a", "c: b", "d:")
+    run.place(d="closed", b="east", c="closed")
+    queued, planned = run.node("d").stage, run.node("c").stage
+    run.take(MeshClosed(mesh="closed"))
+    assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.QUEUED, StageState.ENDED)
+    assert run.node("d").state is NodeState.ASSIGNED
+    assert run.cancelled() == []
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "c")  # Those that were not sent are placed together.
 
 
 def test_a_second_word_of_the_gone_mesh_changes_nothing():
@@ -778,7 +886,7 @@ def test_the_rest_of_an_old_split_is_placed_anew_together_with_what_was_lost():
     run.place(a_c="east", b="west")
     run.place(d="west")
     run.take(run.failed("d", Reason.WORKER_LOST))
-    assert run.machine.unplaced() == ("b", "c", "d")
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("b", "c", "d")
     assert [stage.state for stage in run.record.stages.values() if stage.state is StageState.PLANNED] == []
 
 
@@ -1011,4 +1119,4 @@ def test_waiting_in_queues_of_meshes_that_go_away_costs_no_attempt():
         run.place(a="gone")
         run.take(MeshGone(mesh="gone"))
     assert run.states() == ["WAITING"]
-    assert (run.node("a").losses, run.machine.unplaced()) == (0, ("a",))
+    assert (run.node("a").losses, run.machine.unplaced(MUCH_LATER_MS)) == (0, ("a",))

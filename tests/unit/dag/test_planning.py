@@ -4,7 +4,7 @@ import pytest
 
 from dag.compiling import NodePlan
 from dag.planning import place
-from federation.routing import route
+from federation.routing import survey
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
@@ -16,7 +16,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 class Run:
     """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
 
-    def __init__(self, *nodes, at=None, stays_at=None, **told):
+    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **told):
         self.plans = {}
         for text in nodes:
             node, _, needs = text.partition(":")
@@ -29,8 +29,9 @@ class Run:
             )
         self._at = at or {}
         self._stays_at = stays_at or {}
+        self._sizes = sizes or {}
 
-    def unplaced(self):
+    def unplaced(self, _now_ms):
         return tuple(node for node in self.plans if node not in self._at)
 
     def mesh_of(self, node):
@@ -38,6 +39,9 @@ class Run:
 
     def value_at(self, node):
         return self._stays_at.get(node)
+
+    def size_of(self, node):
+        return self._sizes.get(node)
 
 
 def mesh(name, *, cpus=8, used=0, alive=True, **labels):
@@ -48,7 +52,7 @@ def mesh(name, *, cpus=8, used=0, alive=True, **labels):
 
 def placed(run, *meshes):
     """Node to mesh, and node to the reason why none takes it."""
-    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes))
+    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
     where = {node: placement.mesh for node, placement in answer.placements.items()}
     return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
 
@@ -57,14 +61,14 @@ EAST, WEST = mesh("east"), mesh("west")
 
 
 def test_every_node_gets_a_mesh_and_the_words_why():
-    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)))
+    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)), now_ms=0)
     assert list(answer.placements) == ["a", "b"]
     assert answer.placements["a"].why == "ONLY_FIT east/general"
     assert answer.blockages == {}
 
 
 def test_the_words_tell_what_the_other_meshes_said():
-    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)))
+    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), now_ms=0)
     assert answer.placements["a"].why == "ONLY_FIT east/general (west: zone=east is asked, the mesh has zone=west)"
 
 
@@ -84,6 +88,24 @@ def test_a_node_goes_where_its_inputs_are():
 def test_most_of_the_inputs_decide():
     run = Run("a:", "b:", "c:", "d: a b c", at={"a": "east", "b": "west", "c": "west"})
     assert placed(run, EAST, WEST)[0] == {"d": "west"}
+
+
+def test_bytes_decide_and_not_the_number_of_inputs():
+    run = Run("a:", "b:", "c:", "d: a b c", at={"a": "east", "b": "west", "c": "west"}, sizes={"a": 10**9, "b": 10, "c": 10})
+    assert placed(run, EAST, WEST)[0] == {"d": "east"}
+
+
+def test_of_many_other_meshes_a_few_are_told_and_the_rest_counted():
+    others = [mesh(f"m{number:02}", alive=False) for number in range(30)]
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)), now_ms=0)
+    assert answer.placements["a"].why.count("its heartbeat is overdue") == 8
+    assert answer.placements["a"].why.endswith("; 22 others)")
+
+
+def test_another_mesh_where_the_node_would_wait_says_for_how_long():
+    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))), now_ms=0)
+    assert "west: would wait in pool general: it is full now" in answer.placements["a"].why
+    assert "for about 1000 ms" in answer.placements["a"].why
 
 
 def test_an_order_pulls_nothing_to_a_mesh():
@@ -143,7 +165,7 @@ def test_without_any_mesh_everything_that_could_be_first_is_blocked():
 
 def test_nodes_of_one_kind_ask_once(monkeypatch):
     asked = []
-    monkeypatch.setattr("dag.planning.route", lambda demand, snapshot: asked.append(demand) or route(demand, snapshot))
+    monkeypatch.setattr("dag.planning.survey", lambda demand, *on: asked.append(demand) or survey(demand, *on))
     run = Run("a:", *(f"n{index}: a" for index in range(50)), "big: a", at={"a": "east"}, big={"resources": ResourceSet.of({"cpu": 2})})
     assert len(placed(run, EAST, WEST)[0]) == 51
     assert [demand.slot["cpu"] for demand in asked] == [10_000, 20_000]

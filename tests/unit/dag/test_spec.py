@@ -247,6 +247,19 @@ def test_references_and_escapes_are_no_literal_data():
     assert len(spec.needs_of("all")[0]) == 9_000
 
 
+@pytest.mark.parametrize("labels", [{"zone": "!in(eu, us)", "spot": "!"}, {"zone": "in(eu)", "tier": "!gold"}])
+def test_a_node_may_shun_labels(labels):
+    assert parse(body_of(with_node(call="m:f", options={"labels": labels}))).nodes["more"].options.labels == labels
+
+
+def test_a_wish_about_labels_that_cannot_be_read_is_refused_with_its_place():
+    with pytest.raises(SpecError) as refused:
+        parse(body_of(with_node(call="m:f", options={"labels": {"zone": "!in(eu"}})))
+    ((place, problem),) = refused.value.problems
+    assert place == "/nodes/more/options/labels"
+    assert "of zone: '!in(eu', character 7: `)` is missing" in problem
+
+
 def test_blobs_are_given_back_as_bytes():
     told = with_node(function={"$blob": SHA}, args=[{"$blob": SHA}])
     spec = parse(body_of({**told, "blobs": {SHA: base64.b64encode(CODE).decode()}}))

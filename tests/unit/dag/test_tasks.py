@@ -86,6 +86,7 @@ def test_options_of_the_wrong_kind_are_refused_at_once(options, words):
         pytest.param({"retries": -1}, id="retries below zero"),
         pytest.param({"retries": 1.5}, id="half a retry"),
         pytest.param({"labels": {"zone": 1}}, id="a label that is no text"),
+        pytest.param({"labels": {"zone": "!in(west"}}, id="a wish about a label that cannot be read"),
         pytest.param({"priority": "high"}, id="a priority in words"),
         pytest.param({"mesh": ""}, id="a mesh without a name"),
     ],

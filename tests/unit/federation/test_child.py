@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
+import math
 
 import pytest
 
-from federation.child import BEATS_PER_COMPARISON, ChildMesh
+from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import StoreUnavailable
+from federation.errors import StoreUnavailable, TooManyClaims
+from federation.leases import Aim, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
@@ -40,12 +41,12 @@ class Flaky:
     def __getattr__(self, name):
         method = getattr(self._store, name)
 
-        def call(*args):
+        def call(*args, **named):
             if name in self.before:
                 self.before.pop(name)()
             if name in self.down:
                 raise StoreUnavailable(f"{name} was not answered")
-            answer = method(*args)
+            answer = method(*args, **named)
             if name in self.mute:
                 raise StoreUnavailable(f"{name} was not answered")
             return answer
@@ -116,7 +117,12 @@ class Federation:
         return [(message.stage, message.kind) for message in self.told]
 
     def held(self):
-        return {lease.lease for lease in self.store.snapshot().leases}
+        """Whole CPUs that the ledger charges."""
+        return sum(lease.amounts["cpu"] for lease in self.store.snapshot().leases) // 10_000
+
+    def paid(self):
+        """Stages that a lease pays for, in the mesh's own book."""
+        return set(self.child._balance._payers)
 
     def running(self):
         return set(self.child._running)
@@ -155,8 +161,11 @@ def busy():
 
 
 def all_is_free(federation):
-    """Nothing runs, is held, or is known of."""
-    return not federation.running() and not federation.held() and not federation.child._scheduler.workloads and not federation.child._untold
+    """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
+    child = federation.child
+    is_free = not federation.running() and not federation.paid() and not child._scheduler.workloads and not child._untold
+    federation.beat(IDLE_BEATS + 1)
+    return is_free and federation.held() == 0 and federation.store.audit() == ()
 
 
 # -- the straight way ------------------------------------------------------------------------------------------------------
@@ -173,7 +182,7 @@ def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined)
     joined.submit("s", "a:", "b: a")
     joined.mail()
     assert joined.words() == [("s", "stage_started")]
-    assert (joined.running(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1)
+    assert (joined.running(), joined.paid(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1, 1)
     joined.work()
     joined.work()
     assert [kind for _, kind in joined.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
@@ -214,8 +223,8 @@ def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     joined.submit("s", tenant="ghost")
     joined.beat()
     assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.QUOTA_TOO_SMALL
-    assert joined.held() == set()
+    assert joined.told[0].reason is Reason.TENANT_UNKNOWN
+    assert joined.held() == 0
 
 
 def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
@@ -333,7 +342,7 @@ def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
     busy.work()
     assert busy.words() == []
     busy.beat()
-    assert busy.held() == {"s"}
+    assert busy.held() == 1
     busy.flaky.down = set()
     busy.beat()
     assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
@@ -350,14 +359,18 @@ def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy
 
 
 @pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
-def test_a_release_that_was_not_answered_is_made_again(busy, mute):
+def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_not_spent_meanwhile(busy, mute):
+    busy.work()
     busy.work()
     (busy.flaky.mute if mute else busy.flaky.down).add("release")
-    busy.work()
-    busy.beat()
+    busy.beat(IDLE_BEATS + 1)
+    busy.flaky.down.add("acquire")
+    busy.submit("t")
+    busy.mail()
+    assert (busy.running(), busy.paid()) == (set(), set())
     busy.flaky.mute, busy.flaky.down = set(), set()
     busy.beat()
-    assert all_is_free(busy)
+    assert (busy.running(), busy.held()) == ({"t"}, 1)
 
 
 def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
@@ -425,7 +438,7 @@ def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage
     joined.flaky.mute = {"acquire"}
     joined.submit("s")
     joined.mail()
-    assert joined.held() == {"s"}
+    assert joined.held() == 1
     joined.flaky.mute = set()
     joined.store.cancel("s")
     joined.beat()
@@ -436,12 +449,12 @@ def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavo
     federation = Federation(pool("general", 1), pool("spot", 1, flavor="cheap"))
     federation.submit("s")
     federation.flaky.mute = {"acquire"}
-    federation.flaky.before["acquire"] = lambda: federation.flaky.before.update(release=federation.flaky.mute.clear)
     federation.beat()
+    federation.flaky.mute = set()
     federation.beat()
-    (lease,) = federation.store.snapshot().leases
+    (payer,) = [federation.child._balance.payer(stage) for stage in federation.paid()]
     used = {kept.spec.flavor for kept in federation.child._scheduler.ledger.pools.values() if kept.used}
-    assert used == {lease.flavor}
+    assert used == {payer.flavor}
 
 
 def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than_is_left():
@@ -452,8 +465,9 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
     federation.beat()
-    leases = {lease.lease: lease.amounts for lease in federation.store.snapshot().leases}
-    assert leases == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+    (account,) = federation.child._balance._accounts.values()
+    assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+    assert federation.held() == 4
 
 
 @pytest.mark.parametrize(
@@ -477,8 +491,20 @@ def test_a_claim_that_was_not_taken_in_is_made_again(joined):
     joined.flaky.down = {"claim"}
     joined.submit("s")
     joined.mail()
-    assert joined.held() == set()
+    assert joined.paid() == set()
     joined.flaky.down = set()
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joined):
+    def refuse():
+        raise TooManyClaims("end something")
+
+    joined.flaky.before = {"claim": refuse}
+    joined.submit("s")
+    joined.mail()
+    assert (joined.running(), joined.paid()) == (set(), set())
     joined.beat()
     assert joined.running() == {"s"}
 
@@ -516,7 +542,7 @@ def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_ow
         busy.beat()
     assert busy.clock.now_ms - renewed_ms == 0.99 * TTL_MS
     assert busy.host.is_empty
-    assert busy.held() == {"s"}  # The ledger outlasts the holder.
+    assert (busy.paid(), busy.held()) == (set(), 1)  # The ledger outlasts the holder.
 
 
 def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy):
@@ -528,16 +554,35 @@ def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy)
     busy.beat()
     assert busy.running() == {"t"}
     assert ("s", "stage_lost") in busy.words()
-    assert busy.held() == {"t"}
+    assert busy.paid() == {"t"}
+    assert busy.held() == 2  # What the earlier session held stays charged until its own time is over.
+    busy.clock.advance(TTL_MS)
+    busy.beat()
+    busy.clock.advance(GRACE_MS)
+    busy.beat()
+    busy.store.sweep()
+    assert busy.held() == 1
 
 
 def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
-    busy.clock.advance(TTL_MS + GRACE_MS + 1)
-    assert busy.store.sweep().stages == ("s",)
+    earlier = busy.view().incarnation
+    busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
     busy.child.beat()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
     busy.beat()
     assert busy.view().alive
+    assert busy.view().incarnation > earlier
+
+
+def test_a_child_that_slept_longer_than_its_session_lives_stops_all_work_before_it_asks_anybody(busy):
+    earlier = busy.view().incarnation
+    busy.clock.advance(TTL_MS)
+    busy.flaky.down = {"heartbeat", "join"}
+    busy.child.beat()
+    assert (busy.running(), busy.host.is_empty) == (set(), True)
+    busy.flaky.down = set()
+    busy.beat()
+    assert busy.view().incarnation > earlier
 
 
 def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
@@ -606,7 +651,7 @@ def test_a_runner_that_died_ends_the_stage_as_lost(busy):
 def test_leaving_stops_all_work_and_frees_the_quota_at_once(busy):
     busy.child.leave()
     assert busy.host.is_empty
-    assert (busy.held(), busy.store.snapshot().meshes) == (set(), ())
+    assert (busy.held(), busy.store.snapshot().meshes) == (0, ())
     assert busy.words() == [("s", "stage_lost")]
 
 
@@ -619,41 +664,152 @@ def test_leaving_before_joining_is_harmless():
 # -- a store that has lost its last second -----------------------------------------------------------------------------
 
 
-def kept(federation):
-    store = federation.store
-    return copy.deepcopy((store._stages, store._seats, store._usage))
-
-
-def restore(federation, before):
-    federation.store._stages, federation.store._seats, federation.store._usage = before
-
-
 def test_a_claim_whose_end_the_store_has_lost_is_given_back():
     federation = Federation()
     federation.beat()
     federation.submit("s")
     federation.beat()
-    before = kept(federation)
+    before = federation.store.copied()
     federation.work()
-    assert (federation.running(), federation.held()) == (set(), set())
-    restore(federation, before)
+    assert (federation.running(), federation.paid()) == (set(), set())
+    federation.store.lose_writes(before)
     federation.words()
     federation.beat(BEATS_PER_COMPARISON + 1)
     assert ("s", "stage_lost") in federation.words()
-    assert federation.held() == set()
+    assert federation.held() == 0
 
 
-def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unpaid():
+def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unclaimed():
     federation = Federation()
     federation.beat()
     federation.submit("s")
-    before = kept(federation)
+    before = federation.store.copied()
     federation.beat()
     assert federation.running() == {"s"}
-    restore(federation, before)
-    assert federation.held() == set()
-    federation.beat(BEATS_PER_COMPARISON + 1)
-    assert federation.running() == federation.held() == {"s"}  # Dropped, and taken up again under a new lease.
+    federation.store.lose_writes(before)
+    assert federation.held() == 0
+    federation.beat(BEATS_PER_COMPARISON)
+    assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
+    federation.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
+    assert federation.running() == federation.paid() == {"s"}
+    assert federation.view().claimed == 1
+
+
+def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy):
+    busy.store._rows.clear()
+    busy.store._usage.clear()
+    busy.store._aims.clear()
+    busy.store.restart()
+    busy.beat()
+    assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
+    joined.store.restart()
+    joined.submit("s")
+    joined.beat()
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_LEARNING
+    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    assert joined.running() == {"s"}
+
+
+# -- leases that shrink ------------------------------------------------------------------------------------------------
+
+
+def test_a_revoked_lease_is_given_up_its_stage_stops_and_waits_for_quota_again(busy):
+    busy.store.revoke(tenant="acme")
+    busy.beat()
+    assert busy.held() == 1  # Still charged: it is being stopped.
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_lost")
+    assert busy.told[-1].reason is Reason.QUOTA_RECLAIMED
+    assert not [message for message in busy.told if message.kind == "node_failed"]
+    busy.beat(2)
+    assert (busy.running(), busy.held(), busy.store.audit()) == (set(), 0, ())
+
+
+def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_to():
+    federation = Federation()
+    federation.beat()
+    for name, priority in (("early", 0), ("late", 0), ("urgent", 5)):
+        federation.submit(name, priority=priority)
+        federation.mail()
+    planner = federation.store.elect("me", 60_000)
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": 2}))
+    federation.store.plan_apply(planner, federation.store.snapshot().version, (aim,))
+    federation.beat()
+    federation.work(0)
+    assert federation.running() == {"early", "urgent"}
+    federation.beat()
+    assert federation.held() == 2
+
+
+def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy):
+    busy.store.revoke(tenant="acme")
+    busy.beat()
+    busy.store.cancel("s")
+    busy.mail()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+# -- spending without asking -------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
+    busy.work()
+    busy.work()
+    busy.flaky.down = {"acquire"}
+    busy.submit("t")
+    busy.mail()
+    assert busy.running() == {"t"}
+
+
+def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.work()
+    west = federation.store.join(MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
+    want = Want(tenant="acme", flavor="standard", slot=CPU)
+    (refused,) = federation.store.acquire(west, (want,)).answers
+    assert refused.reason is Reason.QUOTA_EXHAUSTED
+    federation.mail()
+    (granted,) = federation.store.acquire(west, (want,)).answers
+    assert granted.slots == 1
+
+
+def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
+    federation = Federation()
+    both = {("standard", "cpu"): Quota(nominal=10_000)}
+    lent = [Tenant(path=path, parent="acme") for path in ("acme/a", "acme/b")]
+    federation.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=both), *lent]))
+    federation.submit("s", tenant="acme/a")
+    federation.beat()
+    federation.work()
+    federation.submit("t", tenant="acme/b")
+    federation.mail()
+    assert federation.running() == {"t"}
+    assert [lease.tenant for lease in federation.store.snapshot().leases] == ["acme/b"]
+
+
+def test_wants_are_withdrawn_when_nothing_waits_any_more():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    assert [want.mesh for want in federation.store.snapshot().wants] == ["east"]
+    federation.store.cancel("t")
+    federation.mail()
+    federation.beat(2)
+    assert federation.store.snapshot().wants == ()
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
@@ -661,7 +817,7 @@ def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_st
     federation.beat()
     asked = []
 
-    def away(*args):
+    def away(*args, **_named):
         asked.append(args)
         raise StoreUnavailable("gone")
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from federation.config import FederationConfig, load_config, mesh_record_of, tenants_of
-from federation.config_models import format_duration, parse_duration
+from federation.config import FederationConfig, cost_rules_of, load_config, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config_models import MeshLink, format_duration, parse_duration
 from federation.errors import ConfigError
+from federation.estimates import CostRules
+from federation.steadiness import SteadinessRules
 from federation.tenants import Quota, TenantTree
 from mesh.resources import ResourceSet
 from serve_apps.config_file import read_config
@@ -24,6 +26,7 @@ flavors: {standard: {labels: {tier: standard}}}
 meshes: {east: {cluster: local, labels: {tier: standard}, pools: {general: {flavor: standard, capacity: {cpu: 4, memory: 1GiB}}}}}
 """
 TENANTS = "tenants: {acme: {}}\n"
+POOLS: dict[str, Any] = {"pools": {"general": {"flavor": "standard", "capacity": {"cpu": 1}}}}
 
 
 def loaded(text: str) -> FederationConfig:
@@ -55,6 +58,22 @@ def test_the_least_file_fills_in_every_default():
     assert (config.root.host, config.root.port, config.root.gateways) == ("127.0.0.1", 8000, 1)
     assert config.clusters["local"].object_store_bytes == 200 * 2**20
     assert config.meshes["east"].tenants == ("*",)
+
+
+def test_what_routing_reckons_with_stands_in_the_file():
+    config = loaded(
+        changed("routing", to={"probation": "0s", "probation_max": "1m", "loss_window": "1h", "bandwidth": "1GiB", "run_time": "2s"})
+    )
+    assert steadiness_rules_of(config) == SteadinessRules(probation_ms=0, probation_ms_max=60_000, window_ms=3_600_000)
+    assert cost_rules_of(config) == CostRules(bandwidth_bytes_per_s=2**30, run_ms_unknown=2_000)
+    least = loaded(SMALL + TENANTS)
+    assert (steadiness_rules_of(least), cost_rules_of(least)) == (SteadinessRules(), CostRules())
+
+
+def test_a_flavor_may_shun_labels():
+    text = changed("flavors", "standard", "labels", to={"tier": "!in(gold, silver)", "spot": "!"})
+    assert loaded(text).flavors["standard"].labels == {"tier": "!in(gold, silver)", "spot": "!"}
+    assert "tier=standard is shunned" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
 
 
 @pytest.mark.parametrize("name", ["quickstart.yaml", "two_clusters.yaml"])
@@ -164,6 +183,18 @@ WRONG = {
         changed("federation", to={"name": "x", "heartbeat": "5s", "lease_ttl": "10s"}),
         "federation.heartbeat: must be less than half of lease_ttl (got 5s and 10s)",
     ),
+    "a longest probation that is shorter than the first": (
+        changed("routing", to={"probation": "5m", "probation_max": "1m"}),
+        "routing.probation_max: must be at least probation (got 1m and 5m)",
+    ),
+    "a mesh whose label is a wish": (
+        changed("meshes", "east", "labels", to={"tier": "standard", "zone": "!west"}),
+        "meshes.east.labels.zone: '!west' is a wish, and a mesh has labels",
+    ),
+    "a flavor whose wish cannot be read": (
+        changed("flavors", "standard", "labels", to={"tier": "!in(gold"}),
+        "flavors.standard.labels.tier: '!in(gold', character 9: `)` is missing; write !in(a, b)",
+    ),
     "a name with other signs": (changed("tenants", to={"Acme!": {}}), "'Acme!' is no name; a name is 1 to 64 of"),
     "a name that climbs out of a folder": (changed("tenants", to={"..": {}}), "'..' is no name"),
     "a name that is too long": (changed("tenants", to={"a" * 65: {}}), "is no name"),
@@ -188,6 +219,11 @@ WRONG = {
         "meshes.east.labels.tier: must be text (got 1); put it in quotes",
     ),
     "a list where a mapping belongs": (changed("flavors", to=["standard"]), "flavors: must be a mapping"),
+    "a mesh without a cluster": (
+        changed("meshes", "east", to={"labels": {"tier": "standard"}, **POOLS}),
+        "meshes.east.cluster: is missing",
+    ),
+    "a link that is none": (changed("meshes", "east", "link", to="tcp"), "meshes.east.link: Input should be 'direct', 'http' or 'joins'"),
     "a missing section": (SMALL, "x.yaml:1:1: tenants: is missing; The tenant tree"),
     "an empty section": (changed("meshes", to={}), "meshes: must not be empty"),
     "a cluster from nowhere": (changed("clusters", "local", to={}), "clusters.local: needs either `nodes` (started here) or `address`"),
@@ -347,3 +383,13 @@ def test_import_paths_are_counted_from_the_file(tmp_path: Path):
     (tmp_path / "y.yaml").write_text(SMALL + TENANTS + "import_paths: [nowhere]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="import_paths: there is no folder"):
         read_config(tmp_path / "y.yaml")
+
+
+def test_a_mesh_that_joins_by_itself_needs_no_cluster():
+    config = loaded(changed("meshes", "east", to={"link": "joins", "labels": {"tier": "standard"}, **POOLS}))
+    assert (config.meshes["east"].link, config.meshes["east"].cluster) == (MeshLink.JOINS, "")
+    assert mesh_record_of(config, "east", cluster="c").mesh == "east"
+
+
+def test_a_mesh_is_linked_directly_when_nothing_else_is_said():
+    assert loaded(SMALL + TENANTS).meshes["east"].link is MeshLink.DIRECT

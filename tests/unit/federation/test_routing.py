@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from federation.routing import Demand, Refused, Routed, route
+from federation.estimates import CostRules, Pace
+from federation.routing import Demand, Refused, Routed, choose, route, survey
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.standing import Drain, Standing
+from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -53,6 +56,7 @@ def a_demand(**asked: object) -> Demand:
         pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
         pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
         pytest.param(a_demand(), a_mesh("east", draining=True), Reason.MESH_DRAINING, id="the mesh drains"),
+        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
         ),
@@ -222,3 +226,94 @@ def test_work_that_asks_for_nothing_fits_any_pool_even_a_full_one():
     answer = route(a_demand(slot=ResourceSet()), a_snapshot(a_mesh("east", used=4), a_mesh("west", waiting=1), cpu_used=8))
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.verdicts[0].reason) == ("east", None)
+
+
+MIB = 2**20
+#: One MiB takes a second.
+SLOW = CostRules(bandwidth_bytes_per_s=MIB)
+
+
+def standing(view: MeshView, **known: object) -> MeshView:
+    return replace(view, standing=Standing(**known))
+
+
+def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshView:
+    """A mesh with no room, whose stages run for so long."""
+    return standing(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
+
+
+def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
+    answer = route(a_demand(), a_snapshot(standing(a_mesh("east"), drain=Drain(reason="new disks"))))
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and takes nothing new (new disks)")
+
+
+def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
+    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, steady_ms=61_000)
+    snapshot = replace(a_snapshot(standing(a_mesh("east"), steadiness=kept)), at_ms=60_500)
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_UNSTEADY, 500)
+    assert answer.detail == "east: it was lost 2 times lately and came back; it gets nothing new before 00:01:01Z"
+    assert isinstance(route(a_demand(), replace(snapshot, at_ms=61_000)), Routed)
+
+
+def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
+    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, steady_ms=61_000)
+    snapshot = a_snapshot(standing(a_mesh("east"), steadiness=kept))
+    told = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "chosen", "reason"),
+    [
+        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays with data that take longer than the wait"),
+        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="at the same cost it stays with its data"),
+        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves data that are there sooner than its turn"),
+    ],
+)
+def test_data_hold_work_only_as_long_as_moving_them_takes_longer_than_waiting(size, chosen, reason):
+    snapshot = a_snapshot(full("east", run_ms=3_000), a_mesh("west"))
+    answer = route(a_demand(near={MeshId("east"): size}), snapshot, rules=SLOW)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == (chosen, reason)
+    east, west = answer.verdicts
+    assert (east.wait_ms, east.transfer_ms, west.wait_ms) == (3_000, 0, 0)
+    assert west.transfer_ms == -(-size * 1_000 // MIB)
+
+
+def test_inputs_on_several_meshes_count_by_what_would_have_to_cross():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west"), a_mesh("south"))
+    answer = route(a_demand(near={MeshId("east"): MIB, MeshId("west"): 3 * MIB}), snapshot, rules=SLOW)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.LOCALITY)
+    assert {verdict.mesh: verdict.transfer_ms for verdict in answer.verdicts} == {"east": 3_000, "south": 4_000, "west": 1_000}
+
+
+def test_of_full_meshes_the_one_where_the_turn_comes_first_is_taken():
+    snapshot = a_snapshot(full("east", run_ms=4_000), full("west", run_ms=4_000, claimed=4, waiting=1))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+    assert [verdict.wait_ms for verdict in answer.verdicts] == [4_000, 2_000]
+    assert answer.detail.endswith("about 2 s to wait; elsewhere it would wait about 4 s")
+
+
+def test_a_mesh_that_has_run_nothing_is_reckoned_with_what_the_others_need():
+    idle = replace(a_mesh("west", used=4), claimed=1)
+    answer = route(a_demand(), a_snapshot(full("east", run_ms=700), idle))
+    assert [verdict.wait_ms for verdict in answer.verdicts] == [700, 700]
+    assert route(a_demand(), a_snapshot(idle), rules=CostRules(run_ms_unknown=90)).verdicts[0].wait_ms == 90
+
+
+def test_what_is_planned_makes_the_wait_longer():
+    answer = route(a_demand(mesh=MeshId("east")), a_snapshot(full("east", run_ms=1_000)), {MeshId("east"): ResourceSet.of({"cpu": 2})})
+    assert isinstance(answer, Routed)
+    assert answer.verdicts[0].wait_ms == 3_000
+
+
+def test_meshes_are_asked_once_for_pieces_whose_inputs_lie_apart():
+    asked = survey(a_demand(), a_snapshot(a_mesh("east"), a_mesh("west")))
+    answers = [choose(asked, {MeshId(mesh): 9}) for mesh in ("east", "west")]
+    assert [answer.mesh for answer in answers if isinstance(answer, Routed)] == ["east", "west"]

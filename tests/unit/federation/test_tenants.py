@@ -4,7 +4,7 @@ from federation.errors import ConfigError, UnknownTenant
 from federation.leases import Lease
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName, LeaseId, MeshId, TenantPath
+from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import AMOUNT_MAX, ResourceSet
 
 RED = FlavorName("red")
@@ -26,8 +26,7 @@ def used(tree, **leases) -> dict:
 
 
 def lease(path, units) -> Lease:
-    slot = ResourceSet({"cpu": units})
-    return Lease(lease=LeaseId(path), tenant=TenantPath(path), mesh=MeshId("m"), flavor=RED, slot=slot, slots=1, token=1)
+    return Lease(tenant=TenantPath(path), mesh=MeshId("m"), flavor=RED, held=ResourceSet({"cpu": units}))
 
 
 # Expectations of the first five are facts of Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from federation.store.memory_key_ring import MemoryKeyRing
-from mesh.ids import TenantPath
-from serve_apps.auth import Denial, Denied, Principal, authenticate, issue, mint
+from mesh.ids import MeshId, TenantPath
+from serve_apps.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh, issue, issue_for_mesh, mint
 
 LAB = TenantPath("acme/lab")
 
@@ -100,3 +100,27 @@ def test_an_unknown_id_is_not_let_in_even_by_the_digest_that_stands_for_nobody(m
 )
 def test_a_key_reaches_its_tenant_and_all_below(tenant, reached):
     assert Principal(key="00000001", tenant=LAB).may(TenantPath(tenant)) is reached
+
+
+def test_a_meshs_key_lets_its_mesh_in_and_no_tenant():
+    ring = MemoryKeyRing()
+    text = issue_for_mesh(ring, MeshId("east"), now_ms=7)
+    assert re.fullmatch(r"smm_[0-9a-f]{8}_[A-Za-z0-9_-]{43}", text)
+    assert authenticate_mesh(f"Bearer {text}", ring.find) == MeshPrincipal(key=text[4:12], mesh=MeshId("east"))
+    assert authenticate(f"Bearer {text}", ring.find) == Denied(reason=Denial.MALFORMED)
+    assert authenticate(f"Bearer smk_{text[4:]}", ring.find) == Denied(reason=Denial.UNKNOWN)
+
+
+def test_a_tenants_key_lets_no_mesh_in():
+    ring = MemoryKeyRing()
+    text = issue(ring, LAB, now_ms=7)
+    assert authenticate_mesh(f"Bearer {text}", ring.find) == Denied(reason=Denial.MALFORMED)
+    assert authenticate_mesh(f"Bearer smm_{text[4:]}", ring.find) == Denied(reason=Denial.UNKNOWN)
+
+
+def test_a_revoked_key_of_a_mesh_is_told_to_its_holder_only():
+    ring = MemoryKeyRing()
+    text = issue_for_mesh(ring, MeshId("east"), now_ms=7)
+    ring.revoke(text[4:12])
+    assert authenticate_mesh(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
+    assert authenticate_mesh(f"Bearer {text[:13]}{'a' * 43}", ring.find) == Denied(reason=Denial.UNKNOWN)

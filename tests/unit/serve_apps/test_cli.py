@@ -2,15 +2,22 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
+from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenant_orders import TenantStop
+from federation.testing import HandMesh
+from mesh.resources import ResourceSet
 from mesh.values import Encoding
-from serve_apps.cli import checking, runs, session
+from serve_apps.cli import checking, federation, lifecycle, runs, session, stopping
 from serve_apps.cli.app import run_command
-from serve_apps.testing import RESEARCH, World, spec_of
+from serve_apps.testing import RESEARCH, SALES, STANDARD, World, spec_of
 
 SOURCE = """
 import dag
@@ -123,6 +130,37 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
         assert json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture
+def operated(world, monkeypatch) -> World:
+    """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c"))
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    return world
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    assert run_command(["drain", "east", "--reason", "new disks"]) == 0
+    told = capsys.readouterr().out
+    assert "east gets nothing new" in told
+    assert "draining: new" in told
+    assert operated.registry.standings().meshes["east"].drain.reason == "new disks"
+    assert run_command(["undrain", "east", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["draining"] is False
+    assert run_command(["drain", "eats"]) == 1
+    assert "did you mean east?" in capsys.readouterr().err
+
+
+def test_a_tenants_key_drains_nothing(world, capsys):
+    assert run_command(["drain", "east"]) == 1
+    assert "schedulemesh keys create '*'" in capsys.readouterr().err
+
+
 def test_cancel_says_what_became_of_the_run(world, capsys):
     world.client().submit_spec(spec_of("a", id="night"))
     assert run_command(["cancel", "night", "--reason", "enough"]) == 0
@@ -192,3 +230,137 @@ def test_validate_names_the_line_of_a_wrong_configuration(tmp_path, capsys):
 def test_version_is_the_packages(capsys):
     assert run_command(["version"]) == 0
     assert capsys.readouterr().out.strip() == checking.version_of("schedulemesh")
+
+
+def test_a_meshs_key_is_no_users(capsys):
+    assert run_command(["keys", "create", "--mesh", "east", "--user", "ann"]) == 2
+    assert "--user" in capsys.readouterr().err
+
+
+# -- why it waits ----------------------------------------------------------------------------------------------------------
+
+
+def crowded(world):
+    """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"))
+    mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
+    world.client().submit_spec(spec_of("a", id="night"))
+    Coordinator(
+        runs=world.runs,
+        queue=world.store,
+        ledger=world.store,
+        registry=world.registry,
+        orders=world.orders,
+        blobs=world.store,
+        clock=world.clock,
+        on_end=lambda _: None,
+        delete=lambda _: None,
+        clear=lambda _run, _keep: None,
+        retention_ms=10**9,
+    ).step(0)
+
+
+def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys):
+    crowded(world)
+    assert run_command(["queue"]) == 0
+    told = capsys.readouterr().out
+    assert "night.1" in told
+    assert "1 (1)" in told
+    assert "1 cpu of standard came free in acme" in told
+    assert run_command(["queue", RESEARCH, "--limit", "0", "--json"]) == 0
+    (waiting,) = json.loads(capsys.readouterr().out)["waiting"]
+    assert (waiting["stage"], waiting["tenant_position"]) == ("night.1", None)
+
+
+def test_queue_says_that_nothing_waits(world, capsys):
+    assert run_command(["queue", RESEARCH]) == 0
+    assert capsys.readouterr().out == "nothing of acme/research waits\n"
+
+
+def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
+    crowded(world)
+    assert run_command(["explain", "night"]) == 0
+    assert "stage 1 would start if" in capsys.readouterr().out
+    assert run_command(["explain", "night", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "1. in the queue of east, 1. of its tenant" in told
+    assert "story" in told
+    assert run_command(["explain", "night", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stage"] == "night.1"
+    assert run_command(["explain", "night", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["position"] == 1
+
+
+def test_leases_and_their_story_are_shown(world, capsys):
+    crowded(world)
+    assert world.store.story(None, SALES)
+    assert run_command(["leases"]) == 0
+    assert "no leases are held" in capsys.readouterr().out  # Those of sales are out of research's reach.
+    assert run_command(["story", "--limit", "5"]) == 0
+    assert "nothing has happened to leases that this key reaches" in capsys.readouterr().out
+    assert run_command(["leases", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leases"] == []
+    assert run_command(["story", RESEARCH, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"chapters": []}
+
+
+def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsys):
+    crowded(world)
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="tomorrow")))
+    assert run_command(["submit", str(file), "--dry-run", "--user", "ann"]) == 0
+    told = capsys.readouterr().out
+    assert "a dry run for acme/research, as ann: nothing was submitted" in told
+    assert "QUOTA_EXHAUSTED" in told
+    assert world.runs.summary("tomorrow") is None
+    source = tmp_path / "flow_for_a_dry_run.py"
+    source.write_text(SOURCE)
+    assert run_command(["submit", f"{source}:graph", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["mesh"] == "east"
+
+
+def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    assert run_command(["submit", str(file), "--user", "ann", "--no-wait"]) == 0
+    assert world.record("night").user == "ann"
+
+
+def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
+    assert run_command(["hold", RESEARCH, "--reason", "the budget"]) == 0
+    assert capsys.readouterr().out == "acme/research is on hold: nothing new of it starts, what runs goes on\n"
+    assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+    assert run_command(["tenants"]) == 0
+    assert "acme/research (hold)" in capsys.readouterr().out
+    assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stop"] == "drain"
+    assert run_command(["release", RESEARCH]) == 0
+    assert capsys.readouterr().out == "acme/research takes in work again\n"
+    assert run_command(["release", RESEARCH]) == 0
+    assert capsys.readouterr().out == "acme/research was not stopped by hand\n"
+    assert run_command(["hold", "rival"]) == 1
+    assert "within the reach of this API key" in capsys.readouterr().err
+
+
+def test_a_release_says_what_the_file_still_stops(world, capsys):
+    world.orders.publish(StandingOrders(settings={RESEARCH: QueueSettings(stop=Stop.HOLD)}))
+    assert run_command(["release", RESEARCH]) == 0
+    assert "the federation file says `stop: hold` of it, and that stands" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["hold", "drain-tenant", "release"])
+def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
+    monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    world.orders.stop(RESEARCH, TenantStop())
+    assert run_command([command, RESEARCH]) == 0
+    stopped = world.orders.in_force().stops.get(RESEARCH)
+    assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
+
+
+def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, monkeypatch, capsys):
+    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    assert run_command(["apply", "configs/quickstart.yaml"]) == 0
+    filed = world.orders.in_force().filed
+    assert set(filed.settings) == set(world.store.snapshot().tree.tenants)

@@ -6,9 +6,13 @@ import httpx
 import pytest
 
 from federation.errors import StoreUnavailable
-from federation.leases import Lease
+from federation.estimates import Pace
+from federation.leases import Granted
+from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import LeaseId, PoolName, RunId, StageId
+from federation.steadiness import Steadiness
+from federation.testing import HandMesh
+from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
@@ -25,13 +29,13 @@ def world() -> World:
 def with_mesh(world: World, *tenants: str) -> None:
     """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
-    session = world.store.join(MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
-    assert isinstance(world.store.acquire(session, LeaseId("l1"), RESEARCH, STANDARD, ONE_CPU, 3), Lease)
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    assert mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3) == Granted(slots=3)
     for number in (1, 2):
         tenant = RIVAL if number == 1 else RESEARCH
         stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
         world.store.submit(EAST, stage)
-    world.store.explain(session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    world.store.explain(mesh.session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
 
 
 def test_a_body_that_says_it_is_too_large_is_413(world):
@@ -108,7 +112,7 @@ def test_health_needs_no_key(world):
 def test_the_docs_name_every_route_and_its_errors(world):
     paths = world.http(None).get("/openapi.json").json()["paths"]
     assert set(paths) >= {"/v1/runs", "/v1/runs/{run_id}/result/{output}", "/v1/queues/{tenant}", "/metrics", "/healthz"}
-    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "201", "400", "401", "403", "409", "413", "415", "422", "503"}
+    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "202", "400", "401", "403", "409", "413", "415", "422", "429", "503"}
 
 
 def test_tenants_show_what_they_have_in_units_and_for_people(world):
@@ -137,7 +141,7 @@ def test_meshes_are_those_that_somebody_within_reach_may_use(world):
 def test_leases_are_those_within_reach(world):
     with_mesh(world)
     (lease,) = world.http(RESEARCH).get("/v1/leases").json()["leases"]
-    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == ("l1", 3)
+    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == (f"{EAST}:{RESEARCH}:{STANDARD}", 3)
     assert world.http(RIVAL).get("/v1/leases").json()["leases"] == []
 
 
@@ -170,7 +174,7 @@ def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(worl
     assert value("schedulemesh_leases", tenant=RESEARCH, mesh="east") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
-    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="201") == 1
+    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
     assert run not in "".join(told)
     assert "/no/such/path" not in "".join(told)
 
@@ -179,3 +183,60 @@ def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
     other = World()
     other.http().get("/v1/runs")
     assert 'route="/v1/runs"' not in httpx.Client(transport=world.http()._transport, base_url=ADDRESS).get("/metrics").text
+
+
+# -- drains ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_drains_a_mesh_and_everybody_who_may_use_it_sees_why(world):
+    with_mesh(world)
+    answer = world.http("*").post("/v1/meshes/east/drain", json={"reason": "new disks"})
+    (mesh,) = answer.json()["meshes"]
+    assert (answer.status_code, mesh["mesh"], mesh["draining"], mesh["drain_reason"]) == (200, "east", True, "new disks")
+    (seen,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (seen["draining"], seen["drain_reason"], seen["drained_ms"]) == (True, "new disks", world.clock.wall_ms())
+    (mesh,) = world.http("*").post("/v1/meshes/east/undrain").json()["meshes"]
+    assert (mesh["draining"], mesh["drain_reason"], mesh["drained_ms"]) == (False, "", 0)
+
+
+def test_a_drain_needs_no_body_and_undraining_twice_is_harmless(world):
+    with_mesh(world)
+    http = world.http("*")
+    assert [http.post(f"/v1/meshes/east/{verb}").status_code for verb in ("drain", "drain", "undrain", "undrain")] == [200] * 4
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_only_an_operator_may_drain(world, verb):
+    with_mesh(world)
+    answer = world.http(ACME).post(f"/v1/meshes/east/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+    assert world.http(None).post(f"/v1/meshes/east/{verb}").status_code == 401
+    assert world.registry.standings().meshes == {}
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
+    with_mesh(world)
+    answer = world.http("*").post(f"/v1/meshes/eats/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_mesh")
+    assert "did you mean east?" in answer.json()["error"]["message"]
+
+
+def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
+    world.registry.note(Note(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
+    answer = world.http("*").post("/v1/meshes/east/drain")
+    assert (answer.status_code, answer.json()["meshes"]) == (200, [])
+    assert world.registry.standings().meshes[EAST].drain is not None
+
+
+def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
+    with_mesh(world)
+    now_ms = world.clock.wall_ms()
+    kept = Steadiness(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, steady_ms=now_ms + 5_000)
+    world.registry.note(Note(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
+    world.clock.advance(2_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)
+    world.clock.advance(3_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"]) == (True, 0)

@@ -8,7 +8,11 @@ import pickle
 import httpx
 import pytest
 
+from dag.backlog import BacklogLimits
+from dag.errors import BacklogFull, KeyConflict
 from dag.states import NodeState, RunState
+from federation.durability import Durability
+from federation.store.memory_durability import MemoryDurability
 from mesh.ids import RunId
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
@@ -23,7 +27,7 @@ def world() -> World:
 def submitted(world: World, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
     """The id of a new run."""
     answer = world.http(tenant).post("/v1/runs", json=spec_of(*nodes, **fields))
-    assert answer.status_code == 201, answer.text
+    assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
 
@@ -31,11 +35,11 @@ def code_of(answer: httpx.Response) -> str:
     return str(answer.json()["error"]["code"])
 
 
-def test_a_new_run_is_201_with_its_location(world):
+def test_a_new_run_is_202_with_its_location(world):
     answer = world.http().post("/v1/runs", json=spec_of("a", "b", id="night"))
-    assert answer.status_code == 201
+    assert answer.status_code == 202
     assert answer.headers["location"] == "/v1/runs/night"
-    assert answer.json() == {"id": "night", "tenant": RESEARCH, "state": "PENDING", "created": True}
+    assert answer.json() == {"id": "night", "tenant": RESEARCH, "state": "PENDING", "created": True, "durability": "D0"}
     assert world.record("night").nodes.keys() == {"a", "b"}
 
 
@@ -58,7 +62,7 @@ def test_an_idempotency_key_names_the_run_so_a_retry_finds_it(world):
     http, headers = world.http(), {"Idempotency-Key": "order-7"}
     first = http.post("/v1/runs", json=spec_of("a"), headers=headers)
     again = http.post("/v1/runs", json=spec_of("a"), headers=headers)
-    assert (first.status_code, again.status_code) == (201, 200)
+    assert (first.status_code, again.status_code) == (202, 200)
     assert first.json()["id"] == again.json()["id"]
 
 
@@ -129,13 +133,13 @@ def test_a_tenant_outside_the_keys_subtree_is_403(world):
 
 def test_a_tenant_below_the_keys_own_is_accepted(world):
     answer = world.http(ACME).post("/v1/runs", json=spec_of("a", tenant=SALES))
-    assert (answer.status_code, answer.json()["tenant"]) == (201, SALES)
+    assert (answer.status_code, answer.json()["tenant"]) == (202, SALES)
 
 
 def test_an_operators_key_has_to_name_the_tenant(world):
     http = world.http("*")
     assert http.post("/v1/runs", json=spec_of("a")).json()["error"]["problems"][0]["place"] == "/tenant"
-    assert http.post("/v1/runs", json=spec_of("a", tenant=RIVAL)).status_code == 201
+    assert http.post("/v1/runs", json=spec_of("a", tenant=RIVAL)).status_code == 202
 
 
 def test_a_tenant_that_is_nobodys_is_422(world):
@@ -325,3 +329,69 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
     assert world.http().post(f"/v1/runs/{run}/cancel").status_code == 202
     wrong = world.http().post(f"/v1/runs/{run}/cancel", json={"raeson": "x"})
     assert (wrong.status_code, wrong.json()["error"]["problems"][0]["place"]) == (400, "/raeson")
+
+
+# -- how safely, how much, once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "reaches", "confirms", "told"),
+    [
+        pytest.param(None, "D0", "D1", "D1", "D0", id="nobody asks for more than the least"),
+        pytest.param("D1", "D0", "D1", "D1", "D1", id="what is asked for is reached"),
+        pytest.param(None, "D1", "D1", "D1", "D1", id="the root's own level is reached"),
+        pytest.param(None, "D1", "D0", "D0", "D0", id="the root's own level cannot be reached"),
+        pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk did not answer in time"),
+    ],
+)
+def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, told):
+    durable = MemoryDurability(Durability(reaches), Durability(confirms))
+    http = World(durable=durable, durability=Durability(default)).http()
+    query = f"?durability={asked}" if asked else ""
+    answer = http.post(f"/v1/runs{query}", json=spec_of("a"))
+    assert (answer.status_code, answer.json()["durability"]) == (202, told)
+
+
+@pytest.mark.parametrize("asked", ["D1", "D2"])
+def test_a_level_that_the_store_cannot_reach_is_refused_and_nothing_is_stored(world, asked):
+    answer = world.http().post(f"/v1/runs?durability={asked}", json=spec_of("a"))
+    assert (answer.status_code, code_of(answer)) == (422, "durability_unreachable")
+    assert world.runs.list(ACME) == ()
+
+
+def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
+    world = World(limits=BacklogLimits(runs_max=1))
+    submitted(world, "a")
+    answer = world.http().post("/v1/runs", json=spec_of("a"))
+    assert (answer.status_code, code_of(answer), answer.headers["retry-after"]) == (429, "backlog_full", "5")
+    with pytest.raises(BacklogFull) as full:
+        world.client().submit_spec(spec_of("a"))
+    assert full.value.retry_after_ms == 5_000
+
+
+def test_a_full_store_is_503_for_submissions_and_nothing_else(world):
+    run = submitted(world, "a")
+    world.memory_percent = 81
+    answer = world.http().post("/v1/runs", json=spec_of("a"))
+    assert (answer.status_code, code_of(answer), answer.headers["retry-after"]) == (503, "store_full", "5")
+    assert world.http().post(f"/v1/runs/{run}/cancel").status_code == 202
+    world.succeed(run, {"a": 1})
+    assert world.http().get(f"/v1/runs/{run}/result").status_code == 200
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": "night"}], ids=["named by the key", "with an id of its own"])
+def test_another_body_under_the_same_key_is_a_conflict_of_its_own_name(world, ids):
+    http, headers = world.http(), {"Idempotency-Key": "order-7"}
+    http.post("/v1/runs", json=spec_of("a", **ids), headers=headers)
+    for other in (spec_of("a", "b", **ids), spec_of("a", id="another")):
+        answer = http.post("/v1/runs", json=other, headers=headers)
+        assert (answer.status_code, code_of(answer)) == (409, "key_conflict")
+    assert len(world.runs.list(ACME)) == 1
+
+
+def test_a_python_client_repeats_a_submission_under_its_key(world):
+    first = world.client().submit_spec(spec_of("a"), idempotency_key="order-7")
+    assert world.client().submit_spec(spec_of("a"), idempotency_key="order-7").id == first.id
+    with pytest.raises(KeyConflict):
+        world.client().submit_spec(spec_of("a", "b"), idempotency_key="order-7")
+    assert world.record(first.id).key == "order-7"

@@ -203,5 +203,14 @@ def test_meshes_show_life_labels_and_pools():
         assert words in told
 
 
+def test_a_mesh_shows_what_keeps_work_away_from_it_and_how_long_a_stage_runs():
+    given = {"mesh": "east", "heartbeat_age_ms": 0, "labels": {}, "cluster": "c", "tenants": [], "pools": [], "waiting": 0, "running": 0}
+    drained = MeshEntry(**given, alive=True, draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200, run_ms=1_500)
+    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[drained])))
+    for words in ("draining: disks", "[red]", "on probation 4.2s", "1.5s"):
+        assert words in told
+    assert "alive" not in told
+
+
 def test_an_error_keeps_brackets_that_look_like_markup():
     assert text_of(error_line("node [red] is wrong")).strip() == "error: node [red] is wrong"

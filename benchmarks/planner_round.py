@@ -1,0 +1,137 @@
+"""How long the planner takes for one round: no Redis, no Ray, only leases and wants in, targets out.
+
+Teams in groups of twenty under one root, each with quotas of five flavors, two resources each, some with limits of borrowing. Of all
+tenants so many are active: each has one lease and wants up to ten slots more, on one of a hundred meshes, at one of four
+priorities. A third of the wants is beyond what is free, so part of the round is reclaim.
+
+Growth is the time beside that of the fewest tenants, over what the number of active ones would allow: below 1 it grows more slowly.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from rich.table import Table
+
+from federation.planning.planner import plan
+from federation.planning.values import Holding, Want
+from federation.quota.forest import ForestNode, QuotaForest
+from federation.tenants import Quota
+from mesh.ids import FlavorName, MeshId, TenantPath
+
+#: Tenants in the tree, and active ones among them.
+SIZES = ((1_000, 1_000), (10_000, 1_000), (100_000, 1_000), (100_000, 10_000))
+TURNS = 9
+MESHES, FLAVORS, TEAMS_A_GROUP = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20
+ROUND_MS_MAX = 50.0  #: With a thousand tenants, all active.
+_SLOT = {"cpu": 1, "gpu": 1}
+_NOW_MS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One size, medians over the turns."""
+
+    tenants: int
+    active: int
+    build_ms: float  #: The tree's figures, counted once for each configuration.
+    round_ms: float
+    lowered: int
+    raised: int
+    unmet: int
+    growth: float = 1.0
+
+    @property
+    def is_within(self) -> bool:
+        """What is wanted of this size."""
+        return (self.tenants, self.active) != SIZES[0] or self.round_ms <= ROUND_MS_MAX
+
+
+def measure(turns: int = TURNS, *, sizes: tuple[tuple[int, int], ...] = SIZES) -> list[Found]:
+    """All sizes, one after the other."""
+    found: list[Found] = []
+    for tenants, active in sizes:
+        one = _measure(tenants, active, turns, found[0] if found else None)
+        found.append(one)
+    return found
+
+
+def table(found: list[Found]) -> Table:
+    """One row for each size."""
+    title = f"a round of the planner; {MESHES} meshes, {len(FLAVORS)} flavors of {len(_SLOT)} resources"
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("tenants", "active", "tree counted", "round", "lowered", "raised", "unmet", "growth / active", "within"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for side in found:
+        counts = (f"{side.lowered:,}", f"{side.raised:,}", f"{side.unmet:,}", f"{side.growth:.2f}", "yes" if side.is_within else "NO")
+        shown.add_row(f"{side.tenants:,}", f"{side.active:,}", f"{side.build_ms:,.0f} ms", f"{side.round_ms:,.1f} ms", *counts)
+    return shown
+
+
+def as_json(found: list[Found]) -> dict[str, Any]:
+    """The same figures for programs."""
+    names = (*Found.__slots__, "is_within")
+    return {"name": "planner_round", "sides": [{name: getattr(side, name) for name in names} for side in found]}
+
+
+def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found:
+    chance = random.Random(1)  # noqa: S311  a world, no secret
+    nodes = list(_nodes(chance, tenants))
+    begun = time.perf_counter()
+    forest = QuotaForest(nodes)
+    build_ms = (time.perf_counter() - begun) * 1000
+    teams = [TenantPath(forest.names[node]) for node in forest.queues]
+    asking = chance.sample(teams, active)
+    holdings = [_holding(chance, team, number) for number, team in enumerate(asking)]
+    wants = [_want(chance, team, number) for number, team in enumerate(asking)]
+    times_ms: list[float] = []
+    for _ in range(turns):
+        gc.collect()
+        begun = time.perf_counter()
+        answer = plan(forest, holdings, wants, now_ms=_NOW_MS)
+        times_ms.append((time.perf_counter() - begun) * 1000)
+    round_ms = statistics.median(times_ms)
+    return Found(
+        tenants=tenants,
+        active=active,
+        build_ms=build_ms,
+        round_ms=round_ms,
+        lowered=len(answer.lowered),
+        raised=len(answer.raised),
+        unmet=len(answer.unmet),
+        growth=round_ms / base.round_ms / (active / base.active) if base else 1.0,
+    )
+
+
+def _nodes(chance: random.Random, tenants: int) -> list[ForestNode]:
+    nodes = [ForestNode(name="company")]
+    for group in range(tenants // TEAMS_A_GROUP):
+        nodes.append(ForestNode(name=f"company/{group}", parent="company"))
+        for team in range(TEAMS_A_GROUP):
+            quotas = {
+                (flavor, name): Quota(nominal=chance.choice((0, 2, 4)), borrowing_limit=chance.choice((None, None, 8)))
+                for flavor in FLAVORS
+                for name in _SLOT
+            }
+            weight = Fraction(chance.choice((1, 2)))
+            nodes.append(ForestNode(name=f"company/{group}/{team}", parent=f"company/{group}", quotas=quotas, is_queue=True, weight=weight))
+    return nodes
+
+
+def _holding(chance: random.Random, team: TenantPath, number: int) -> Holding:
+    slots = chance.randint(1, 10)
+    target = {name: units * slots for name, units in _SLOT.items()}
+    mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
+    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, slot=_SLOT, token=number + 1, priority=chance.randrange(4))
+
+
+def _want(chance: random.Random, team: TenantPath, number: int) -> Want:
+    mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
+    slots, priority = chance.randint(1, 10), chance.randrange(4)
+    return Want(mesh=mesh, tenant=team, flavor=flavor, slot=_SLOT, slots=slots, priority=priority, since_ms=number)

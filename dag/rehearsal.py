@@ -1,0 +1,59 @@
+"""Where the stages of a run would go if it were submitted now: the run machine and routing, asked without a store.
+
+Nothing is kept or sent. What is told holds for the snapshot: work that comes meanwhile changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dag.compiling import tasks_of
+from dag.events import Blockage
+from dag.machine import RunMachine
+from dag.planning import place
+from dag.runs import RunRecord, StageRecord
+from dag.sending import spec_of
+from dag.spec import load
+from dag.states import StageState
+from federation.estimates import CostRules
+from federation.snapshot import Snapshot
+from mesh.ids import NodeId
+from mesh.resources import ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedStage:
+    """A stage that the run would have."""
+
+    stage: StageRecord
+    slot: ResourceSet  #: What it needs to start.
+    priority: int
+    goes_first: bool  #: It would be sent at once; the others wait for what goes before them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What would become of the run's nodes."""
+
+    stages: tuple[RehearsedStage, ...] = ()
+    blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
+
+
+def rehearse(record: RunRecord, snapshot: Snapshot, rules: CostRules) -> Rehearsal:
+    """Place, split and send a run that nobody stores; `record` is used up.
+
+    Raises:
+        SpecError: The record holds no graph.
+    """
+    spec = load(record.spec)
+    plans = tasks_of(spec)
+    machine = RunMachine(record, plans, runtime_env=spec.code.runtime_env, on_error=spec.on_error)
+    placed = place(machine, record.tenant, snapshot, rules, now_ms=snapshot.at_ms)
+    machine.handle([placed], snapshot.at_ms)
+    stages = []
+    for stage in record.stages.values():
+        sent = spec_of(record, stage, plans, spec.code.runtime_env)
+        goes_first = stage.state is StageState.QUEUED
+        stages.append(RehearsedStage(stage=stage, slot=ResourceSet(sent.slot), priority=sent.priority, goes_first=goes_first))
+    return Rehearsal(stages=tuple(stages), blockages=placed.blockages)

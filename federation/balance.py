@@ -1,0 +1,164 @@
+"""What a mesh holds, and what of it is spent: the child's own book, so that it need not ask the ledger for every stage.
+
+A stage is charged here to the lease of its tenant and flavor. The book never lets more be spent than a lease holds and
+aims at, nor more than the mesh has said it will keep: what it offers to give back counts as gone from the moment of
+offering, whether an answer comes or not. Leases are replaced by newer versions only, so answers may come late or twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from federation.leases import Kept, Lease, Told, Want
+from mesh.ids import FlavorName, StageId, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+
+LeaseKey = tuple[TenantPath, FlavorName]
+
+
+@dataclass(slots=True)
+class _Account:
+    """One lease, and what it pays for."""
+
+    lease: Lease | None = None
+    spent: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In the order in which it was spent.
+    offered: ResourceSet | None = None  #: No more than this is kept, as was offered; None: nothing was offered.
+    moved_ms: int = 0  #: When something was last spent or came back.
+
+    @property
+    def in_use(self) -> ResourceSet:
+        return sum_of(self.spent.values())
+
+    @property
+    def limit(self) -> ResourceSet:
+        """What may be in use."""
+        if self.lease is None:
+            return NOTHING
+        spendable = self.lease.spendable
+        return spendable if self.offered is None else _least(spendable, self.offered)
+
+    @property
+    def idle(self) -> ResourceSet:
+        """What may be spent on top of what is."""
+        in_use, limit = self.in_use, self.limit
+        return ResourceSet({name: max(0, units - in_use[name]) for name, units in limit.items()})
+
+
+class LeaseBalance:
+    """The leases of one session and what they pay for."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[LeaseKey, _Account] = {}
+        self._payers: dict[StageId, LeaseKey] = {}
+
+    # ---- what the ledger tells
+
+    def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
+        """Note the leases that were told. Those that were named in the question and are not in the answer are gone."""
+        for lease in told.leases:
+            account = self._accounts.setdefault((lease.tenant, lease.flavor), _Account())
+            if account.lease is None or lease.version > account.lease.version:
+                account.lease, account.offered = lease, None
+        answered = {(lease.tenant, lease.flavor) for lease in told.leases}
+        for key in set(named) - answered:
+            account = self._accounts.get(key, _Account())
+            account.lease, account.offered = None, None
+        self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        for key in [key for key, account in self._accounts.items() if account.lease is None and not account.spent]:
+            del self._accounts[key]
+
+    # ---- spending
+
+    def lease(self, key: LeaseKey) -> Lease | None:
+        """The lease, as far as it is known."""
+        account = self._accounts.get(key)
+        return account.lease if account is not None else None
+
+    def payer(self, stage: StageId) -> Lease | None:
+        """The lease that pays for the stage; None when nothing does."""
+        key = self._payers.get(stage)
+        return self.lease(key) if key is not None else None
+
+    def room(self, key: LeaseKey, slot: ResourceSet) -> int:
+        """Slots that could be spent now."""
+        account = self._accounts.get(key)
+        return (slot.copies_in(account.idle) or 0) if account is not None else 0
+
+    def spend(self, stage: StageId, key: LeaseKey, amounts: ResourceSet, now_ms: int) -> None:
+        """Let the lease pay for the stage; `room` has said that it can."""
+        account = self._accounts[key]
+        account.spent[stage] = amounts
+        account.moved_ms = now_ms
+        self._payers[stage] = key
+
+    def put_back(self, stage: StageId, now_ms: int) -> LeaseKey | None:
+        """Nothing of the stage runs any more; the lease that paid for it, None when none did."""
+        key = self._payers.pop(stage, None)
+        if key is not None:
+            account = self._accounts[key]
+            del account.spent[stage]
+            account.moved_ms = now_ms
+            self._forget_empty()
+        return key
+
+    # ---- giving back
+
+    def offer_idle(self, now_ms: int, idle_ms: int, keep: LeaseKey | None = None) -> tuple[Kept, ...]:
+        """Offer all that nothing was spent of for so long, and nothing came back to; what was offered before is offered again.
+
+        Args:
+            idle_ms: How long it has to have lain idle.
+            keep: A lease of which nothing is offered.
+        """
+        offers = []
+        for key, account in sorted(self._accounts.items()):
+            lease = account.lease
+            if lease is None or key == keep or not lease.target <= lease.held:
+                continue  # What a plan lets grow is not whole yet, and may be of use only then.
+            is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
+            kept = _least(lease.held, account.in_use)
+            if is_due and kept != lease.held:
+                account.offered = kept
+                offers.append(Kept(tenant=key[0], flavor=key[1], version=lease.version, amounts=kept))
+        return tuple(offers)
+
+    def acks(self) -> tuple[Kept, ...]:
+        """Leases above their target that the mesh does not exceed any more."""
+        return tuple(
+            Kept(tenant=key[0], flavor=key[1], version=account.lease.version, amounts=account.in_use)
+            for key, account in sorted(self._accounts.items())
+            if account.lease is not None and not account.lease.held <= account.lease.target and account.in_use <= account.lease.target
+        )
+
+    def overdrawn(self) -> Iterator[tuple[ResourceSet, dict[StageId, ResourceSet]]]:
+        """Leases that pay for more than they may: the limit, and what is spent by stage, oldest first."""
+        for account in self._accounts.values():
+            if not account.in_use <= account.limit:
+                yield account.limit, dict(account.spent)
+
+    def claims(self) -> tuple[Lease, ...]:
+        """All that is held, for a ledger that learns."""
+        return tuple(account.lease for _, account in sorted(self._accounts.items()) if account.lease is not None)
+
+    def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> Want:
+        """The question for so many more slots."""
+        lease = self.lease(key)
+        version = lease.version if lease is not None else 0
+        return Want(tenant=key[0], flavor=key[1], slot=slot, slots=slots, priority=priority, version=version)
+
+
+def sum_of(amounts: Iterable[ResourceSet]) -> ResourceSet:
+    """All of them together."""
+    total: dict[str, int] = {}
+    for part in amounts:
+        for name, units in part.items():
+            total[name] = total.get(name, 0) + units
+    return ResourceSet(total)
+
+
+def _least(one: ResourceSet, other: ResourceSet) -> ResourceSet:
+    """The lesser amount of each resource."""
+    return ResourceSet({name: min(units, other[name]) for name, units in one.items()})

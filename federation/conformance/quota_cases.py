@@ -1,0 +1,330 @@
+"""A case of a file of quota cases, run: what the core makes of what is given. Nothing here reads what is expected.
+
+The core knows leaves and inner nodes by one name space; a case may call a cohort as a queue. Cohorts are known inside as
+`cohort:NAME`, which no queue is called. Times of cases are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from federation.conformance.fields import CaseError, Fields
+from federation.quota.candidates import Victim, victim_order
+from federation.quota.cycle import QuotaCycle
+from federation.quota.decisions import Admit, Preempt, Wait
+from federation.quota.forest import UNLIMITED, ForestNode, QuotaForest
+from federation.quota.ledger import Amounts, recompute
+from federation.quota.policies import (
+    Fungibility,
+    Policies,
+    Preference,
+    QueueSettings,
+    ResourceGroup,
+    Rules,
+    Strategy,
+    TryOn,
+)
+from federation.quota.policies import Preempt as Policy
+from federation.quota.preemption import victims_for
+from federation.quota.shares import dominant_share
+from federation.quota.snapshot import Ask, QuotaSnapshot
+from federation.quota.workloads import ReplicaSet, Running, Workload
+from federation.tenants import FlavorResource, Quota
+from mesh.ids import FlavorName
+from mesh.reasons import Reason
+
+NOW_MS = 1_000_000  #: A case's `now`: 1,000 s.
+COHORT = "cohort:"
+REPLICAS_OF_PODS = "pods"  #: A queue that covers this resource counts one of it for each pod.
+
+#: The cases' words for the rules by which a victim gives way.
+REASONS = {
+    Reason.LOWER_IN_QUEUE: "InClusterQueue",
+    Reason.QUOTA_RECLAIMED: "InCohortReclamation",
+    Reason.QUOTA_RECLAIMED_BORROWING: "InCohortReclaimWhileBorrowing",
+    Reason.FAIR_SHARE: "InCohortFairSharing",
+}
+
+
+class QuotaCase:
+    """What is given in a case, as the core's own values.
+
+    Raises:
+        CaseError: A key that is missing or not of its kind, an amount that is negative, a name that is not there.
+    """
+
+    def __init__(self, fields: Fields, rules: Rules) -> None:
+        self.fields = fields
+        has_shares = fields.get("fair_sharing", bool, default=rules.fair_sharing)
+        named = tuple(Strategy(name) for name in fields.texts("strategies")) if has_shares else ()
+        self.rules = replace(rules, fair_sharing=has_shares, strategies=named or rules.strategies, min_run_ms=0)
+        cohorts = [self._node(each, COHORT + each.text("name"), "parent", is_queue=False) for each in fields.each("cohorts")]
+        queues = [self._node(each, each.text("name"), "cohort", is_queue=True) for each in fields.each("queues")]
+        self.forest = QuotaForest([*cohorts, *queues])
+        self.settings = {self.forest.index[each.text("name")]: _settings(each) for each in fields.each("queues")}
+        self.names: dict[str, str] = {}  #: Workload to the name it has in the case.
+        self.admitted = tuple(self._running(each) for each in fields.each("admitted"))
+
+    def snapshot(self, *, with_use: bool = True) -> QuotaSnapshot:
+        """With the admitted work, or empty."""
+        snapshot = QuotaSnapshot(self.forest, self.rules, self.settings, now_ms=NOW_MS)
+        for running in self.admitted if with_use else ():
+            snapshot.add(running)
+        return snapshot
+
+    def workload(self, fields: Fields) -> Workload:
+        """A workload of the case; `uid` breaks ties where it is given."""
+        name = fields.text("name")
+        queue = fields.text("queue")
+        if queue not in self.forest.index:
+            raise CaseError(f"{name}: there is no queue {queue!r}")
+        identity = fields.get("uid", str, default=name)
+        self.names[identity] = name
+        created_ms = round(fields.get("created", (int, float), default=0) * 1_000)
+        return Workload(workload=identity, queue=queue, created_ms=created_ms, priority=fields.number("priority", default=0))
+
+    def pending(self, fields: Fields) -> Workload:
+        """A workload that waits, with its replica sets."""
+        workload = self.workload(fields)
+        groups = self.settings[self.forest.index[workload.queue]].groups
+        covered = {resource for group in groups for resource in group.resources}
+        sets = tuple(_replica_set(each, counts_pods=REPLICAS_OF_PODS in covered) for each in fields.each("pod_sets"))
+        return replace(workload, replica_sets=sets)
+
+    def _running(self, fields: Fields) -> Running:
+        return Running(
+            workload=self.workload(fields),
+            amounts=amounts_of(fields),
+            since_ms=round(fields.get("reserved_at", (int, float), default=0) * 1_000),
+            is_leaving=fields.get("evicted", bool, default=False),
+        )
+
+    @staticmethod
+    def _node(fields: Fields, name: str, above: str, *, is_queue: bool) -> ForestNode:
+        parent = fields.get(above, str, default=None)
+        quotas: dict[FlavorResource, Quota] = {}
+        for each in fields.each("quotas"):
+            quotas[FlavorName(each.text("flavor")), each.text("resource")] = Quota(
+                nominal=min(UNLIMITED, each.number("nominal")),
+                borrowing_limit=each.number("borrowing_limit", default=None) if parent else None,
+                lending_limit=each.number("lending_limit", default=None) if parent else None,
+            )
+        weight = Fraction(str(fields.get("weight", (int, float), default=1)))
+        return ForestNode(name=name, parent=None if parent is None else COHORT + parent, quotas=quotas, weight=weight, is_queue=is_queue)
+
+
+def amounts_of(fields: Fields) -> dict[FlavorResource, int]:
+    """`requests` by flavor and resource, in units."""
+    requests = fields.inner("requests")
+    return {
+        (FlavorName(flavor), resource): min(UNLIMITED, requests.inner(flavor).number(resource))
+        for flavor in requests.keys
+        for resource in requests.inner(flavor).keys
+    }
+
+
+def _replica_set(fields: Fields, *, counts_pods: bool) -> ReplicaSet:
+    requests = fields.inner("requests")
+    amounts = {resource: min(UNLIMITED, requests.number(resource)) for resource in requests.keys}
+    if counts_pods:
+        amounts.setdefault(REPLICAS_OF_PODS, 1)
+    return ReplicaSet(
+        name=fields.text("name"), count=fields.number("count"), amounts=amounts, count_min=fields.number("min_count", default=None)
+    )
+
+
+def _settings(fields: Fields) -> QueueSettings:
+    fungibility = fields.inner("fungibility")
+    return QueueSettings(
+        policies=_policies(fields.inner("policies")),
+        fungibility=Fungibility(
+            on_borrow=TryOn(fungibility.get("when_can_borrow", str, default=TryOn.STOP.value)),
+            on_preempt=TryOn(fungibility.get("when_can_preempt", str, default=TryOn.NEXT.value)),
+            preference=Preference(fungibility.get("preference", str, default=Preference.BORROWING.value)),
+        ),
+        groups=tuple(
+            ResourceGroup(resources=each.texts("resources"), flavors=each.texts("flavors")) for each in fields.each("resource_groups")
+        ),
+        is_strict=fields.get("queueing_strategy", str, default="BestEffortFIFO") == "StrictFIFO",
+    )
+
+
+def _policies(fields: Fields) -> Policies:
+    borrow = fields.inner("borrow_within_cohort")
+    return Policies(
+        within_queue=Policy(fields.get("within_queue", str, default="Never")),
+        reclaim=Policy(fields.get("reclaim_within_cohort", str, default="Never")),
+        borrow=Policy(borrow.get("policy", str, default="Never")),
+        borrow_priority_max=borrow.number("max_priority_threshold", default=None),
+    )
+
+
+def _require_keys(fields: Fields, kind: str) -> None:
+    """A key that is missing is an error, not a default: a case must not pass because of what it does not say."""
+    fields.require("cohorts", "queues", "admitted")
+    is_work = kind in ("preempt", "admit")
+    if is_work:
+        fields.require("fair_sharing", "strategies", "incoming")
+    for each in fields.each("cohorts"):
+        each.require("name", "parent", "weight", "quotas")
+    for each in fields.each("queues"):
+        each.require("name", "cohort", "weight", "quotas", *(["policies"] if is_work else []))
+        if is_work:
+            each.inner("policies").require("within_queue", "reclaim_within_cohort", "borrow_within_cohort")
+        if kind == "admit":
+            each.require("resource_groups", "queueing_strategy", "fungibility")
+            each.inner("fungibility").require("when_can_borrow", "when_can_preempt", "preference")
+    for each in fields.each("admitted"):
+        each.require("name", "queue", "requests", *(["priority", "created", "reserved_at"] if is_work else []))
+    incoming = fields.each("incoming") if kind == "admit" else (fields.inner("incoming"),) if kind == "preempt" else ()
+    for each in incoming:
+        each.require("name", "queue", "priority", "created", *(["pod_sets"] if kind == "admit" else ["requests", "preempt_on"]))
+        for pod_set in each.each("pod_sets"):
+            pod_set.require("name", "count", "min_count", "requests")
+
+
+def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
+    """Kind `available`: for each key of the expectation what the ledger says; the values that are expected stay unread."""
+    full, empty = case.snapshot(), case.snapshot(with_use=False)
+    charges = [(full.node_of(running), running.amounts) for running in case.admitted]
+    if full.ledger.usage() != recompute(case.forest, charges):
+        raise CaseError("the use counted step by step is not the use counted from scratch")
+    history = case.fields.inner("history")
+    if history.keys:
+        full = _replayed(case, history)
+    got = {name: _figures(case.forest, full, empty, name) for name in asked}
+    for running in case.admitted:
+        if not history.keys:
+            full.remove(running)
+    if not history.keys and full.ledger.usage():
+        raise CaseError("all work is gone and yet there is use")
+    return got
+
+
+def _figures(forest: QuotaForest, full: QuotaSnapshot, empty: QuotaSnapshot, name: str) -> dict[str, Any]:
+    node_name, _, rest = name.partition("/")
+    if not rest:
+        return {"lendable": dict(forest.lendable(_node(forest, name)))}
+    *parts, resource = name.split("/")
+    key = (FlavorName(parts[-1]), resource)
+    node = _node(forest, "/".join(parts[:-1]) or node_name)
+    if node in forest.queues and empty.ledger.available(node, key) != forest.rows(key).potential[node]:
+        raise CaseError(f"{name}: with nothing in use, not all that it could hold is available")
+    return {
+        "available": full.ledger.available(node, key),
+        "potential": forest.rows(key).potential[node],
+        "usage": full.ledger.use(node, key),
+        "subtree_quota": forest.rows(key).own[node],
+    }
+
+
+def _node(forest: QuotaForest, name: str) -> int:
+    if name not in forest.index and COHORT + name not in forest.index:
+        raise CaseError(f"there is no queue and no cohort {name!r}")
+    return forest.index[name] if name in forest.index else forest.index[COHORT + name]
+
+
+def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
+    """The snapshot after work came and went."""
+    known = history.inner("requests")
+    works = {name: (case.forest.index[known.inner(name).text("queue")], amounts_of(known.inner(name))) for name in known.keys}
+    snapshot = case.snapshot(with_use=False)
+    steps: tuple[tuple[str, Callable[[int, Amounts], None]], ...] = (
+        ("start_with", snapshot.charge),
+        ("remove", snapshot.discharge),
+        ("add", snapshot.charge),
+    )
+    for step, act in steps:
+        for name in history.texts(step):
+            act(*works[name])
+    return snapshot
+
+
+def run_share(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
+    """Kind `share`: for each node that is asked about, its share."""
+    snapshot = case.snapshot()
+    incoming = case.fields.inner("incoming")
+    extra = amounts_of(incoming) if incoming.keys else {}
+    got = {}
+    for name in asked:
+        node = _node(case.forest, name)
+        queue = incoming.get("queue", str, default="*")
+        share = dominant_share(snapshot.ledger, node, extra if queue in ("*", name) else {})
+        got[name] = {
+            "share": UNLIMITED if share.per_mille is None else share.per_mille,
+            "resource": share.resource,
+            "borrowing": share.is_borrowing,
+            "node": "queue" if node in case.forest.queues else "cohort",
+        }
+    return got
+
+
+def run_preempt(case: QuotaCase) -> dict[str, Any]:
+    """Kind `preempt`: flavors are chosen; who gives way, and in which order all would be asked."""
+    incoming = case.fields.inner("incoming")
+    workload, snapshot = case.workload(incoming), case.snapshot()
+    needed = frozenset((FlavorName(flavor), resource) for flavor, resource in incoming.pairs("preempt_on"))
+    ask = Ask(workload=workload, node=case.forest.index[workload.queue], amounts=amounts_of(incoming), needed=needed)
+    victims = victims_for(snapshot, ask)
+    everybody = sorted(case.admitted, key=victim_order(snapshot, workload.queue))
+    return {
+        "victims": sorted(_names(case, victims)),
+        "reasons": {case.names[victim.running.workload.workload]: REASONS[victim.reason] for victim in victims},
+        "already_evicted": sorted(_names(case, (victim for victim in victims if victim.running.is_leaving))),
+        "candidate_order": [case.names[running.workload.workload] for running in everybody],
+    }
+
+
+def _names(case: QuotaCase, victims: Iterable[Victim]) -> list[str]:
+    return [case.names[victim.running.workload.workload] for victim in victims]
+
+
+def run_admit(case: QuotaCase) -> dict[str, Any]:
+    """Kind `admit`: one pass over the heads of all queues."""
+    heads = [case.pending(each) for each in case.fields.each("incoming")]
+    decisions = QuotaCycle(case.snapshot()).run(heads)
+    admitted = {case.names[one.workload]: one.assignment for one in decisions if isinstance(one, Admit)}
+    preempted = {
+        case.names[victim.running.workload.workload]
+        for one in decisions
+        if isinstance(one, Preempt)
+        for victim in one.victims
+        if not victim.running.is_leaving
+    }
+    return {
+        "admitted": sorted(admitted),
+        "pending": sorted(case.names[one.workload] for one in decisions if not isinstance(one, Admit)),
+        "preempted": sorted(preempted),
+        "parked": sorted(case.names[one.workload] for one in decisions if isinstance(one, Wait) and one.is_parked),
+        "assignments": {
+            name: {
+                one.name: {"count": one.count, "flavors": {resource: choice.flavor for resource, choice in sorted(one.flavors.items())}}
+                for one in assignment.sets
+            }
+            for name, assignment in admitted.items()
+        },
+    }
+
+
+def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What the core makes of a case; `asked` is the expectation, of which only the keys are read.
+
+    Raises:
+        CaseError: The case cannot be read, or its kind is unknown.
+    """
+    kind = fields.text("kind")
+    if kind not in ("available", "share", "preempt", "admit"):
+        raise CaseError(f"the kind {kind!r} is unknown; known are available, share, preempt and admit")
+    _require_keys(fields, kind)
+    try:
+        case = QuotaCase(fields, rules)
+    except ValueError as wrong:
+        raise CaseError(str(wrong)) from None
+    if kind == "available":
+        return run_available(case, asked)
+    if kind == "share":
+        return run_share(case, asked)
+    return run_preempt(case) if kind == "preempt" else run_admit(case)

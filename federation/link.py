@@ -1,0 +1,318 @@
+"""The link of a mesh that has no key to the store: the child's verbs of three ports, said over HTTP to any replica of the root.
+
+One table holds every verb: which port and method it is, what is asked, what is answered, how long it may take. The root's
+routes and the child's adapters read the same table, so there is nothing that only one of them knows. Values are the ports'
+own; an argument has the name that the method gives it.
+
+Only a child's verbs are here. What the root alone may do (the tree, plans, sweeps, revoking, submitting, cancelling) has no
+name on the link. Every verb may be repeated, at another replica as well: see `LeaseLedger` and `StageQueue`.
+
+Source: references of the protocol §7.1, §7.3, §7.11; ADR 0019.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import Field
+
+from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage
+from federation.errors import (
+    BatchTooLarge,
+    EpochChanged,
+    ForeignLedger,
+    ForgedReceipt,
+    FutureToken,
+    HoldingsWanted,
+    LeaseLost,
+    LedgerLearning,
+    LedgerUninitialised,
+    LedgerUnsafe,
+    SessionExpired,
+    SessionLost,
+    SessionSuperseded,
+    SessionUnknown,
+    StaleBeat,
+    StaleFence,
+    TooManyClaims,
+)
+from federation.leases import Acquired, Beat, Kept, Lease, Session, Told, Want
+from federation.snapshot import MeshRecord
+from mesh.errors import AmountError, MeshError
+from mesh.ids import MeshId, NodeId, StageId
+from mesh.messages import STAGE_MESSAGE
+from mesh.reasons import Reason
+from mesh.values import StoredValue
+
+#: Where the routes stand.
+LINK_PATH = "/v1/link"
+#: The largest call; blobs have a bound of their own.
+CALL_BYTES_MAX = 1 << 20
+#: The largest blob that a mesh may store; `inline_limit` allows no larger value.
+BLOB_BYTES_MAX = 8 << 20
+#: Entries of one list, or keys of one object.
+LIST_MAX = 1_000
+#: The longest wait for mail in one call.
+MAIL_WAIT_MS_MAX = 10_000
+#: Queued stages in one answer.
+WAITING_MAX = 4_096
+#: Characters of a text, and of the few that may be longer: words for people, addresses of files, and what the root has signed.
+TEXT_MAX = 256
+LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "address": 1_024}
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Budget(Enum):
+    """What a verb is counted as: each mesh has so many of each kind in a second, and each kind has threads of its own."""
+
+    BEAT = "beat"
+    """Keeps sessions alive; nothing else can use it up."""
+    CALL = "call"
+    """Everything that ends at once."""
+    MAIL = "mail"
+    """Waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb(Generic[A, R]):
+    """One verb of the link: a method of a port."""
+
+    name: str  #: The last part of the path.
+    port: str  #: `ledger` or `queue`.
+    method: str
+    asked: Any  #: The dataclass `A`; its fields are the method's arguments.
+    answered: Any  #: The type `R`, for `mesh.wire`.
+    budget: Budget = Budget.CALL
+    limit_ms: int = 5_000  #: How long the child waits for one replica.
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """See `LeaseLedger.join`."""
+
+    record: MeshRecord
+    adopt: int = 0
+    over: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """See `LeaseLedger.heartbeat`."""
+
+    session: Session
+    record: MeshRecord
+    beat: Beat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """See `LeaseLedger.leave`."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquire:
+    """See `LeaseLedger.acquire`."""
+
+    session: Session
+    wants: tuple[Want, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """See `LeaseLedger.release`."""
+
+    session: Session
+    parts: tuple[Kept, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """See `StageQueue.waiting`."""
+
+    mesh: MeshId
+    limit: Annotated[int, Field(ge=1, le=WAITING_MAX)] = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain:
+    """See `StageQueue.explain`."""
+
+    session: Session
+    stage: StageId
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimStage:
+    """See `StageQueue.claim`."""
+
+    session: Session
+    stage: StageId
+    lease: Lease | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """See `StageQueue.report`."""
+
+    claim: Claim
+    batch: Annotated[int, Field(ge=0)]
+    messages: tuple[STAGE_MESSAGE, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsOf:
+    """See `StageQueue.inputs_of`. The claim proves that the stage is the mesh's; without one it has to wait at the mesh."""
+
+    mesh: MeshId
+    stage: StageId
+    claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsOf:
+    """See `StageQueue.claims_of`."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitMail:
+    """See `StageQueue.mail`."""
+
+    mesh: MeshId
+    cursor: str
+    wait_ms: Annotated[int, Field(ge=0, le=MAIL_WAIT_MS_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTerms:
+    """What holds here for every mesh?"""
+
+    mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTerms:
+    """What a mesh has to know before it joins."""
+
+    heartbeat_ms: int  #: How often to renew the session.
+    inline_limit_bytes: int  #: Larger values go to the storage.
+    storage_url: str  #: fsspec URL of the folder for them.
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+TERMS: Verb[AskTerms, LinkTerms] = Verb(name="terms", port="", method="", asked=AskTerms, answered=LinkTerms)
+JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.BEAT)
+HEARTBEAT: Verb[Heartbeat, Told] = Verb(
+    name="heartbeat", port="ledger", method="heartbeat", asked=Heartbeat, answered=Told, budget=Budget.BEAT, limit_ms=1_000
+)
+LEAVE: Verb[Leave, None] = Verb(name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.BEAT)
+ACQUIRE: Verb[Acquire, Acquired] = Verb(name="acquire", port="ledger", method="acquire", asked=Acquire, answered=Acquired)
+RELEASE: Verb[Release, Told] = Verb(name="release", port="ledger", method="release", asked=Release, answered=Told)
+WAITING: Verb[Waiting, tuple[QueuedStage, ...]] = Verb(
+    name="waiting", port="queue", method="waiting", asked=Waiting, answered=tuple[QueuedStage, ...]
+)
+EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explain", asked=Explain, answered=type(None))
+CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
+    name="claim", port="queue", method="claim", asked=ClaimStage, answered=ClaimedStage | None
+)
+REPORT: Verb[Report, None] = Verb(name="report", port="queue", method="report", asked=Report, answered=type(None))
+INPUTS_OF: Verb[InputsOf, dict[NodeId, StoredValue | None]] = Verb(
+    name="inputs-of", port="queue", method="inputs_of", asked=InputsOf, answered=dict[NodeId, StoredValue | None]
+)
+CLAIMS_OF: Verb[ClaimsOf, tuple[ClaimedStage, ...]] = Verb(
+    name="claims-of", port="queue", method="claims_of", asked=ClaimsOf, answered=tuple[ClaimedStage, ...]
+)
+MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
+    name="mail", port="queue", method="mail", asked=AwaitMail, answered=tuple[str, tuple[Mail, ...]], budget=Budget.MAIL, limit_ms=2_000
+)
+
+VERBS: tuple[Verb[Any, Any], ...] = (
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, EXPLAIN, CLAIM, REPORT, INPUTS_OF, CLAIMS_OF, MAIL
+)  # fmt: skip
+
+
+def arguments_of(asked: object) -> dict[str, Any]:
+    """What was asked as arguments of the port's method."""
+    return {part.name: getattr(asked, part.name) for part in fields(asked)}  # type: ignore[arg-type]  # a dataclass of the table
+
+
+def meshes_in(value: object) -> Iterator[MeshId]:
+    """Every mesh that a value speaks for: the fields `mesh` of it and of all dataclasses in it. Labels may be called anything."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from meshes_in(part)
+    elif is_dataclass(value):
+        for part in fields(value):
+            inner = getattr(value, part.name)
+            if part.name == "mesh":
+                yield inner
+            else:
+                yield from meshes_in(inner)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+#: Errors of the ports that a child understands, by the code under which HTTP tells them. What is special stands first.
+CODES: dict[str, type[MeshError]] = {
+    "session_unknown": SessionUnknown,
+    "session_superseded": SessionSuperseded,
+    "session_expired": SessionExpired,
+    "foreign_ledger": ForeignLedger,
+    "session_lost": SessionLost,
+    "lease_lost": LeaseLost,
+    "epoch_changed": EpochChanged,
+    "holdings_wanted": HoldingsWanted,
+    "stale_beat": StaleBeat,
+    "stale_fence": StaleFence,
+    "ledger_learning": LedgerLearning,
+    "ledger_uninitialised": LedgerUninitialised,
+    "ledger_unsafe": LedgerUnsafe,
+    "forged_receipt": ForgedReceipt,
+    "future_token": FutureToken,
+    "batch_too_large": BatchTooLarge,
+    "too_many_claims": TooManyClaims,
+    "invalid_amount": AmountError,
+}
+
+#: Codes by which the root says that it does not listen to this child at all; repeating helps only after somebody has acted.
+REFUSALS = frozenset({"unauthorized", "wrong_mesh", "malformed_call", "malformed_json", "unsupported_media_type", "body_too_large"})
+
+#: The code for a blob that is not there.
+NO_BLOB = "unknown_blob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkError:
+    """An error as it travels."""
+
+    code: str
+    message: str
+    facts: dict[str, int] = field(default_factory=dict)  #: Numbers that the error carries besides its words.
+
+
+def facts_of(error: Exception) -> dict[str, int]:
+    """Numbers that the error carries."""
+    return {"epoch": error.epoch, "learn_ms": error.learn_ms} if isinstance(error, EpochChanged) else {}
+
+
+def named_error(told: LinkError) -> MeshError | None:
+    """The port's error again; None when the code is no port's, or its numbers are missing."""
+    kind = CODES.get(told.code)
+    if kind is EpochChanged:
+        if not {"epoch", "learn_ms"} <= told.facts.keys():
+            return None
+        return EpochChanged(told.message, epoch=told.facts["epoch"], learn_ms=told.facts["learn_ms"])
+    return kind(told.message) if kind is not None else None

@@ -1,0 +1,296 @@
+"""What can be said about a stage that waits at a mesh, or would: its place, why, what would have to change, when, at whose cost.
+
+Nothing here decides. The numbers are those of the deciders, asked on a snapshot: `quota.explain` for places, levers and the start by
+what runs, `planning.plan` for who would be asked to give way, `estimates` for the queue of the mesh.
+
+A lease is taken for one workload of its tenant that ends one mean run time of its mesh from now; what its mesh wants for others beside
+it is not known here. So a start is an estimate, and is told as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from federation.dispatch import QueuedStage
+from federation.estimates import CostRules, typical_run_ms, wait_ms
+from federation.planning.planner import plan
+from federation.planning.reading import granted_ms, has_room, holdings_of, wants_of
+from federation.planning.values import Plan, Target, Unmet, Want
+from federation.quota.explain import Change, Explanation, dry_run, explain
+from federation.quota.flavors import Mode
+from federation.quota.forest import QuotaForest
+from federation.quota.limits import Gate
+from federation.quota.policies import QueueSettings, ResourceGroup
+from federation.quota.scheduler import QuotaScheduler
+from federation.quota.workloads import ReplicaSet, Running, Workload
+from federation.snapshot import LeaseView, MeshView, Snapshot
+from federation.tenant_orders import OrdersInForce
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+_SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivesWay:
+    """A lease that would be asked for a part of what it holds."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    amounts: ResourceSet  #: The part.
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Work at a mesh: what it needs to start, and whose it is."""
+
+    stage: str  #: Its id; any name for what was not submitted.
+    tenant: TenantPath
+    mesh: MeshId
+    slot: ResourceSet
+    priority: int = 0
+    user: str = ""
+    created_ms: int = 0  #: Of equals the earlier one goes first.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """All that can be said about a piece of work."""
+
+    piece: Piece
+    reason: Reason | None  #: None: it could start at once.
+    ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it.
+    mesh_ahead: int = 0  #: Stages of anybody that stand before it in the queue of its mesh.
+    gate: Gate | None = None
+    changes: tuple[Change, ...] = ()  #: All of them together would do.
+    start_ms: int | None = None  #: On the ledger's clock, about; None: nobody can say.
+    gives_way: tuple[GivesWay, ...] = ()
+
+
+class Outlooks:
+    """Over one snapshot of the federation. Asking changes nothing.
+
+    Args:
+        queues: What waits at each mesh, the next one first.
+        rules: What a stage is taken to run where none has ended yet.
+    """
+
+    def __init__(self, snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules) -> None:
+        self._snapshot = snapshot
+        self._orders = orders.merged()
+        self._forest = QuotaForest.of_tenants(snapshot.tree, self._orders.weights)
+        self._meshes = {view.record.mesh: view for view in snapshot.meshes}
+        self._typical_ms = typical_run_ms((view.standing.pace for view in snapshot.meshes), rules)
+        self._pieces = {piece.stage: piece for piece in _pieces(queues)}
+        self._places: dict[str, int] = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
+        self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
+        self._lengths = {mesh: len(queued) for mesh, queued in queues.items()}
+        self._scheduler = self._scheduler_of_all()
+
+    def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
+        """About a stage that waits; None: it does not wait at any mesh.
+
+        Args:
+            asks_planner: Find out who would give way, which is most of the work.
+        """
+        piece = self._pieces.get(stage)
+        if piece is None or not self._is_known(piece):
+            return None
+        told = _honest(explain(self._scheduler, stage))
+        outlook = self._outlook(piece, told, self._places[stage])
+        if asks_planner:
+            others = [want for want in wants_of(self._snapshot) if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
+            outlook = replace(outlook, gives_way=self._gives_way(piece, told, others))
+        return replace(outlook, reason=self._reason(stage, told))
+
+    def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
+        """About work that is not there: what if it were sent to its mesh now?
+
+        Args:
+            before: What would be sent with it, before it.
+        Raises:
+            UnknownTenant: There is no such tenant.
+        """
+        for other in before:
+            self._scheduler.submit(self._workload(other))
+        try:
+            told = _honest(dry_run(self._scheduler, self._workload(piece)))
+        finally:
+            for other in before:
+                self._scheduler.end(other.stage, self._snapshot.at_ms)
+        mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
+        outlook = self._outlook(piece, told, mesh_ahead)
+        wants = [*wants_of(self._snapshot), *(self._want(other) for other in before if self._flavors_at(other))]
+        is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
+        return replace(outlook, reason=Reason.CAPACITY_BUSY if is_full else told.reason, gives_way=self._gives_way(piece, told, wants))
+
+    def unmet(self) -> tuple[Unmet, ...]:
+        """What meshes want and the planner would not give them now, each with its reason."""
+        return self._plan(wants_of(self._snapshot)).unmet
+
+    def _plan(self, wants: Iterable[Want]) -> Plan:
+        return plan(
+            self._forest,
+            holdings_of(self._snapshot),
+            wants,
+            now_ms=self._snapshot.at_ms,
+            rules=self._orders.rules,
+            settings=self._orders.settings,
+        )
+
+    # -- the scheduler that is asked -------------------------------------------------------------------------------------
+
+    def _scheduler_of_all(self) -> QuotaScheduler:
+        scheduler = QuotaScheduler(self._forest, self._settings(), self._orders.rules)
+        scheduler.snapshot.now_ms = self._snapshot.at_ms
+        for lease in self._snapshot.leases:
+            if lease.tenant in self._snapshot.tree.tenants:
+                scheduler.restore(self._running(lease))
+        for piece in self._pieces.values():
+            if self._is_known(piece):
+                scheduler.submit(self._workload(piece))
+        return scheduler
+
+    def _settings(self) -> dict[int, QueueSettings]:
+        """As ordered, but for how many run: those who send stages count them, and a lease is not one workload. Every flavor is tried."""
+        keys = self._forest.keys
+        flavors, resources = sorted({flavor for flavor, _ in keys}), sorted({resource for _, resource in keys})
+        group = ResourceGroup(resources=tuple(resources), flavors=tuple(flavors))
+        settings = {}
+        for node in range(len(self._forest.names)):
+            known = self._orders.settings.get(self._forest.tenant_of(node), QueueSettings())
+            settings[node] = replace(known, groups=(group,), running_max=None, running_max_per_user=None)
+        return settings
+
+    def _is_known(self, piece: Piece) -> bool:
+        return piece.tenant in self._snapshot.tree.tenants
+
+    def _running(self, lease: LeaseView) -> Running:
+        since_ms = min(granted_ms(lease), self._snapshot.at_ms)
+        work = Workload(
+            workload=f"{lease.lease}#{lease.token}",
+            queue=lease.tenant,
+            created_ms=since_ms,
+            priority=lease.priority,
+            expected_run_ms=self._snapshot.at_ms - since_ms + self._run_ms(lease.mesh),
+        )
+        amounts = {(lease.flavor, name): units for name, units in lease.amounts.items()}
+        return Running(workload=work, amounts=amounts, since_ms=since_ms)
+
+    def _workload(self, piece: Piece) -> Workload:
+        return Workload(
+            workload=piece.stage,
+            queue=piece.tenant,
+            created_ms=piece.created_ms,
+            replica_sets=(ReplicaSet(name=_SLOT, count=1, amounts=dict(piece.slot.items())),),
+            priority=piece.priority,
+            user=piece.user,
+            flavors=self._flavors_at(piece),
+            expected_run_ms=self._run_ms(piece.mesh),
+        )
+
+    def _flavors_at(self, piece: Piece) -> tuple[str, ...]:
+        """Those of the mesh's pools that could hold it when empty; of a mesh that is away, all."""
+        view = self._meshes.get(piece.mesh)
+        pools = view.record.pools if view is not None else ()
+        return tuple(sorted({pool.flavor for pool in pools if piece.slot <= pool.capacity} or {pool.flavor for pool in pools}))
+
+    def _run_ms(self, mesh: MeshId) -> int:
+        view = self._meshes.get(mesh)
+        return view.standing.pace.run_ms if view is not None and view.standing.pace is not None else self._typical_ms
+
+    # -- putting the answers together ------------------------------------------------------------------------------------
+
+    def _reason(self, stage: str, told: Explanation) -> Reason | None:
+        """The mesh that looked at it knows best; before it has, the quota tree may know already."""
+        said = self._told[stage]
+        return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
+
+    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int) -> Outlook:
+        start_ms = told.start_ms
+        if start_ms is not None:
+            start_ms = max(start_ms, self._snapshot.at_ms + self._mesh_wait_ms(piece, mesh_ahead))
+        return Outlook(
+            piece=piece,
+            reason=told.reason,
+            ahead=told.position,
+            mesh_ahead=mesh_ahead,
+            gate=told.gate,
+            changes=told.changes,
+            start_ms=start_ms,
+        )
+
+    def _mesh_wait_ms(self, piece: Piece, ahead: int) -> int:
+        view = self._meshes.get(piece.mesh)
+        if view is None or not piece.slot:
+            return 0
+        return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
+
+    def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
+        """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
+        if told.reason is None or told.gate is not None or not self._flavors_at(piece):
+            return ()
+        usual = {_key(target): target for target in self._plan(others).lowered}
+        with_it = self._plan((*others, self._want(piece))).lowered
+        return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
+
+    def _want(self, piece: Piece) -> Want:
+        flavor = FlavorName(self._flavors_at(piece)[0])
+        return Want(
+            mesh=piece.mesh,
+            tenant=piece.tenant,
+            flavor=flavor,
+            slot=dict(piece.slot.items()),
+            slots=1,
+            priority=piece.priority,
+            since_ms=self._snapshot.at_ms,
+            is_crowded=not has_room(self._snapshot, piece.mesh, flavor, piece.slot),
+        )
+
+    def _difference(self, target: Target, usual: Target | None) -> GivesWay:
+        aimed_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
+        before = usual.amounts if usual is not None else aimed_at
+        part = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
+        return GivesWay(
+            mesh=target.mesh,
+            tenant=target.tenant,
+            flavor=target.flavor,
+            amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
+            reason=target.reason,
+        )
+
+
+def _honest(told: Explanation) -> Explanation:
+    """What others would have to give way to does not start at once, even where they would do it."""
+    waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
+    return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
+
+
+def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:
+    return one.mesh, one.tenant, one.flavor
+
+
+def _pieces(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:
+    """Queues do not tell times; of equals the one that stands further in front has waited longer."""
+    for mesh, queued in queues.items():
+        for place, stage in enumerate(queued):
+            yield Piece(
+                stage=stage.stage,
+                tenant=stage.tenant,
+                mesh=mesh,
+                slot=ResourceSet(stage.slot),
+                priority=stage.priority,
+                created_ms=place,
+            )
+
+
+def _room(view: MeshView, slot: ResourceSet) -> int:
+    """Slots that the fullest-fitting pool of the mesh has free."""
+    return max(
+        (min(max(0, pool.capacity[name] - pool.used[name]) // units for name, units in slot.items()) for pool in view.record.pools),
+        default=0,
+    )

@@ -1,0 +1,139 @@
+"""The board of a round: every lease with its target so far, over a ledger that holds the sums of all targets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from federation.planning.values import Holding, Target, Units, Want
+from federation.quota.forest import QuotaForest
+from federation.quota.ledger import QuotaLedger
+from federation.quota.shares import share_rank
+from federation.tenants import FlavorResource
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.reasons import Reason
+
+LeaseKey = tuple[MeshId, TenantPath, FlavorName]
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease in the course of a round."""
+
+    key: LeaseKey
+    node: int  #: Of the forest: the leaf that is charged.
+    holding: Holding
+    target: dict[str, int]
+    reason: Reason = Reason.QUOTA_FREE
+
+    @property
+    def has_grown(self) -> bool:
+        """In this round."""
+        before = self.holding.target
+        return any(units > before.get(name, 0) for name, units in self.target.items())
+
+
+@dataclass(slots=True)
+class Claim:
+    """A want in the course of a round."""
+
+    want: Want
+    node: int
+    slots: int  #: Still missing.
+    slot: dict[FlavorResource, int] = field(default_factory=dict)  #: What one slot takes; no zeros.
+    is_kept: bool = False  #: It has waited too long: room is kept for it, and it takes no other part in the round.
+
+    def amounts(self, slots: int) -> dict[FlavorResource, int]:
+        """What so many slots take."""
+        return {key: slots * units for key, units in self.slot.items()}
+
+    @property
+    def least(self) -> int:
+        """The fewest slots that are of use."""
+        return min(self.slots, self.want.slots_min)
+
+
+class Board:
+    """See the module. Shares are whole numbers here, in an order that is that of the exact ones."""
+
+    def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, now_ms: int, keeps_local: bool) -> None:
+        self.forest = forest
+        self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
+        self.leases: dict[LeaseKey, Lease] = {}
+        self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
+        self._now_ms = now_ms
+        self._shares: dict[int, tuple[int, int]] = {}
+        for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
+            self._add(holding)
+
+    def _add(self, holding: Holding) -> Lease:
+        node = self.forest.queue_of(holding.tenant)
+        key = holding.mesh, holding.tenant, holding.flavor
+        lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target))
+        self.leases[key] = lease
+        self.leases_of[node, holding.flavor].append(lease)
+        self.ledger.charge(node, named(holding.flavor, holding.target))
+        return lease
+
+    def claim(self, want: Want) -> Claim:
+        """Raises UnknownTenant."""
+        slot = {key: units for key, units in named(want.flavor, want.slot).items() if units}
+        return Claim(want=want, node=self.forest.queue_of(want.tenant), slots=want.slots, slot=slot)
+
+    def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
+        """So many slots more for the claim's lease; it is made when there is none."""
+        want = claim.want
+        key = want.mesh, want.tenant, want.flavor
+        lease = self.leases.get(key)
+        if lease is None:
+            lease = self._add(Holding(mesh=want.mesh, tenant=want.tenant, flavor=want.flavor, target={}, since_ms=self._now_ms))
+        for name, units in want.slot.items():
+            lease.target[name] = lease.target.get(name, 0) + slots * units
+        lease.reason = reason
+        self.ledger.charge(claim.node, claim.amounts(slots))
+        claim.slots -= slots
+
+    def lower(self, lease: Lease, part: Units) -> None:
+        """Take the part off the lease's target; a negative one puts it back."""
+        for name, units in part.items():
+            lease.target[name] = lease.target.get(name, 0) - units
+        self.ledger.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+
+    def slots_free(self, claim: Claim) -> int:
+        """Slots of the claim that there is room for."""
+        return max(0, min((self.ledger.available(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
+
+    def slots_of_own(self, claim: Claim) -> int:
+        """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""
+        return max(0, min((-self.ledger.excess(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
+
+    def share(self, node: int) -> int:
+        """The node's dominant share, as a whole number; compares between siblings."""
+        version = self.ledger.version(node)
+        known = self._shares.get(node)
+        if known is None or known[0] != version:
+            known = self._shares[node] = version, share_rank(self.ledger, node)
+        return known[1]
+
+    def share_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
+        """As `share`, with so much more in use at the node."""
+        return share_rank(self.ledger, node, extra)
+
+    def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
+        """Of all leases that have changed: those that get less of something, and those that only get more."""
+        lowered: list[Target] = []
+        raised: list[Target] = []
+        for lease in self.leases.values():
+            before = {name: units for name, units in lease.holding.target.items() if units}
+            after = {name: units for name, units in lease.target.items() if units}
+            if after != before:
+                mesh, tenant, flavor = lease.key
+                side = raised if all(after.get(name, 0) >= units for name, units in before.items()) else lowered
+                side.append(Target(mesh=mesh, tenant=tenant, flavor=flavor, amounts=after, reason=lease.reason))
+        return tuple(lowered), tuple(raised)
+
+
+def named(flavor: FlavorName, units: Units) -> dict[FlavorResource, int]:
+    """Resources of a flavor by their whole names."""
+    return {(flavor, name): amount for name, amount in units.items()}

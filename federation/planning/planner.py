@@ -1,0 +1,227 @@
+"""The planner: who is entitled to what over all meshes, as targets for their leases.
+
+A round sees all leases and all wants at one instant. It gives what is free in fair order, and lets those who are entitled to more
+reclaim it from those who have borrowed; both are targets only: the ledger grows a lease when there is room, and shrinks it
+when its mesh has let go. What is freed for somebody cannot be taken by others, since nobody else's target rises. Two planners
+at once waste work and break nothing: the ledger compares, and checks every sum again.
+
+The order: first what tenants' own quotas cover, the most urgent first, reclaimed where others have borrowed it; then, priority by
+priority, what may be borrowed, turn by turn to the one with the least dominant share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from federation.planning.board import Board, Claim, Lease
+from federation.planning.borrowers import Borrowers
+from federation.planning.reclaiming import Reclaiming
+from federation.planning.tournament import Tournament
+from federation.planning.values import Holding, Plan, Unmet, Want
+from federation.quota.forest import QuotaForest
+from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
+from federation.tenants import FlavorResource
+from mesh.reasons import Reason
+from mesh.resources import format_units
+
+#: A borrower gets a quarter of what it still wants at a turn, so that others of the same share get theirs beside it.
+PORTIONS = 4
+_NO_SETTINGS: Mapping[str, QueueSettings] = {}
+
+
+def plan(
+    forest: QuotaForest,
+    holdings: Iterable[Holding],
+    wants: Iterable[Want],
+    *,
+    now_ms: int,
+    rules: Rules = MESH,
+    settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
+) -> Plan:
+    """Targets for all leases that have to change.
+
+    Args:
+        forest: The tenants' limits and weights.
+        holdings: Every lease with something held or promised, one per (mesh, tenant, flavor).
+        wants: What is asked for beyond that, one per (mesh, tenant, flavor).
+        now_ms: On the ledger's clock, as are all times of holdings and wants.
+        rules: Minimum run time, shares, weighing of lost work.
+        settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
+
+    Raises:
+        UnknownTenant: A holding or a want of a tenant that is not in the forest.
+    """
+    board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
+    stopped = _Stopped(forest, settings)
+    borrowers = Borrowers(board, rules, now_ms)
+    _drain(board, stopped)
+    _cut(board, borrowers, settings)
+    return _Round(board, Reclaiming(board, rules, borrowers), settings, now_ms).run(wants, stopped)
+
+
+class _Stopped:
+    """Which tenants take in nothing: those that are stopped, and all below them."""
+
+    def __init__(self, forest: QuotaForest, settings: Mapping[str, QueueSettings]) -> None:
+        self._forest = forest
+        self._own = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+
+    def of(self, tenant: str) -> Stop:
+        """The stop that holds for the tenant; a drain anywhere above is more than a hold."""
+        if not self._own:
+            return Stop.NONE
+        above = {self._own.get(self._forest.tenant_of(node), Stop.NONE) for node in self._forest.paths[self._forest.queue_of(tenant)]}
+        return Stop.DRAIN if Stop.DRAIN in above else Stop.HOLD if Stop.HOLD in above else Stop.NONE
+
+
+def _drain(board: Board, stopped: _Stopped) -> None:
+    for lease in board.leases.values():
+        if stopped.of(lease.key[1]) is Stop.DRAIN:
+            board.lower(lease, dict(lease.target))
+            lease.reason = Reason.TENANT_DRAINED
+
+
+def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
+    """Where limits were lowered below what is held, tenants that say so give way now; the others as their work ends."""
+    by_choice = [lease for lease in board.leases.values() if _gives_way_to_cuts(lease, settings) and not lease.holding.is_fixed]
+    for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
+        slot = {name: units for name, units in lease.holding.slot.items() if units} or {
+            name: 1 for name, units in lease.target.items() if units
+        }
+        above = {name: board.ledger.deficit(lease.node, (lease.key[2], name)) for name in slot}
+        wanted = max((-(-above[name] // units) for name, units in slot.items()), default=0)
+        slots = min([wanted, *(lease.target.get(name, 0) // units for name, units in slot.items())])
+        if slots > 0:
+            board.lower(lease, {name: slots * units for name, units in slot.items()})
+            lease.reason = Reason.QUOTA_CUT
+
+
+def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> bool:
+    known = settings.get(lease.key[1])
+    return known is not None and known.on_cut is OnCut.EVICT
+
+
+class _Round:
+    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int) -> None:
+        self._board = board
+        self._reclaiming = reclaiming
+        self._settings = settings
+        self._now_ms = now_ms
+        self._unmet: list[Unmet] = []
+
+    def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
+        claims: list[Claim] = []
+        for want in wants:
+            stop = stopped.of(want.tenant)
+            if stop is not Stop.NONE:
+                reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_HELD
+                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"{want.tenant} takes in nothing new"))
+            else:
+                claims.append(self._board.claim(want))
+        claims.sort(key=_urgency)
+        kept = self._serve_overdue(claims)
+        for claim in claims:
+            self._cover(claim)
+        for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
+            self._lend(equals)
+        for claim, amounts in kept:
+            self._board.ledger.charge(claim.node, {key: -units for key, units in amounts.items()})
+        lowered, raised = self._board.targets()
+        return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
+
+    def _serve_overdue(self, claims: list[Claim]) -> list[tuple[Claim, Mapping[FlavorResource, int]]]:
+        """In each tree the one that waits longest beyond its `max_wait` goes before all others, one slot of it; while it does not fit, this
+        round promises nobody else the room that it lacks.
+
+        On a full mesh quota is no help: who waits there goes first for what others there give, and else leaves the turn to the next.
+        """
+        kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
+        seen: set[int] = set()
+        overdue = sorted((claim for claim in claims if self._is_overdue(claim.want)), key=lambda claim: _urgency(claim)[1:])
+        for claim in overdue:
+            root = self._board.forest.root(claim.node)
+            if root in seen or not claim.slots:
+                continue
+            if claim.want.is_crowded:
+                seen.update({root} if self._reclaim(claim, claim.least) else ())
+                continue
+            seen.add(root)
+            if self._board.slots_free(claim) >= claim.least:
+                self._board.raise_for(claim, claim.least, Reason.QUOTA_FREE)
+            elif not self._reclaim(claim, claim.least) and self._could_hold(claim):
+                amounts = claim.amounts(claim.least)
+                self._board.ledger.charge(claim.node, amounts)
+                kept.append((claim, amounts))
+                claim.is_kept = True
+                self._unmet.append(self._explain(claim))
+        claims[:] = [claim for claim in claims if not claim.is_kept]
+        return kept
+
+    def _is_overdue(self, want: Want) -> bool:
+        known = self._settings.get(want.tenant)
+        return known is not None and known.max_wait_ms is not None and self._now_ms - want.since_ms >= known.max_wait_ms
+
+    def _could_hold(self, claim: Claim) -> bool:
+        slots = claim.want.slots_min
+        return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
+
+    def _cover(self, claim: Claim) -> None:
+        """Give what the tenant's own quota covers; others who have borrowed it give it back."""
+        own = min(claim.slots, self._board.slots_of_own(claim))
+        if own < claim.least:
+            return
+        free = 0 if claim.want.is_crowded else min(own, self._board.slots_free(claim))
+        if free >= claim.least:
+            self._board.raise_for(claim, free, Reason.QUOTA_FREE)
+            own -= free
+        if own >= max(1, claim.least):
+            self._reclaim(claim, own)
+
+    def _lend(self, claims: Iterable[Claim]) -> None:
+        """Give what may be borrowed among claims of one priority, turn by turn."""
+        tournament = Tournament(self._board, claims)
+        while (claim := tournament.next()) is not None:
+            slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
+            if slots >= claim.least and not claim.want.is_crowded:
+                self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
+                tournament.settle(claim, is_over=claim.slots == 0)
+            elif givers := self._reclaim(claim, claim.slots):
+                tournament.settle(claim, is_over=claim.slots == 0)
+                tournament.refresh(givers)
+            else:
+                self._unmet.append(self._explain(claim))
+                tournament.settle(claim, is_over=True)
+
+    def _reclaim(self, claim: Claim, slots: int) -> set[int]:
+        """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
+        use."""
+        end = claim.slots - slots
+        ask = claim.least
+        leaves: set[int] = set()
+        while ask and (givers := self._reclaiming.free(claim, ask)):
+            for lease in givers:
+                lease.reason = Reason.QUOTA_RECLAIMED
+                leaves.add(lease.node)
+            self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
+            ask = min(2 * ask, claim.slots - end)
+        return leaves
+
+    def _explain(self, claim: Claim) -> Unmet:
+        want = claim.want
+        for key, units in claim.slot.items():
+            most = self._board.forest.rows(key).potential[claim.node]
+            if most < units * want.slots_min:
+                detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
+                return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
+        if want.is_crowded:
+            detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}"
+            return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+        left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
+        detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it"
+        return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
+
+
+def _urgency(claim: Claim) -> tuple[int, int, str, str, str]:
+    want = claim.want
+    return -want.priority, want.since_ms, want.mesh, want.tenant, want.flavor

@@ -1,0 +1,88 @@
+"""The planner's seat: whoever holds it looks at the ledger now and then, plans, and sets targets.
+
+Several roots may have one; the ledger lets one at a time have its plans applied. That saves work and nothing else: a seat that slept
+through its time finds that another has it, and a plan for a tree that was replaced meanwhile is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
+from federation.leases import ROWS_MAX, Aim, LeaseLedger
+from federation.planning.planner import plan
+from federation.planning.reading import holdings_of, wants_of
+from federation.planning.values import Plan, Target
+from federation.quota.forest import QuotaForest
+from federation.snapshot import Snapshot
+from federation.tenant_orders import OrdersInForce, TenantOrders
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.resources import ResourceSet
+
+log = structlog.get_logger(__name__)
+
+
+class PlannerSeat:
+    """Plans when `tick` is called; best about once a second.
+
+    Args:
+        name: Tells this root from others.
+        seat_ms: For how long the seat is taken each time.
+        orders: Rules, and the tenants' weights, settings and stops; looked at anew each time.
+    """
+
+    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: TenantOrders) -> None:
+        self._ledger = ledger
+        self._name = name
+        self._seat_ms = seat_ms
+        self._orders = orders
+        self._forest: tuple[int, OrdersInForce, QuotaForest] | None = None  #: With what it was made of: the tree's version, the orders.
+
+    def tick(self) -> Plan | None:
+        """Plan and apply; None when another has the seat, or nobody can plan now.
+
+        Raises:
+            StoreUnavailable: The ledger does not answer.
+        """
+        token = self._ledger.elect(self._name, self._seat_ms)
+        if token is None:
+            return None
+        snapshot = self._ledger.snapshot()
+        if snapshot.learn_ms or not (snapshot.wants or snapshot.leases):
+            return None
+        answer = self._plan(snapshot)
+        try:
+            # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
+            for aims in _slices((*answer.lowered, *answer.raised)):
+                self._ledger.plan_apply(token, snapshot.version, aims)
+        except (LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged) as passed:
+            log.info("the ledger has moved on; the rest of the plan is dropped", planner=self._name, why=str(passed))
+        return answer
+
+    def _plan(self, snapshot: Snapshot) -> Plan:
+        in_force = self._orders.in_force()
+        orders = in_force.merged()
+        return plan(
+            self._forest_of(snapshot, in_force),
+            holdings_of(snapshot),
+            wants_of(snapshot),
+            now_ms=snapshot.at_ms,
+            rules=orders.rules,
+            settings=orders.settings,
+        )
+
+    def _forest_of(self, snapshot: Snapshot, in_force: OrdersInForce) -> QuotaForest:
+        if self._forest is None or self._forest[0] != snapshot.version or self._forest[1] is not in_force:
+            self._forest = snapshot.version, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
+        return self._forest[2]
+
+
+def _slices(targets: Iterable[Target]) -> Iterator[tuple[Aim, ...]]:
+    aims = [_aim(target.mesh, target.tenant, target.flavor, ResourceSet(target.amounts)) for target in targets]
+    return (tuple(aims[start : start + ROWS_MAX]) for start in range(0, len(aims), ROWS_MAX))
+
+
+def _aim(mesh: MeshId, tenant: TenantPath, flavor: FlavorName, target: ResourceSet) -> Aim:
+    return Aim(mesh=mesh, tenant=tenant, flavor=flavor, target=target)

@@ -1,0 +1,88 @@
+"""The tournament: of all who want what may be borrowed, who is next.
+
+At each node of the tree the child with the least dominant share wins; between equal ones the one whose oldest want has waited
+longest. The winner of the winner's children, and so on, down to a leaf, is next. What it gets changes the shares on its own way
+to the root only, which are the tops of the heaps on that way: so a turn costs a few heap steps, however many compete.
+
+Source: Kueue's fair sharing, where the tournament is rerun after each pick.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from itertools import pairwise
+
+from federation.planning.board import Board, Claim
+
+#: Share, how long the oldest want has waited, and the node: orders the children of a node.
+_Entry = tuple[int, int, int]
+
+
+class Tournament:
+    """Among claims of one priority. When shares of others than the one whose turn it was have changed, `refresh` it."""
+
+    def __init__(self, board: Board, claims: Iterable[Claim]) -> None:
+        self._board = board
+        self._claims: defaultdict[int, deque[Claim]] = defaultdict(deque)
+        for claim in sorted(claims, key=_age):
+            self._claims[claim.node].append(claim)
+        self._heaps: dict[int, list[_Entry]] = {}
+        self._roots: list[int] = []
+        self._rank_all()
+
+    def refresh(self, leaves: Iterable[int]) -> None:
+        """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
+        for node in {node for leaf in leaves for node in self._board.forest.paths[leaf][1:]} & self._heaps.keys():
+            heap = self._heaps[node]
+            heap[:] = [(self._board.share(below), since_ms, below) for _, since_ms, below in heap]
+            heapq.heapify(heap)
+
+    def _rank_all(self) -> None:
+        roots: dict[int, None] = {}
+        for leaf, claims in self._claims.items():
+            path = self._board.forest.paths[leaf]
+            roots[path[-1]] = None
+            for below, node in pairwise(path):
+                is_first = node not in self._heaps
+                self._heaps.setdefault(node, []).append((self._board.share(below), claims[0].want.since_ms, below))
+                if not is_first:
+                    break  # The rest of the way is there already.
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
+        self._roots = list(roots)
+
+    def next(self) -> Claim | None:
+        """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
+        while self._roots:
+            node = self._roots[-1]
+            while heap := self._heaps.get(node):
+                node = heap[0][2]
+            if self._claims.get(node):
+                return self._claims[node][0]
+            self._roots.pop()
+        return None
+
+    def settle(self, claim: Claim, *, is_over: bool) -> None:
+        """The claim whose turn it was has got what it gets now; `is_over`: it takes part no longer."""
+        claims = self._claims[claim.node]
+        if is_over:
+            claims.popleft()
+        left = bool(claims)
+        path = self._board.forest.paths[claim.node]
+        for below, node in pairwise(path):
+            heap = self._heaps[node]
+            if left:
+                heapq.heapreplace(heap, (self._board.share(below), self._since(below), below))
+            else:
+                heapq.heappop(heap)
+            left = bool(heap)
+
+    def _since(self, node: int) -> int:
+        claims = self._claims.get(node)
+        return claims[0].want.since_ms if claims else self._heaps[node][0][1]
+
+
+def _age(claim: Claim) -> tuple[int, str, str, str]:
+    return claim.want.since_ms, claim.want.mesh, claim.want.tenant, claim.want.flavor

@@ -1,0 +1,72 @@
+"""What the planner reads and says: what meshes hold, what they want, what they shall come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.reasons import Reason
+
+Units = Mapping[str, int]  #: Resource to whole units.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A lease as the planner sees it."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    target: Units  #: What it is to come to; what it holds above that is on its way back.
+    slot: Units = field(default_factory=dict)  #: The grain in which its mesh can give back; empty: any.
+    token: int = 0  #: Later grants have greater ones.
+    priority: int = 0  #: Of the most urgent work that it pays for.
+    since_ms: int = 0  #: When it was first granted; it is left alone for the minimum run time after that.
+    is_fixed: bool = False  #: Nobody can be asked to give it back: it runs out with a session that is silent.
+    saved_ms: int | None = None  #: The oldest of the last checkpoints of its work; None: no work of it keeps state.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """So many slots more than the lease's target."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    slot: Units
+    slots: int
+    slots_min: int = 1  #: Fewer are of no use: a gang.
+    priority: int = 0
+    since_ms: int = 0  #: When it began to wait.
+    is_crowded: bool = False  #: The mesh has no room left: only what gives way on this very mesh is of use.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a lease shall come to."""
+
+    mesh: MeshId
+    tenant: TenantPath
+    flavor: FlavorName
+    amounts: Units
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """A want that gets nothing, or not all of it, and why."""
+
+    want: Want
+    slots: int  #: What is missing.
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One round's answer. Applied whole or in slices: a slice never holds a growth without the shrinking that pays for it."""
+
+    lowered: tuple[Target, ...] = ()
+    raised: tuple[Target, ...] = ()
+    unmet: tuple[Unmet, ...] = ()

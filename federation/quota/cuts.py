@@ -1,0 +1,49 @@
+"""What has to stop after a quota was cut, of the queues that say so; the others are only closed until they fit again."""
+
+from __future__ import annotations
+
+from federation.quota.candidates import Victim, victim_order
+from federation.quota.policies import OnCut, QueueSettings
+from federation.quota.snapshot import QuotaSnapshot
+from federation.quota.workloads import Running
+from mesh.reasons import Reason
+
+_KEEP = QueueSettings()
+
+
+def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
+    """As few as bring every queue with `OnCut.EVICT` back within its limits; the snapshot is afterwards as it was.
+
+    A deficit above several such queues falls on the least urgent work among them. What others keep running in spite of a
+    cut stays, and may leave a deficit that nobody here can end.
+    """
+    mark = snapshot.mark()
+    candidates = [
+        running
+        for queue, several in snapshot.running.items()
+        if snapshot.settings.get(queue, _KEEP).on_cut is OnCut.EVICT
+        for running in several.values()
+    ]
+    victims: list[Victim] = []
+    for running in sorted(candidates, key=victim_order(snapshot, "")):
+        if _is_over(snapshot, running):
+            snapshot.remove(running)
+            victims.append(Victim(running=running, reason=Reason.QUOTA_CUT))
+    needed = [victim for victim in victims if _is_still_needed(snapshot, victim)]
+    snapshot.undo(mark)
+    return tuple(victim for victim in needed if not victim.running.is_leaving)
+
+
+def _is_still_needed(snapshot: QuotaSnapshot, victim: Victim) -> bool:
+    """Later victims may have made it needless: it stays out only if its room is not there."""
+    node = snapshot.node_of(victim.running)
+    if not snapshot.ledger.fits(node, victim.running.amounts):
+        return True
+    snapshot.add(victim.running)
+    return False
+
+
+def _is_over(snapshot: QuotaSnapshot, running: Running) -> bool:
+    """Is its queue above what limits allow, in something that it uses?"""
+    node = snapshot.node_of(running)
+    return any(units and snapshot.ledger.deficit(node, key) > 0 for key, units in running.amounts.items())

@@ -1,0 +1,124 @@
+"""One pass over the heads of all queues: each is nominated on the same snapshot, then they get their turns in order, on a
+snapshot that lives: what is admitted, or promised to a preemptor, counts at once.
+
+    does not fit, ever or now          parked
+    may preempt, and nobody gives way  parked; what it needs is blocked for this pass, unless it can reclaim for certain
+    fits, or its victims are known     admitted, or preempts; else it lost to others of this pass, and keeps its place
+    its victims are others' already    looked at anew on its flavors as if they were gone; if it fits then, it waits for them
+
+Source: Kueue `scheduler/scheduler.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from federation.quota.candidates import Victim
+from federation.quota.decisions import Admit, Decision, Preempt, Wait
+from federation.quota.flavors import Mode
+from federation.quota.ledger import Amounts
+from federation.quota.nomination import Nomination, nominate
+from federation.quota.order import in_order
+from federation.quota.past_use import PastUse
+from federation.quota.policies import Preempt as Policy
+from federation.quota.snapshot import QuotaSnapshot
+from federation.quota.workloads import Running, Workload
+from federation.tenants import FlavorResource
+from mesh.reasons import Reason
+
+Delays = Callable[[Nomination], bool]  #: Would admitting it now delay other work that has a date?
+NO_PAST = PastUse(half_life_ms=0)
+
+
+def delays_nobody(one: Nomination) -> bool:
+    """Nobody has a date."""
+    del one
+    return False
+
+
+class QuotaCycle:
+    """One pass; the snapshot is afterwards charged with what was decided, and its running work is as it was."""
+
+    def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST, delays: Delays = delays_nobody) -> None:
+        self._snapshot, self._past, self._delays = snapshot, past, delays
+        self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
+
+    def run(self, heads: Iterable[Workload]) -> list[Decision]:
+        """Decide about at most one workload of each queue; in the order of their turns."""
+        nominated = [nominate(self._snapshot, head) for head in heads]
+        return [self._turn(one) for one in in_order(self._snapshot, nominated, self._past)]
+
+    def _turn(self, one: Nomination) -> Decision:
+        if self._gone.keys() & {victim.running.workload.workload for victim in one.victims}:
+            again = self._anew(one)
+            if again.assignment.mode is Mode.FIT:
+                return self._wait_for_others(again)
+            one = again
+        assignment = one.assignment
+        if assignment.mode is Mode.NO_FIT:
+            return self._park(one)
+        if assignment.mode is Mode.PREEMPT and not one.victims:
+            self._block(one)
+            return self._park(one)
+        if not self._fits(one.workload, assignment.amounts, one.victims):
+            return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_OTHERS, refusals=assignment.refusals)
+        if assignment.mode is Mode.FIT and self._delays(one):
+            return Wait(workload=one.workload.workload, reason=Reason.ROOM_RESERVED, refusals=assignment.refusals)
+        self._snapshot.charge(self._node(one.workload), assignment.amounts)
+        if assignment.mode is Mode.FIT:
+            return Admit(workload=one.workload.workload, assignment=assignment)
+        self._gone |= {victim.running.workload.workload: victim.running for victim in one.victims}
+        return Preempt(workload=one.workload.workload, assignment=assignment, victims=one.victims)
+
+    def _node(self, workload: Workload) -> int:
+        return self._snapshot.forest.index[workload.queue]
+
+    def _anew(self, one: Nomination) -> Nomination:
+        mark = self._snapshot.mark()
+        self._snapshot.remove_all(self._gone.values())
+        again = nominate(self._snapshot, one.workload, earlier=one)
+        self._snapshot.undo(mark)
+        return again
+
+    def _wait_for_others(self, one: Nomination) -> Decision:
+        """It fits once the victims of others are gone: keep that room for it in this pass."""
+        if self._fits(one.workload, one.assignment.amounts, ()):
+            self._snapshot.charge(self._node(one.workload), one.assignment.amounts)
+        return Wait(workload=one.workload.workload, reason=Reason.WAITING_FOR_VICTIMS, refusals=one.assignment.refusals)
+
+    def _fits(self, workload: Workload, amounts: Amounts, victims: tuple[Victim, ...]) -> bool:
+        """Does it fit when all victims of the pass, and its own, are gone?"""
+        mark = self._snapshot.mark()
+        self._snapshot.remove_all(self._gone.values())
+        self._snapshot.remove_all(victim.running for victim in victims)
+        fits = self._snapshot.ledger.fits(self._node(workload), amounts)
+        self._snapshot.undo(mark)
+        return fits
+
+    def _park(self, one: Nomination) -> Decision:
+        assignment = one.assignment
+        reason = Reason.NO_VICTIMS if assignment.mode is Mode.PREEMPT else worst_reason(one)
+        is_parked = not assignment.has_untried and not self._snapshot.settings[self._node(one.workload)].is_strict
+        return Wait(workload=one.workload.workload, reason=reason, is_parked=is_parked, refusals=assignment.refusals)
+
+    def _block(self, one: Nomination) -> None:
+        """Keep room for one that cannot be sure to get it back by preemption later: what its queue has a right to."""
+        snapshot, node, assignment = self._snapshot, self._node(one.workload), one.assignment
+        if snapshot.settings[node].policies.reclaim is Policy.ANY:
+            return
+        blocked: dict[FlavorResource, int] = {}
+        for key, units in assignment.amounts.items():
+            rows, use = snapshot.forest.rows(key), snapshot.ledger.use(node, key)
+            limit = rows.borrowing_limit[node]
+            most = rows.nominal[node] - use if assignment.level == 0 else None if limit is None else rows.nominal[node] + limit - use
+            blocked[key] = units if most is None else max(0, min(units, most))
+        snapshot.charge(node, blocked)
+
+
+def worst_reason(one: Nomination) -> Reason:
+    """Why it does not fit: that of the flavor which comes nearest."""
+    reasons = {refusal.reason for refusal in one.assignment.refusals}
+    for reason in (Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_UNKNOWN, Reason.FLAVOR_EXCLUDED):
+        if reason in reasons:
+            return reason
+    return Reason.QUOTA_EXHAUSTED

@@ -1,0 +1,186 @@
+"""Why a workload waits, in numbers: its place, the reason, what would have to change, when it may start, who would give way.
+
+All of it is worked out on the scheduler's own snapshot and undone, so asking changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from federation.quota.candidates import Victim
+from federation.quota.cycle import worst_reason
+from federation.quota.flavors import Assignment, Mode, Refusal
+from federation.quota.ledger import QuotaLedger
+from federation.quota.limits import Gate, queue_gate, running_gate
+from federation.quota.nomination import nominate
+from federation.quota.reservations import earliest_start
+from federation.quota.scheduler import QuotaScheduler
+from federation.quota.workloads import Running, Workload
+from federation.tenants import FlavorResource
+from mesh.ids import FlavorName
+from mesh.reasons import Reason
+
+AHEAD_MAX = 64  #: Workloads of the own queue that an estimate lets go first; behind more of them nobody can say.
+
+
+class Lever(str, Enum):
+    """What would have to change."""
+
+    FREE = "free"  #: So much has to come free in the tenant's tree.
+    NOMINAL = "nominal"  #: The tenants below this one bring too little, even with nothing in use.
+    BORROWING_LIMIT = "borrowing_limit"  #: The limit is too low, even with nothing in use.
+    BORROWED = "borrowed"  #: The tenant borrows already; so much of it has to come back, or its limit has to rise.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that stands in the way, and by how much."""
+
+    lever: Lever
+    tenant: str
+    flavor: str
+    resource: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What can be said about a workload that waits, or would."""
+
+    workload: str
+    reason: Reason | None  #: None: it would start in the next round.
+    position: int  #: Workloads of its queue that go first.
+    is_parked: bool = False
+    gate: Gate | None = None
+    refusals: tuple[Refusal, ...] = ()
+    changes: tuple[Change, ...] = ()  #: For the flavor that needs least; all of them together would do.
+    start_ms: int | None = None  #: From expected run times; None: nobody can say.
+    assignment: Assignment | None = None  #: What it would get.
+    victims: tuple[Victim, ...] = ()  #: Who would give way to it.
+
+
+def explain(scheduler: QuotaScheduler, workload: str) -> Explanation:
+    """About a workload that waits.
+
+    Raises:
+        LedgerError: Nothing of this id is known.
+    """
+    work = scheduler.find(workload)
+    ahead = []
+    for other in scheduler.waiting(work.queue):
+        if other.workload == workload:
+            break
+        ahead.append(other)
+    told = _explained(scheduler, work, ahead)
+    waited = scheduler.waits.get(workload)
+    if workload in scheduler.holds:
+        told = replace(told, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
+    elif told.reason is None and waited is not None:
+        told = replace(told, reason=waited.reason)
+    return replace(told, is_parked=scheduler.is_parked(workload))
+
+
+def dry_run(scheduler: QuotaScheduler, workload: Workload) -> Explanation:
+    """About a workload that does not wait yet: what if it did? Raises UnknownTenant."""
+    node = scheduler.queue_node(workload.queue)
+    work = replace(workload, queue=scheduler.forest.names[node])
+    place = (-work.priority, work.created_ms, work.workload)
+    ahead = [one for one in scheduler.waiting(work.queue) if (-one.priority, one.created_ms, one.workload) < place]
+    return _explained(scheduler, work, ahead)
+
+
+def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload]) -> Explanation:
+    snapshot, node = scheduler.snapshot, scheduler.forest.index[work.queue]
+    gate = queue_gate(scheduler.forest, scheduler.settings, node, snapshot.now_ms) or running_gate(
+        scheduler.counts, scheduler.settings, work
+    )
+    mark = snapshot.mark()
+    hold = scheduler.holds.get(work.workload)
+    if hold is not None:  # Its own hold is not in its way.
+        snapshot.discharge(node, hold.assignment.amounts)
+    one = nominate(snapshot, work)
+    is_fit = one.assignment.mode is Mode.FIT
+    reason = gate.reason if gate else None if one.is_possible else worst_reason(one)
+    if reason is None and ahead and scheduler.settings[node].is_strict:
+        reason = Reason.BEHIND_HEAD
+    changes = () if is_fit else _least(snapshot.ledger, node, one.assignment.refusals)
+    start_ms = _estimate(scheduler, work, ahead) if gate is None or gate.opens_ms is not None else None
+    if start_ms is not None and gate is not None and gate.opens_ms is not None:
+        start_ms = max(start_ms, gate.opens_ms)
+    snapshot.undo(mark)
+    return Explanation(
+        workload=work.workload,
+        reason=reason,
+        position=len(ahead),
+        gate=gate,
+        refusals=one.assignment.refusals,
+        changes=changes,
+        start_ms=start_ms,
+        assignment=one.assignment,
+        victims=one.victims,
+    )
+
+
+def changes_for(ledger: QuotaLedger, node: int, key: FlavorResource, units: int) -> Iterator[Change]:
+    """All that keeps the node from `units` more of the (flavor, resource), from the node up to its root."""
+    forest, rows = ledger.forest, ledger.forest.rows(key)
+    asked_empty = asked = units
+    for step in forest.paths[node]:
+        own, use, limit = rows.own[step], ledger.use(step, key), rows.borrowing_limit[step]
+        is_root = step == forest.root(node)
+        most = own if is_root else None if limit is None else own + limit
+        tenant = forest.tenant_of(step)
+        if most is not None and asked_empty > most:
+            lever = Lever.NOMINAL if is_root else Lever.BORROWING_LIMIT
+            yield Change(lever=lever, tenant=tenant, flavor=key[0], resource=key[1], units=asked_empty - most)
+        elif most is not None and asked and use + asked > most:
+            lever = Lever.FREE if is_root else Lever.BORROWED
+            yield Change(lever=lever, tenant=tenant, flavor=key[0], resource=key[1], units=use + asked - most)
+        kept = rows.kept[step]
+        asked = max(0, use + asked - kept) - max(0, use - kept)
+        asked_empty = max(0, asked_empty - kept)
+
+
+def _least(ledger: QuotaLedger, node: int, refusals: tuple[Refusal, ...]) -> tuple[Change, ...]:
+    """The changes for the flavor that lacks the smallest part of what is wanted; a flavor that could never do comes last."""
+    by_flavor: dict[str, list[Refusal]] = {}
+    for refusal in refusals:
+        if refusal.reason in (Reason.QUOTA_TOO_SMALL, Reason.QUOTA_EXHAUSTED):
+            by_flavor.setdefault(refusal.flavor, []).append(refusal)
+    if not by_flavor:
+        return ()
+
+    def lack(flavor: str) -> tuple[bool, int]:
+        several = by_flavor[flavor]
+        never = any(refusal.reason is Reason.QUOTA_TOO_SMALL for refusal in several)
+        return never, max(1_000_000 * (refusal.wanted - refusal.available) // max(1, refusal.wanted) for refusal in several)
+
+    nearest = min(by_flavor, key=lack)
+    wanted: dict[tuple[str, str], Refusal] = {(one.flavor, one.resource): one for one in by_flavor[nearest]}
+    return tuple(
+        change
+        for refusal in wanted.values()
+        for change in changes_for(ledger, node, (FlavorName(refusal.flavor), refusal.resource), refusal.wanted)
+    )
+
+
+def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload]) -> int | None:
+    """When it starts if all ends as expected, those before it in its queue go first, and nobody else comes.
+
+    What goes first is taken to hold its room from now on, so the true start may be earlier.
+    """
+    snapshot = scheduler.snapshot
+    if len(ahead) > AHEAD_MAX:
+        return None
+    for first in ahead:
+        found = earliest_start(snapshot, first)
+        if found is None:
+            continue  # It cannot go at all as things are, so it takes nothing from those behind it.
+        expected = first.expected_run_ms
+        ends = None if expected is None else found.start_ms + expected - snapshot.now_ms
+        stand_in = replace(first, expected_run_ms=ends)
+        snapshot.add(Running(workload=stand_in, amounts=found.assignment.amounts, since_ms=snapshot.now_ms))
+    found = earliest_start(snapshot, work)
+    return None if found is None else found.start_ms

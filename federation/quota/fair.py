@@ -1,0 +1,281 @@
+"""Preemption by shares: from the sibling that borrows most, as long as that makes the shares more equal.
+
+From the root down to the child with the highest share that still has candidates, until a queue is reached; of a cohort and
+a queue with equal shares the cohort, of equal queues the one whose next candidate comes first, of equal cohorts the first
+by name. A node that does not borrow, and is not on the way to the asking queue, is closed to outsiders with all below it.
+
+Whether a workload may be taken is asked at the two siblings right below the lowest node above both queues, by one or two
+strategies; no question is asked inside the own queue, or while the asking queue is within its own quota.
+
+Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim that was chosen by share must leave the taker below what the
+giver had before, and this is asked again when all is settled. Victims of the own queue that get their room back raise the
+taker's share after the first question was asked; Kueue loops there (#14543). Each swap then lowers the shares' largest
+unequal one, so no chain of swaps comes back to where it began.
+Source: Kueue `preemption/fairsharing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from federation.quota.candidates import (
+    Victim,
+    candidates_in,
+    fill_back,
+    has_displaced,
+    is_within_own,
+    victim_order,
+)
+from federation.quota.policies import Preempt, Strategy
+from federation.quota.shares import Share, ShareKey
+from federation.quota.snapshot import Ask, QuotaSnapshot
+from federation.quota.workloads import Running
+from mesh.reasons import Reason
+
+_BELOW_ALL: ShareKey = (-1, 0)
+
+
+def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
+    """Who has to give way so that the request fits; empty when nothing helps. The snapshot is afterwards as it was."""
+    if _is_hopeless(snapshot, ask):
+        return ()
+    candidates = _candidates(snapshot, ask)
+    if not candidates:
+        return ()
+    mark = snapshot.mark()
+    snapshot.charge(ask.node, ask.amounts)
+    hunt = _Hunt(snapshot, ask)
+    found = hunt.first(candidates, snapshot.rules.strategies[0])
+    if not found and len(snapshot.rules.strategies) > 1:
+        found = hunt.second()
+    victims = hunt.settled() if found else []
+    snapshot.undo(mark)
+    return tuple(victims)
+
+
+def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
+    """Would no share allow anything, whatever runs? Asked before the candidates are gathered, which costs far more.
+
+    At every level all siblings would have to be below the taker with its request: what they give makes theirs lower still.
+    """
+    forest, policies = snapshot.forest, snapshot.settings[ask.node].policies
+    if policies.within_queue is not Preempt.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
+        return False
+    if len(forest.paths[ask.node]) == 1 or policies.reclaim is Preempt.NEVER:
+        return True
+    if is_within_own(snapshot, ask, with_request=True):
+        return False
+    mark = snapshot.mark()
+    snapshot.charge(ask.node, ask.amounts)
+    found = all(
+        _is_above(snapshot, snapshot.share(mine).key, [child for child in forest.children[above] if child != mine])
+        for mine, above in pairwise(forest.paths[ask.node])
+    )
+    snapshot.undo(mark)
+    return found
+
+
+def _is_above(snapshot: QuotaSnapshot, taker: ShareKey, siblings: list[int]) -> bool:
+    if snapshot.rules.rechecks_shares:
+        return all(snapshot.share(child).key <= taker for child in siblings)
+    return all(snapshot.share(child).key < taker for child in siblings)
+
+
+def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
+    policies, forest = snapshot.settings[ask.node].policies, snapshot.forest
+    own_queue = candidates_in(snapshot, ask, ask.node, policies.within_queue)
+    found = [one for one in own_queue if not has_displaced(snapshot, ask, one)]
+    if len(forest.paths[ask.node]) > 1 and policies.reclaim is not Preempt.NEVER:
+        is_due = is_within_own(snapshot, ask, with_request=True)
+        for queue in sorted(snapshot.ledger.nodes_over(ask.needed).intersection(snapshot.running)):
+            if queue != ask.node and forest.root(queue) == forest.root(ask.node):
+                others = candidates_in(snapshot, ask, queue, policies.reclaim)
+                found += [one for one in others if is_due or not has_displaced(snapshot, ask, one)]
+    return sorted(found, key=victim_order(snapshot, ask.workload.queue))
+
+
+def _permits(strategy: Strategy, taker: Share, before: Share, after: Share) -> bool:
+    if strategy is Strategy.FINAL_SHARE:
+        return taker.key <= after.key
+    return taker.key < before.key
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Queues with their candidates, and the nodes above them; used up while victims are picked."""
+
+    snapshot: QuotaSnapshot
+    ask: Ask
+    waiting: dict[int, list[Running]]  #: Queue to its candidates, the next one last.
+    children: dict[int, list[int]]  #: Only nodes with candidates below.
+    closed: set[int]
+
+    @classmethod
+    def of(cls, snapshot: QuotaSnapshot, ask: Ask, candidates: list[Running]) -> _Tree:
+        """Candidates come in the order of victims."""
+        waiting: dict[int, list[Running]] = {}
+        for running in reversed(candidates):
+            waiting.setdefault(snapshot.node_of(running), []).append(running)
+        children: dict[int, set[int]] = {}
+        for queue in waiting:
+            path = snapshot.forest.paths[queue]
+            for below, above in pairwise(path):
+                children.setdefault(above, set()).add(below)
+        names = snapshot.forest.names
+        by_name = {above: sorted(below, key=names.__getitem__) for above, below in children.items()}
+        return cls(snapshot, ask, waiting, by_name, set())
+
+    def targets(self) -> Iterator[int]:
+        """The queues to take from, the next one found anew each time; the caller pops from `waiting`."""
+        root = self.snapshot.forest.root(self.ask.node)
+        if root == self.ask.node:
+            while self.waiting.get(root):
+                yield root
+            return
+        while root not in self.closed:
+            queue = self._descend(root)
+            if queue is not None:
+                yield queue
+
+    def _descend(self, node: int) -> int | None:
+        """The queue with the highest share below; None when a node had to be closed on the way."""
+        while True:
+            queue, queue_key = self._highest_queue(node)
+            cohort, cohort_key = self._highest_cohort(node)
+            if cohort is not None and cohort_key >= queue_key:
+                node = cohort
+            elif queue is not None:
+                return queue
+            else:
+                self.closed.add(node)
+                return None
+
+    def _highest_queue(self, node: int) -> tuple[int | None, ShareKey]:
+        order = victim_order(self.snapshot, self.ask.workload.queue)
+        best, best_key = None, _BELOW_ALL
+        for child in self.children.get(node, ()):
+            if child in self.closed or child in self.children:
+                continue
+            share = self.snapshot.share(child)
+            if not self.waiting.get(child) or (not share.is_borrowing and child != self.ask.node):
+                self.closed.add(child)
+            elif best is None or share.key > best_key:
+                best, best_key = child, share.key
+            elif share.key == best_key and order(self.waiting[child][-1]) < order(self.waiting[best][-1]):
+                best = child
+        return best, best_key
+
+    def _highest_cohort(self, node: int) -> tuple[int | None, ShareKey]:
+        best, best_key = None, _BELOW_ALL
+        way = self.snapshot.forest.paths[self.ask.node]
+        for child in self.children.get(node, ()):
+            if child in self.closed or child not in self.children:
+                continue
+            share = self.snapshot.share(child)
+            if not share.is_borrowing and child not in way:
+                self.closed.add(child)
+            elif best is None or share.key > best_key:
+                best, best_key = child, share.key
+        return best, best_key
+
+
+class _Hunt:
+    """The search for one request; the request's own use is charged while it goes on."""
+
+    def __init__(self, snapshot: QuotaSnapshot, ask: Ask) -> None:
+        self._snapshot, self._ask = snapshot, ask
+        self._victims: list[Victim] = []
+        self._retry: list[Running] = []
+
+    def first(self, candidates: list[Running], strategy: Strategy) -> bool:
+        """Take while the strategy permits; is there room now?"""
+        tree = _Tree.of(self._snapshot, self._ask, candidates)
+        return any(self._from(tree, queue, strategy) for queue in tree.targets())
+
+    def _from(self, tree: _Tree, queue: int, strategy: Strategy) -> bool:
+        """Take at most one from the queue; is there room now?"""
+        if queue == self._ask.node:
+            return self._take(tree.waiting[queue].pop(), Reason.LOWER_IN_QUEUE)
+        if not self._borrows():
+            return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
+        taker, before = self._shares(queue)
+        if taker.key > before.key:  # Giving makes the giver's share lower still.
+            self._retry += reversed(tree.waiting[queue])
+            tree.waiting[queue].clear()
+        while tree.waiting[queue]:
+            running = tree.waiting[queue].pop()
+            if _permits(strategy, taker, before, self._share_without(queue, running)):
+                return self._take(running, Reason.FAIR_SHARE)
+            self._retry.append(running)
+        return False
+
+    def second(self) -> bool:
+        """One more of each queue that was too large for the first strategy; is there room now?"""
+        tree = _Tree.of(self._snapshot, self._ask, self._retry)
+        for queue in tree.targets():
+            taker, before = self._shares(queue)
+            running = tree.waiting[queue].pop()
+            tree.waiting[queue].clear()
+            if _permits(Strategy.INITIAL_SHARE, taker, before, before) and self._take(running, Reason.FAIR_SHARE):
+                return True
+        return False
+
+    def settled(self) -> list[Victim]:
+        """The victims that were needed; none when a share that allowed one allows it no longer."""
+        if not self._snapshot.rules.rechecks_shares:
+            return fill_back(self._snapshot, self._victims, self._fits)
+        if not self._is_right(self._victims):
+            return []
+        kept = fill_back(self._snapshot, self._victims, lambda: self._fits() and self._is_right(self._still_out()))
+        return kept if self._is_right(kept) else []
+
+    def _still_out(self) -> list[Victim]:
+        running = self._snapshot.running
+        return [
+            victim
+            for victim in self._victims
+            if victim.running.workload.workload not in running.get(self._snapshot.node_of(victim.running), {})
+        ]
+
+    def _is_right(self, victims: list[Victim]) -> bool:
+        """Does each swap by share, seen from its end, leave the taker below what the giver had?"""
+        for victim in victims:
+            if victim.reason is Reason.FAIR_SHARE and not victim.running.is_leaving:
+                mark = self._snapshot.mark()
+                _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, self._snapshot.node_of(victim.running))
+                taker = self._snapshot.share(mine)
+                self._snapshot.add(victim.running)
+                had = self._snapshot.share(theirs)
+                self._snapshot.undo(mark)
+                if not taker.key < had.key:
+                    return False
+        return True
+
+    def _take(self, running: Running, reason: Reason) -> bool:
+        self._snapshot.remove(running)
+        self._victims.append(Victim(running=running, reason=reason))
+        return self._fits()
+
+    def _fits(self) -> bool:
+        mark = self._snapshot.mark()
+        self._snapshot.discharge(self._ask.node, self._ask.amounts)
+        fits = self._snapshot.ledger.fits(self._ask.node, self._ask.amounts)
+        self._snapshot.undo(mark)
+        return fits
+
+    def _borrows(self) -> bool:
+        return self._snapshot.ledger.is_over(self._ask.node, self._ask.needed)
+
+    def _shares(self, queue: int) -> tuple[Share, Share]:
+        _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        return self._snapshot.share(mine), self._snapshot.share(theirs)
+
+    def _share_without(self, queue: int, running: Running) -> Share:
+        mark = self._snapshot.mark()
+        self._snapshot.discharge(queue, running.amounts)
+        _, _, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        share = self._snapshot.share(theirs)
+        self._snapshot.undo(mark)
+        return share

@@ -1,0 +1,203 @@
+"""The limits of a tree of tenants, counted once per tree: what each node brings, keeps, lends, and could hold at most.
+
+    own(n)       = nominal(n) + sum over children of lent(c)
+    lent(n)      = min(own(n), lending limit(n)), or own(n) without a limit
+    kept(n)      = own(n) - lent(n)                                         # nobody else can take it
+    potential(n) = min(own + borrowing limit, kept + potential(parent))     # at a root: own
+
+Only leaves hold work ("queues"). A tenant that has work of its own and tenants below it gets a leaf beside them, without
+quota: its work lives on what its tenants lend, and they can reclaim it. An amount of `UNLIMITED` or more has no end, and
+stays that way whatever is taken from it.
+Source: Kueue `pkg/cache/scheduler/resource_node.go`, read as arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from federation.errors import ConfigError, UnknownTenant
+from federation.tenants import FlavorResource, Quota, TenantTree
+
+UNLIMITED = 2**63 - 1  #: From here on an amount has no end; Kueue's largest integer.
+OWN_LEAF = "/*"  #: Ends the name of the leaf that a tenant's own work stands in; no part of a path can be `*`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestNode:
+    """A node as it is declared; a parent may be declared after it."""
+
+    name: str
+    parent: str | None = None
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
+    is_queue: bool = False  #: Work is queued here; it has no children then.
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The figures of all nodes for one (flavor, resource), by index."""
+
+    own: tuple[int, ...]
+    kept: tuple[int, ...]
+    lent: tuple[int, ...]
+    borrowing_limit: tuple[int | None, ...]
+    potential: tuple[int, ...]
+    nominal: tuple[int, ...]
+    is_declared: tuple[bool, ...]  #: By the node, or by one below it.
+
+
+class QuotaForest:
+    """All nodes; immutable. Nodes are known by index inside the core, by name outside.
+
+    Raises:
+        ConfigError: A name twice, a parent that is missing, a circle, a queue with children, a negative amount or weight.
+    """
+
+    __slots__ = ("_lendable", "_none", "_rows", "children", "heights", "index", "names", "parents", "paths", "queues", "weights")
+
+    def __init__(self, nodes: Iterable[ForestNode]) -> None:
+        listed = list(nodes)
+        self.names = tuple(node.name for node in listed)
+        self.index = {name: number for number, name in enumerate(self.names)}
+        _refuse_nonsense(listed, self.index)
+        self.parents = tuple(-1 if node.parent is None else self.index[node.parent] for node in listed)
+        self.weights = tuple(node.weight for node in listed)
+        self.queues = tuple(number for number, node in enumerate(listed) if node.is_queue)
+        below: defaultdict[int, list[int]] = defaultdict(list)
+        for number, parent in enumerate(self.parents):
+            below[parent].append(number)
+        self.children = tuple(tuple(below[number]) for number in range(len(listed)))
+        roots_first = list(below[-1])
+        for number in roots_first:  # The list grows while it is read: breadth first.
+            roots_first.extend(below[number])
+        if len(roots_first) < len(listed):
+            lost = sorted(set(self.names) - {self.names[number] for number in roots_first})
+            raise ConfigError(f"nodes in a circle: {', '.join(lost)}; one of them needs another parent")
+        self.paths = self._paths(roots_first)
+        self.heights = self._heights(roots_first)
+        keys = sorted({key for node in listed for key in node.quotas})
+        self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
+        zeros = (0,) * len(listed)
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed))
+        self._lendable: dict[int, dict[str, int]] = {}
+
+    @classmethod
+    def of_tenants(cls, tree: TenantTree, weights: Mapping[str, Fraction] | None = None) -> QuotaForest:
+        """The forest of a tenant tree; every flavor of the tree is declared at every tenant, as any may borrow any."""
+        keys = dict.fromkeys(sorted(tree.flavor_resources()), Quota())
+        nodes: list[ForestNode] = []
+        for path, tenant in tree.tenants.items():
+            is_leaf = not tree.children(path)
+            weight = (weights or {}).get(path, Fraction(1))
+            nodes.append(ForestNode(name=path, parent=tenant.parent, quotas={**keys, **tenant.quotas}, weight=weight, is_queue=is_leaf))
+            if not is_leaf:
+                nodes.append(ForestNode(name=path + OWN_LEAF, parent=path, quotas=keys, is_queue=True))
+        return cls(nodes)
+
+    def node(self, name: str) -> int:
+        """The index of a node.
+
+        Raises:
+            UnknownTenant: There is none of this name.
+        """
+        if name not in self.index:
+            raise UnknownTenant(f"there is no tenant {name!r} in the quota tree")
+        return self.index[name]
+
+    def queue_of(self, tenant: str) -> int:
+        """The leaf that holds the tenant's own work. Raises UnknownTenant."""
+        return self.index[tenant + OWN_LEAF] if tenant + OWN_LEAF in self.index else self.node(tenant)
+
+    def tenant_of(self, node: int) -> str:
+        """The path of the tenant that a node stands for."""
+        return self.names[node].removesuffix(OWN_LEAF)
+
+    @property
+    def keys(self) -> tuple[FlavorResource, ...]:
+        """Every (flavor, resource) that some node declares, in order."""
+        return tuple(self._rows)
+
+    def rows(self, key: FlavorResource) -> Rows:
+        """The figures of all nodes; zeros for what nobody declares."""
+        return self._rows.get(key, self._none)
+
+    def root(self, node: int) -> int:
+        """The top of the tree that the node is in."""
+        return self.paths[node][-1]
+
+    def lendable(self, node: int) -> Mapping[str, int]:
+        """Resource to what the node could hold of it at most, all flavors of its root together."""
+        known = self._lendable.get(node)
+        if known is None:
+            known = defaultdict(int)
+            root = self.root(node)
+            for (_, resource), rows in self._rows.items():
+                if rows.is_declared[root]:
+                    known[resource] = min(UNLIMITED, known[resource] + rows.potential[node])
+            self._lendable[node] = known = dict(known)
+        return known
+
+    def lowest_common(self, node: int, other: int) -> tuple[int, int, int]:
+        """The lowest node above both, and the two nodes right below it on either way.
+
+        The two nodes differ and have the same root.
+        """
+        mine, theirs = self.paths[node], self.paths[other]
+        depth = 1
+        while mine[-depth - 1] == theirs[-depth - 1]:
+            depth += 1
+        return mine[-depth], mine[-depth - 1], theirs[-depth - 1]
+
+    def _paths(self, roots_first: list[int]) -> tuple[tuple[int, ...], ...]:
+        paths: list[tuple[int, ...]] = [()] * len(self.names)
+        for number in roots_first:
+            parent = self.parents[number]
+            paths[number] = (number,) if parent < 0 else (number, *paths[parent])
+        return tuple(paths)
+
+    def _heights(self, roots_first: list[int]) -> tuple[int, ...]:
+        heights = [0] * len(self.names)
+        for number in reversed(roots_first):
+            heights[number] = max((heights[child] + 1 for child in self.children[number]), default=0)
+        return tuple(heights)
+
+
+def _refuse_nonsense(nodes: list[ForestNode], index: Mapping[str, int]) -> None:
+    wrong: list[str] = []
+    if len(index) < len(nodes):
+        wrong.append("two nodes have the same name")
+    parents = {node.parent for node in nodes}
+    wrong += [f"{node.name}: there is no parent {node.parent!r}" for node in nodes if node.parent is not None and node.parent not in index]
+    wrong += [f"{node.name} is a queue and cannot have children" for node in nodes if node.is_queue and node.name in parents]
+    for node in nodes:
+        if node.weight < 0:
+            wrong.append(f"{node.name}: the weight must not be negative")
+        for (flavor, resource), quota in node.quotas.items():
+            if quota.nominal < 0 or min(quota.borrowing_limit or 0, quota.lending_limit or 0) < 0:
+                wrong.append(f"{node.name}: the quota for {resource} of {flavor} must not be negative")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...], roots_first: list[int]) -> Rows:
+    quotas = [node.quotas.get(key, Quota()) for node in nodes]
+    own = [min(UNLIMITED, quota.nominal) for quota in quotas]
+    lent, kept, potential = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+    declared = [key in node.quotas for node in nodes]
+    for number in reversed(roots_first):
+        limit, parent = quotas[number].lending_limit, parents[number]
+        lent[number] = own[number] if limit is None else min(own[number], limit)
+        kept[number] = 0 if lent[number] == own[number] else own[number] if own[number] == UNLIMITED else own[number] - lent[number]
+        if parent >= 0:
+            own[parent] = min(UNLIMITED, own[parent] + lent[number])
+            declared[parent] = declared[parent] or declared[number]
+    for number in roots_first:
+        parent, limit = parents[number], quotas[number].borrowing_limit
+        most = own[number] if parent < 0 else min(UNLIMITED, kept[number] + potential[parent])
+        potential[number] = most if limit is None or parent < 0 else min(most, own[number] + limit)
+    limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
+    nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
+    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, tuple(declared))

@@ -1,0 +1,125 @@
+"""From a federation file to what the quota core runs on: the forest, the settings of its nodes, the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from federation.config import tenants_of
+from federation.config_models import FederationConfig, LimitsSection, SchedulingSection
+from federation.quota.forest import OWN_LEAF, QuotaForest
+from federation.quota.policies import (
+    Fungibility,
+    OnCut,
+    Policies,
+    Preempt,
+    Preference,
+    QueueSettings,
+    ResourceGroup,
+    Rules,
+    StandingOrders,
+    Stop,
+    TimeWindow,
+    TryOn,
+)
+from federation.tenant_forest import PlacedTenant, forest_of
+from federation.tenants import TenantTree
+from mesh.ids import TenantPath
+
+_PREEMPT = {
+    "never": Preempt.NEVER,
+    "lower_priority": Preempt.LOWER_PRIORITY,
+    "lower_or_newer": Preempt.LOWER_OR_NEWER,
+    "any": Preempt.ANY,
+}
+_TRY = {"stop": TryOn.STOP, "next": TryOn.NEXT}
+_PREFER = {"borrowing": Preference.BORROWING, "preemption": Preference.PREEMPTION}
+
+#: What holds at the top of the tree where a file says nothing.
+TOP = SchedulingSection(
+    within_tenant="lower_priority",
+    reclaim="any",
+    borrow="never",
+    on_borrow="stop",
+    on_preempt="next",
+    prefer="borrowing",
+    strict_order=False,
+    on_cut="keep",
+)
+
+
+def rules_of(config: FederationConfig) -> Rules:
+    """The rules that a file asks for."""
+    asked = config.quota
+    return Rules(
+        fair_sharing=asked.fair_sharing,
+        min_run_ms=asked.min_run_ms,
+        hold_ms=asked.hold_ms,
+        heads_max=asked.heads_max,
+        backfills=asked.backfill,
+        history_half_life_ms=asked.history_half_life_ms,
+    )
+
+
+def standing_orders_of(config: FederationConfig) -> StandingOrders:
+    """What holds for the tenants of a file, by path: for those who have the limits from elsewhere."""
+    forest, settings = forest_with_settings(config)
+    placed = forest_of(config.tenants).tenants
+    return StandingOrders(
+        rules=rules_of(config),
+        weights={tenant.path: tenant.rights.weight for tenant in placed if tenant.rights.weight != 1},
+        settings={tenant.path: settings[forest.node(tenant.path)] for tenant in placed},
+    )
+
+
+def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping[int, QueueSettings]]:
+    """The forest of a file's tenants, and what holds for each node.
+
+    Scheduling is inherited key by key. Flavors are tried in the order in which the file names them, one for all resources of
+    a replica set.
+    """
+    placed = forest_of(config.tenants).tenants
+    weights: dict[str, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
+    forest = QuotaForest.of_tenants(TenantTree(tenants_of(config)), weights)
+    resources = sorted({resource for _, resource in forest.keys})
+    group = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))
+    inherited: dict[TenantPath | None, SchedulingSection] = {None: TOP}
+    waits_ms: dict[TenantPath | None, int | None] = {None: None}
+    settings: dict[int, QueueSettings] = {}
+    for tenant in placed:  # Parents come before children.
+        limits = tenant.rights.limits
+        inherited[tenant.path] = own = _inherit(inherited[tenant.parent], tenant)
+        waits_ms[tenant.path] = wait_ms = waits_ms[tenant.parent] if limits.max_wait_ms is None else limits.max_wait_ms
+        settings[forest.node(tenant.path)] = replace(_settings(own, limits, group), max_wait_ms=wait_ms)
+        if tenant.path + OWN_LEAF in forest.index:  # It stands below its tenant, so the tenant's limits hold for it already.
+            beside = replace(_settings(own, LimitsSection(), group), max_wait_ms=wait_ms)
+            settings[forest.node(tenant.path + OWN_LEAF)] = beside
+    return forest, settings
+
+
+def _inherit(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSection:
+    own = {name: value for name, value in tenant.rights.scheduling.__dict__.items() if value is not None}
+    return above.model_copy(update=own)
+
+
+def _settings(own: SchedulingSection, limits: LimitsSection, group: ResourceGroup) -> QueueSettings:
+    return QueueSettings(
+        policies=Policies(
+            within_queue=_PREEMPT[str(own.within_tenant)],
+            reclaim=_PREEMPT[str(own.reclaim)],
+            borrow=_PREEMPT[str(own.borrow)],
+            borrow_priority_max=own.borrow_priority_max,
+        ),
+        fungibility=Fungibility(
+            on_borrow=_TRY[str(own.on_borrow)], on_preempt=_TRY[str(own.on_preempt)], preference=_PREFER[str(own.prefer)]
+        ),
+        groups=(group,),
+        is_strict=bool(own.strict_order),
+        stop=Stop(limits.stop),
+        running_max=limits.running_max,
+        running_max_per_user=limits.running_max_per_user,
+        windows=tuple(TimeWindow(opens_ms=one.opens_ms, lasts_ms=one.lasts_ms, every_ms=one.every_ms) for one in limits.windows),
+        on_cut=OnCut(str(own.on_cut)),
+        min_run_ms=own.min_run_ms,
+    )

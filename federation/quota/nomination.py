@@ -1,0 +1,68 @@
+"""What one workload would get on a snapshot, and who would have to give way: the full size, or as much of it as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from federation.quota.candidates import Victim
+from federation.quota.flavors import Assignment, FlavorAssigner, Mode
+from federation.quota.preemption import victims_for
+from federation.quota.snapshot import Ask, QuotaSnapshot
+from federation.quota.workloads import Workload, shrunk_counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """An assignment, and the victims that it needs."""
+
+    workload: Workload
+    assignment: Assignment
+    victims: tuple[Victim, ...] = ()
+
+    @property
+    def is_possible(self) -> bool:
+        """It fits, or will when the victims are gone."""
+        return self.assignment.mode is Mode.FIT or bool(self.victims)
+
+
+def nominate(snapshot: QuotaSnapshot, workload: Workload, earlier: Nomination | None = None) -> Nomination:
+    """The best that can be done for the workload on the snapshot, which is afterwards as it was.
+
+    With `earlier`, its flavors and counts are kept, and only looked at anew.
+    """
+    if earlier is not None:
+        only = {one.name: {name: choice.flavor for name, choice in one.flavors.items()} for one in earlier.assignment.sets}
+        assigner = FlavorAssigner(snapshot, workload, only)
+        return _with_victims(snapshot, workload, assigner, [one.count for one in earlier.assignment.sets])
+    assigner = FlavorAssigner(snapshot, workload)
+    full = _with_victims(snapshot, workload, assigner, None)
+    if full.is_possible:
+        return full
+    return _shrunk(snapshot, workload, assigner) or full
+
+
+def _with_victims(snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorAssigner, counts: Sequence[int] | None) -> Nomination:
+    assignment = assigner.assign(counts)
+    if assignment.mode is not Mode.PREEMPT:
+        return Nomination(workload=workload, assignment=assignment)
+    node = snapshot.forest.index[workload.queue]
+    ask = Ask(workload=workload, node=node, amounts=assignment.amounts, needed=assignment.needed)
+    return Nomination(workload=workload, assignment=assignment, victims=victims_for(snapshot, ask))
+
+
+def _shrunk(snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorAssigner) -> Nomination | None:
+    """As many copies as can be, by bisection over what all replica sets can spare together; None when even the least is too much.
+
+    Source: Kueue `flavorassigner/podset_reducer.go`. It may preempt to run shrunk.
+    """
+    low, high = 0, sum(one.can_spare for one in workload.replica_sets) + 1
+    most, best = high - 1, None
+    while low < high and most:
+        middle = (low + high) // 2
+        tried = _with_victims(snapshot, workload, assigner, shrunk_counts(workload.replica_sets, middle))
+        if tried.is_possible:
+            best, high = tried, middle
+        else:
+            low = middle + 1
+    return best

@@ -1,0 +1,472 @@
+"""The state machine of quota: workloads come, run, give way and end; a round says what starts and who stops.
+
+Pure: the same calls with the same times give the same decisions. Nothing is copied in a round; what is tried out is undone.
+
+A round, at `now_ms`:
+
+1. What is held for too long is given up. What is held, and whose victims are gone, is admitted.
+2. Who has waited longer than its queue allows gets its turn before all others, and keeps all room that comes free.
+3. Passes over the heads of all queues (`QuotaCycle`), until no queue has another head to offer or `heads_max` were looked at.
+4. The first that waits for room, and could be said when it starts, gets the date that nobody may delay.
+
+What an eviction frees is charged to the preemptor from the moment of the decision (`Hold`), so that nobody else gets it; after
+`hold_ms` it is open to all again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from federation.errors import UnknownTenant
+from federation.quota.candidates import Victim
+from federation.quota.cuts import cut_victims
+from federation.quota.cycle import QuotaCycle
+from federation.quota.decisions import Admit, Decision, Evict, Preempt, Wait
+from federation.quota.flavors import Assignment, Mode
+from federation.quota.forest import OWN_LEAF, QuotaForest
+from federation.quota.ledger import Amounts
+from federation.quota.limits import Gate, RunningCounts, queue_gate, running_gate
+from federation.quota.nomination import Nomination
+from federation.quota.past_use import PastUse
+from federation.quota.pending import PendingQueue
+from federation.quota.policies import MESH, QueueSettings, Rules
+from federation.quota.precedence import EvictionOrder
+from federation.quota.reservations import Reservation, earliest_start, on_empty_tree, would_delay
+from federation.quota.snapshot import QuotaSnapshot
+from federation.quota.workloads import Running, Workload
+from mesh.errors import LedgerError
+from mesh.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Room that is kept for a preemptor while its victims leave, and until it is admitted."""
+
+    workload: Workload
+    assignment: Assignment
+    victims: tuple[str, ...]
+    until_ms: int
+
+
+class QuotaScheduler:
+    """Who holds quota, who waits for it.
+
+    `settings` are by node: policies, flavors and the like count for queues, limits and stops for all below a node.
+    """
+
+    def __init__(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], rules: Rules = MESH) -> None:
+        self.rules = rules
+        self.order = EvictionOrder()
+        self.past = PastUse(half_life_ms=rules.history_half_life_ms)
+        self.holds: dict[str, Hold] = {}
+        self.reservations: dict[int, Reservation] = {}  #: By root.
+        self.gates: dict[str, Gate] = {}  #: Of those that were not even tried in the last round.
+        self.waits: dict[str, Wait] = {}  #: What was last decided about those that wait.
+        self._queues: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
+        self._where: dict[str, int] = {}  #: Workload to its queue, waiting or running.
+        self._freed: set[int] = set()  #: Roots where room may have come free since the last round.
+        self._asked: set[int] = set()  #: Roots where a date was looked for in this round.
+        self._blocked: list[tuple[int, Amounts]] = []  #: What is kept for the overdue, in this round only.
+        self._ripe: list[tuple[int, int]] = []  #: When running work stops being protected, and its root.
+        self._adopt(forest, settings)
+
+    def _adopt(self, forest: QuotaForest, settings: Mapping[int, QueueSettings]) -> None:
+        self.forest = forest
+        self.settings = {node: settings.get(node, QueueSettings()) for node in range(len(forest.names))}
+        self.snapshot = QuotaSnapshot(forest, self.rules, self.settings, displaces=self.order.displaced)
+        self.counts = RunningCounts(forest)
+
+    # -- what happens ----------------------------------------------------------------------------------------------------
+
+    def submit(self, workload: Workload) -> None:
+        """It waits for quota from now on.
+
+        Raises:
+            UnknownTenant: There is no such queue.
+            LedgerError: Work of this id waits or runs already.
+        """
+        node = self._new(workload)
+        self._queues[node].add(replace(workload, queue=self.forest.names[node]))
+
+    def restore(self, running: Running) -> None:
+        """It holds quota already, whatever the limits say now: what was true before a restart. Raises as `submit`."""
+        node = self._new(running.workload)
+        self._start(replace(running, workload=replace(running.workload, queue=self.forest.names[node])))
+
+    def _new(self, workload: Workload) -> int:
+        node = self.queue_node(workload.queue)
+        if workload.workload in self._where:
+            raise LedgerError(f"work of the id {workload.workload} is known already")
+        self._where[workload.workload] = node
+        return node
+
+    def end(self, workload: str, now_ms: int) -> None:
+        """It is over, or nobody wants it any more; its quota is free.
+
+        Raises:
+            LedgerError: Nothing of this id waits or runs.
+        """
+        node = self._node_of(workload)
+        self._at(now_ms)
+        if workload in self._queues[node]:
+            self._drop_hold(workload)
+            self._queues[node].remove(workload)
+        else:
+            self._stop(self.snapshot.running[node][workload])
+        del self._where[workload]
+        self._forget(workload)
+        self.order.forget(workload)
+
+    def stopped(self, workload: str, now_ms: int) -> None:
+        """It ran and has given way: its quota is free, and it waits at the place that it had. Raises as `end`."""
+        node = self._node_of(workload)
+        if workload not in self.snapshot.running.get(node, {}):
+            raise LedgerError(f"{workload} does not run")
+        self._at(now_ms)
+        running = self.snapshot.running[node][workload]
+        self._stop(running)
+        self._queues[node].add(running.workload)
+
+    def saved(self, workload: str, now_ms: int) -> None:
+        """Its state was kept: what it did before is not lost when it stops. Raises LedgerError when it does not run."""
+        running = self.snapshot.running.get(self._node_of(workload), {}).get(workload)
+        if running is None:
+            raise LedgerError(f"{workload} does not run")
+        self._swap(running, replace(running, saved_ms=now_ms))
+
+    def reshape(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], now_ms: int) -> list[Decision]:
+        """Other limits, other parents, other tenants from now on. Running work goes on, but where its queue says otherwise.
+
+        Holds and dates are given up: they were reckoned on the old limits.
+
+        Raises:
+            UnknownTenant: A tenant with work is not in the new forest. Nothing has changed.
+        """
+        works = [running for several in self.snapshot.running.values() for running in several.values()]
+        waiting = [workload for queue in self._queues.values() for workload in queue]
+        renamed = {}
+        for queue in {workload.queue for workload in (*waiting, *(running.workload for running in works))}:
+            renamed[queue] = forest.names[_queue_in(forest, queue.removesuffix(OWN_LEAF))]
+        self._at(now_ms)
+        past = {self.forest.names[queue]: self.past.of(queue) for queue in range(len(self.forest.names))}
+        self._adopt(forest, settings)
+        self._at(now_ms)
+        self.past.carry_over({forest.index[name]: use for name, use in past.items() if name in forest.index})
+        self._queues.clear()
+        self._where.clear()
+        self._ripe.clear()
+        self.holds.clear()
+        self.reservations.clear()
+        for running in works:
+            self.restore(replace(running, workload=replace(running.workload, queue=renamed[running.workload.queue])))
+        for workload in waiting:
+            self.submit(replace(workload, queue=renamed[workload.queue]))
+        return self._evict(cut_victims(self.snapshot))
+
+    # -- a round ---------------------------------------------------------------------------------------------------------
+
+    def round(self, now_ms: int) -> list[Decision]:
+        """What starts and what stops now, and why the others that were looked at wait."""
+        self._at(now_ms)
+        decisions: list[Decision] = [*self._drained(), *self._expired(), *self._kept_holds()]
+        self._unpark()
+        self.gates.clear()
+        self._asked.clear()
+        self._refresh_reservations()
+        seen: set[str] = set()
+        decisions += self._overdue(seen)
+        for _ in range(self.rules.heads_max):
+            heads = list(self._heads(seen))
+            if not heads:
+                break
+            decisions += self._pass(heads, seen)
+        for node, amounts in self._blocked:
+            self.snapshot.discharge(node, amounts)
+        self._blocked.clear()
+        self.snapshot.forget_log()
+        return decisions
+
+    def next_round_ms(self) -> int | None:
+        """When time alone may change something: a hold runs out, work can be preempted, a window opens; None: never."""
+        times = [hold.until_ms for hold in self.holds.values()]
+        times += [at_ms for at_ms, _ in self._ripe]
+        times += [gate.opens_ms for gate in self.gates.values() if gate.opens_ms is not None]
+        times += [
+            workload.created_ms + longest_ms
+            for node, queue in self._queues.items()
+            if (longest_ms := self.settings[node].max_wait_ms) is not None
+            for workload in queue
+            if workload.created_ms + longest_ms > self.snapshot.now_ms
+        ]
+        return min(times, default=None)
+
+    def waiting(self, queue: str) -> Iterator[Workload]:
+        """What waits at a queue, in the order in which it would go. Raises UnknownTenant."""
+        return iter(self._queues[self.queue_node(queue)])
+
+    def is_parked(self, workload: str) -> bool:
+        """Is it not looked at until something changes? Raises LedgerError."""
+        return self._queues[self._node_of(workload)].is_parked(workload)
+
+    def find(self, workload: str) -> Workload:
+        """The workload, waiting or running. Raises LedgerError."""
+        node = self._node_of(workload)
+        running = self.snapshot.running.get(node, {}).get(workload)
+        return running.workload if running is not None else self._queues[node].get(workload)
+
+    def _heads(self, seen: set[str]) -> Iterator[Workload]:
+        """Of each queue the first that may be tried, and was not decided in this round yet."""
+        for node in sorted(self._queues):
+            queue = self._queues[node]
+            if not queue:
+                continue
+            gate = queue_gate(self.forest, self.settings, node, self.snapshot.now_ms)
+            if gate is not None:
+                self._close(queue, gate)
+                continue
+            head = self._head(node, seen)
+            if head is not None:
+                yield head
+
+    def _head(self, node: int, seen: set[str]) -> Workload | None:
+        for workload in self._queues[node].ready():
+            if workload.workload in seen or workload.workload in self.holds:
+                if self.settings[node].is_strict:
+                    return None
+                continue
+            gate = running_gate(self.counts, self.settings, workload)
+            if gate is None:
+                return workload
+            self.gates[workload.workload] = gate
+            if self.settings[node].is_strict or gate.reason is Reason.RUNNING_LIMIT:
+                return None
+        return None
+
+    def _close(self, queue: PendingQueue, gate: Gate) -> None:
+        for workload in queue:
+            self.gates[workload.workload] = gate
+
+    def _pass(self, heads: list[Workload], seen: set[str]) -> list[Decision]:
+        mark = self.snapshot.mark()
+        decided = QuotaCycle(self.snapshot, self.past, self._would_delay).run(heads)
+        self.snapshot.undo(mark)
+        decisions: list[Decision] = []
+        for decision in decided:
+            gate = running_gate(self.counts, self.settings, self.find(decision.workload))
+            if gate is not None and not isinstance(decision, Wait):  # Others of this pass have come up to the limit.
+                self.gates[decision.workload] = gate
+                continue
+            seen.add(decision.workload)
+            decisions.append(self._carried_out(decision))
+        return decisions
+
+    def _carried_out(self, decision: Decision) -> Decision:
+        node = self._where[decision.workload]
+        queue = self._queues[node]
+        if isinstance(decision, Admit):
+            self._admit(queue.remove(decision.workload), decision.assignment)
+        elif isinstance(decision, Preempt):
+            self._preempt(queue, decision)
+        elif isinstance(decision, Wait):
+            self.waits[decision.workload] = decision
+            self._reserve(queue.get(decision.workload), decision.reason)
+            if decision.is_parked:
+                queue.park(decision.workload, with_shape=True)
+        return decision
+
+    def _admit(self, workload: Workload, assignment: Assignment) -> None:
+        self._forget(workload.workload)
+        self._start(
+            Running(
+                workload=workload,
+                amounts=assignment.amounts,
+                since_ms=self.snapshot.now_ms,
+                counts={one.name: one.count for one in assignment.sets},
+            )
+        )
+        self.past.count_entry(self.snapshot, self._where[workload.workload])
+
+    def _preempt(self, queue: PendingQueue, decision: Preempt) -> None:
+        workload = queue.get(decision.workload)
+        for victim in decision.victims:
+            if not victim.running.is_leaving:
+                self.order.record(decision.workload, victim.running.workload.workload)
+        self._evict(decision.victims)
+        queue.make_sticky(decision.workload)
+        self.waits[decision.workload] = Wait(workload=decision.workload, reason=Reason.WAITING_FOR_VICTIMS)
+        if self.rules.hold_ms:
+            victims = tuple(victim.running.workload.workload for victim in decision.victims)
+            until_ms = self.snapshot.now_ms + self.rules.hold_ms
+            hold = Hold(workload=workload, assignment=decision.assignment, victims=victims, until_ms=until_ms)
+            self.holds[decision.workload] = hold
+            self.snapshot.charge(self._where[decision.workload], decision.assignment.amounts)
+
+    def _evict(self, victims: Iterable[Victim]) -> list[Decision]:
+        """Mark what has to go; an order for each that did not know it yet."""
+        orders: list[Decision] = []
+        for victim in victims:
+            work = victim.running.workload.workload
+            now = self.snapshot.running[self._where[work]][work]
+            if not now.is_leaving:
+                self._swap(now, replace(now, is_leaving=True))
+                orders.append(Evict(workload=work, reason=victim.reason))
+        return orders
+
+    # -- the steps of a round ----------------------------------------------------------------------------------------------
+
+    def _drained(self) -> list[Decision]:
+        victims: list[Victim] = []
+        for queue, several in self.snapshot.running.items():
+            gate = queue_gate(self.forest, self.settings, queue, self.snapshot.now_ms) if several else None
+            if gate is not None and gate.reason is Reason.TENANT_DRAINED:
+                victims += [Victim(running=running, reason=Reason.TENANT_DRAINED) for running in several.values()]
+        return self._evict(victims)
+
+    def _expired(self) -> list[Decision]:
+        """Holds that ran out: the room is open to all again, and the workload is an ordinary head of its queue."""
+        late = [name for name, hold in self.holds.items() if hold.until_ms <= self.snapshot.now_ms]
+        for name in late:
+            self._drop_hold(name)
+            self.waits[name] = Wait(workload=name, reason=Reason.HOLD_EXPIRED)
+        return [self.waits[name] for name in late]
+
+    def _kept_holds(self) -> list[Decision]:
+        """Holds whose victims are gone: admitted, or given up where other limits do not let them fit any more."""
+        decisions: list[Decision] = []
+        for name, hold in list(self.holds.items()):
+            if any(self._runs(victim) for victim in hold.victims):
+                continue
+            node = self._where[name]
+            self._drop_hold(name)
+            gate = queue_gate(self.forest, self.settings, node, self.snapshot.now_ms) or running_gate(
+                self.counts, self.settings, hold.workload
+            )
+            if gate is None and self.snapshot.ledger.fits(node, hold.assignment.amounts):
+                decisions.append(self._carried_out(Admit(workload=name, assignment=hold.assignment)))
+        return decisions
+
+    def _overdue(self, seen: set[str]) -> list[Decision]:
+        """Of each tree the one that waits longest beyond what its queue allows: first turn, and all that comes free."""
+        decisions: list[Decision] = []
+        for workload in self._longest_overdue():
+            decided = self._pass([workload], seen)
+            decisions += decided
+            if decided and isinstance(decided[0], Wait):
+                assignment = on_empty_tree(self.snapshot, workload)
+                if assignment.mode is Mode.FIT:
+                    self._blocked.append((self._where[workload.workload], assignment.amounts))
+                    self.snapshot.charge(*self._blocked[-1])
+        return decisions
+
+    def _longest_overdue(self) -> list[Workload]:
+        longest: dict[int, Workload] = {}
+        now_ms = self.snapshot.now_ms
+        for node, queue in self._queues.items():
+            wait_ms = self.settings[node].max_wait_ms
+            if wait_ms is None or queue_gate(self.forest, self.settings, node, now_ms) is not None:
+                continue
+            for workload in queue:
+                if now_ms - workload.created_ms < wait_ms or workload.workload in self.holds:
+                    continue
+                if running_gate(self.counts, self.settings, workload) is not None:
+                    continue
+                root = self.forest.root(node)
+                before = longest.get(root)
+                if before is None or (workload.created_ms, workload.workload) < (before.created_ms, before.workload):
+                    longest[root] = workload
+        return [longest[root] for root in sorted(longest)]
+
+    def _refresh_reservations(self) -> None:
+        """Dates anew, as work ended earlier or later than was expected; none for what does not wait any more."""
+        for root, old in list(self.reservations.items()):
+            name = old.workload.workload
+            still = name in self._where and not self._runs(name) and name not in self.holds
+            fresh = earliest_start(self.snapshot, old.workload) if still else None
+            if fresh is None:
+                del self.reservations[root]
+            else:
+                self.reservations[root] = fresh
+
+    def _reserve(self, workload: Workload, reason: Reason) -> None:
+        if not self.rules.backfills or reason not in (Reason.QUOTA_EXHAUSTED, Reason.NO_VICTIMS):
+            return
+        root = self.forest.root(self._where[workload.workload])
+        if root not in self.reservations and root not in self._asked:
+            self._asked.add(root)
+            found = earliest_start(self.snapshot, workload)
+            if found is not None:
+                self.reservations[root] = found
+
+    def _would_delay(self, one: Nomination) -> bool:
+        root = self.forest.root(self.forest.index[one.workload.queue])
+        reservation = self.reservations.get(root)
+        return reservation is not None and would_delay(self.snapshot, reservation, one)
+
+    # -- the books -------------------------------------------------------------------------------------------------------
+
+    def _at(self, now_ms: int) -> None:
+        self.snapshot.now_ms = max(self.snapshot.now_ms, now_ms)
+        self.past.sample(self.snapshot)
+
+    def _start(self, running: Running) -> None:
+        self.snapshot.add(running)
+        self.snapshot.forget_log()
+        self.counts.add(running.workload)
+        node = self._where[running.workload.workload]
+        own = self.settings[node].min_run_ms
+        min_run_ms = self.rules.min_run_ms if own is None else own
+        if min_run_ms:
+            self._ripe.append((running.since_ms + min_run_ms, self.forest.root(node)))
+
+    def _stop(self, running: Running) -> None:
+        self.snapshot.remove(running)
+        self.snapshot.forget_log()
+        self.counts.add(running.workload, -1)
+        self._freed.add(self.forest.root(self._where[running.workload.workload]))
+
+    def _swap(self, old: Running, new: Running) -> None:
+        self.snapshot.remove(old)
+        self.snapshot.add(new)
+
+    def _drop_hold(self, workload: str) -> None:
+        hold = self.holds.pop(workload, None)
+        if hold is not None:
+            node = self._where[workload]
+            self.snapshot.discharge(node, hold.assignment.amounts)
+            self._freed.add(self.forest.root(node))
+
+    def _forget(self, workload: str) -> None:
+        self.waits.pop(workload, None)
+        self.gates.pop(workload, None)
+
+    def _unpark(self) -> None:
+        """What was parked is looked at again where room came free, or running work lost its protection."""
+        now_ms = self.snapshot.now_ms
+        self._freed |= {root for at_ms, root in self._ripe if at_ms <= now_ms}
+        self._ripe = [(at_ms, root) for at_ms, root in self._ripe if at_ms > now_ms]
+        for node, queue in self._queues.items():
+            if self.forest.root(node) in self._freed:
+                queue.unpark()
+        self._freed.clear()
+
+    def _runs(self, workload: str) -> bool:
+        return workload in self._where and workload in self.snapshot.running.get(self._where[workload], {})
+
+    def queue_node(self, queue: str) -> int:
+        """The leaf that takes in the work of a tenant. Raises UnknownTenant."""
+        return _queue_in(self.forest, queue)
+
+    def _node_of(self, workload: str) -> int:
+        if workload not in self._where:
+            raise LedgerError(f"nothing of the id {workload} waits or runs")
+        return self._where[workload]
+
+
+def _queue_in(forest: QuotaForest, queue: str) -> int:
+    """The leaf that takes in the work of a tenant. Raises UnknownTenant."""
+    node = forest.queue_of(queue)
+    if forest.children[node]:
+        raise UnknownTenant(f"{queue} is no queue: it has tenants below it and no work of its own")
+    return node

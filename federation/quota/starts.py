@@ -1,0 +1,112 @@
+"""How many more workloads each tenant and user may start now: stops, time windows, limits on what runs.
+
+The federation's workload is the stage. Whoever sends stages asks here first, and tells what was sent and what has ended; the
+numbers are its own, so of two that send at once each may start as many as the limit leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from federation.quota.forest import QuotaForest
+from federation.quota.limits import Gate, RunningCounts, queue_gate, starts_left
+from federation.quota.policies import QueueSettings
+from federation.quota.workloads import Workload
+from federation.tenant_orders import OrdersInForce
+from federation.tenants import TenantTree
+from mesh.ids import TenantPath
+from mesh.reasons import Reason
+
+#: What shuts a tenant: what was sent and has not begun is taken back as well.
+SHUT = frozenset({Reason.TENANT_HELD, Reason.TENANT_DRAINED, Reason.OUTSIDE_WINDOW})
+#: What lets others pass only when something ends.
+FULL = frozenset({Reason.RUNNING_LIMIT, Reason.USER_LIMIT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many workloads may start."""
+
+    starts: int | None = None  #: None: any number. Negative: so many run too many.
+    gate: Gate | None = None  #: What allows no more than that.
+    detail: str = ""  #: The gate in words, which change only when the gate does.
+
+    @property
+    def is_closed(self) -> bool:
+        """May nothing start now?"""
+        return self.starts is not None and self.starts <= 0
+
+    @property
+    def is_shut(self) -> bool:
+        """Is the tenant itself shut, whatever runs?"""
+        return self.gate is not None and self.gate.reason in SHUT
+
+
+ANY_NUMBER = Allowance()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Whose workloads, and how many of them have started and not ended."""
+
+    tenant: TenantPath
+    user: str
+    started: int
+
+
+@dataclass(slots=True)
+class Starts:
+    """The gate of one tree under the orders in force, with what is counted at it."""
+
+    tree: TenantTree
+    orders: OrdersInForce
+    _counts: RunningCounts = field(init=False)
+    _forest: QuotaForest = field(init=False)
+    _settings: dict[int, QueueSettings] = field(init=False)
+
+    def __post_init__(self) -> None:
+        merged = self.orders.merged()
+        self._forest = QuotaForest.of_tenants(self.tree, merged.weights)
+        self._settings = {self._forest.index[path]: own for path, own in merged.settings.items() if path in self._forest.index}
+        self._counts = RunningCounts(self._forest)
+
+    @property
+    def limits_running(self) -> bool:
+        """Is there anybody who may run only so much at a time?"""
+        return any(own.running_max is not None or own.running_max_per_user is not None for own in self._settings.values())
+
+    def count(self, tally: Tally, by: int) -> None:
+        """So many more have started; negative: have ended. Of a tenant that is not in the tree nothing is counted."""
+        if tally.tenant in self._forest.index and by:
+            self._counts.add(Workload(workload="", queue=self._queue_of(tally.tenant), created_ms=0, user=tally.user), by)
+
+    def allowed(self, tenant: TenantPath, user: str, now_ms: int) -> Allowance:
+        """How many workloads of the user may start now. A tenant that is not in the tree is for others to refuse."""
+        if tenant not in self._forest.index:
+            return ANY_NUMBER
+        gate = queue_gate(self._forest, self._settings, self._forest.queue_of(tenant), now_ms)
+        if gate is not None:
+            return Allowance(starts=0, gate=gate, detail=self._words(gate, user))
+        starts, gate = starts_left(self._counts, self._settings, self._queue_of(tenant), user)
+        return Allowance(starts=starts, gate=gate, detail=self._words(gate, user) if gate is not None else "")
+
+    def _queue_of(self, tenant: TenantPath) -> str:
+        return self._forest.names[self._forest.queue_of(tenant)]
+
+    def _words(self, gate: Gate, user: str) -> str:
+        if gate.reason is Reason.OUTSIDE_WINDOW and gate.opens_ms is not None:
+            opens = datetime.fromtimestamp(gate.opens_ms / 1_000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+            return f"{gate.node} starts work only inside of its time windows; the next one opens {opens}"
+        if gate.reason is Reason.RUNNING_LIMIT:
+            return f"{gate.node} may run {_stages(gate.limit)} at a time, and does"
+        if gate.reason is Reason.USER_LIMIT:
+            return f"{user or 'whoever gives no name'} may run {_stages(gate.limit)} of {gate.node} at a time, and does"
+        stopped = self.orders.stops.get(TenantPath(gate.node))
+        why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
+        word = "on hold" if gate.reason is Reason.TENANT_HELD else "drained"
+        return f"{gate.node} is {word}: nothing new starts{why}"
+
+
+def _stages(count: int | None) -> str:
+    return f"{count} stage{'s' if count != 1 else ''}"

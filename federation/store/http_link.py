@@ -1,0 +1,359 @@
+"""The child's ports over HTTP: no key to the store, only one to the root. Source: `federation.link`.
+
+A call goes to the replica that answered last, and on to the next address when that one is away; each address is tried once
+and for a bounded time, and nothing is repeated beyond that: the child's own loop repeats. What is no answer of a root (a
+proxy's page, half a body, other types than agreed) counts as no answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+
+from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage
+from federation.errors import BatchTooLarge, LinkRefused, StoreUnavailable
+from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, Session, Told, Want
+from federation.link import (
+    ACQUIRE,
+    BLOB_BYTES_MAX,
+    CLAIM,
+    CLAIMS_OF,
+    EXPLAIN,
+    HEARTBEAT,
+    INPUTS_OF,
+    JOIN,
+    LEAVE,
+    LINK_PATH,
+    LONG_TEXTS,
+    MAIL,
+    MAIL_WAIT_MS_MAX,
+    NO_BLOB,
+    REFUSALS,
+    RELEASE,
+    REPORT,
+    TERMS,
+    WAITING,
+    WAITING_MAX,
+    A,
+    Acquire,
+    AskTerms,
+    AwaitMail,
+    ClaimsOf,
+    ClaimStage,
+    Explain,
+    Heartbeat,
+    InputsOf,
+    Join,
+    Leave,
+    LinkError,
+    LinkTerms,
+    R,
+    Release,
+    Report,
+    Verb,
+    Waiting,
+    named_error,
+)
+from federation.snapshot import MeshRecord
+from mesh.errors import RuntimeDoorError
+from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.messages import StageMessage
+from mesh.reasons import Reason
+from mesh.values import StoredValue
+from mesh.wire import decode, encode
+
+#: Idle connections are dropped before servers drop them (uvicorn after 5 s), so that no call meets one that is closing.
+KEEP_IDLE_S = 4.0
+CONNECT_S_MAX = 1.0
+#: No answer of a root is larger.
+ANSWER_BYTES_MAX = 64 << 20
+BLOB_LIMIT_MS = 10_000
+JSON, BYTES = "application/json", "application/octet-stream"
+#: Messages, and about so many bytes of them, that are reported in one call.
+PART_MESSAGES, PART_BYTES = 500, 512 << 10
+#: A batch of the mesh is so many batches of the link at most: parts of one are numbered between it and the next.
+PARTS_MAX = 4_096
+
+
+class HttpLink:
+    """Calls of one mesh to the root's replicas; safe to use from many threads.
+
+    Args:
+        roots: Addresses like `https://root.example:8000`, tried in turn.
+        key: The mesh's key: `smm_<id>_<secret>`.
+        verify: Whom to believe to be a root, for `https`.
+        http: Another `httpx.Client`, for tests; its headers are used as they are.
+        patience: How many times the usual limit an answer may take.
+    """
+
+    def __init__(
+        self,
+        roots: tuple[str, ...],
+        key: str,
+        *,
+        verify: ssl.SSLContext | bool = True,
+        http: httpx.Client | None = None,
+        patience: int = 1,
+    ) -> None:
+        self._patience = patience
+        self._roots = tuple(root.rstrip("/") for root in roots)
+        self._first = 0  #: The replica that answered last.
+        self._http = http or httpx.Client(
+            headers={"Authorization": f"Bearer {key}", "Accept-Encoding": "identity"},
+            limits=httpx.Limits(keepalive_expiry=KEEP_IDLE_S),
+            verify=verify if any(root.startswith("https:") for root in roots) else False,  # Loading certificates takes a while.
+        )
+
+    def call(self, verb: Verb[A, R], asked: A, *, wait_ms: int = 0) -> R:
+        """What the root answers to the verb.
+
+        Args:
+            wait_ms: How long the root may take on purpose.
+
+        Raises:
+            StoreUnavailable: No root does, or LinkRefused.
+            MeshError: Any that the port's method raises.
+        """
+        data = self.send("POST", f"/{verb.name}", encode(asked), limit_ms=verb.limit_ms + wait_ms)
+        try:
+            answer: R = decode(verb.answered, data)
+        except RuntimeDoorError as garbage:
+            raise StoreUnavailable(
+                f"the root's answer to {verb.name} cannot be read; is it of another version? {str(garbage)[:200]}"
+            ) from None
+        return answer
+
+    def send(self, method: str, path: str, body: bytes, *, limit_ms: int, kind: str = JSON) -> bytes:
+        """The body of an answer that is a success; each replica has `limit_ms`. Raises as `call`."""
+        away: list[str] = []
+        for turn in range(len(self._roots)):
+            place = (self._first + turn) % len(self._roots)
+            try:
+                data = self._ask(f"{self._roots[place]}{LINK_PATH}{path}", method, body, self._patience * limit_ms / 1000, kind)
+            except _Away as gone:
+                away.append(f"{self._roots[place]}: {gone}")
+                continue
+            self._first = place
+            return data
+        self._first = (self._first + 1) % len(self._roots)  # The next call does not begin with the one that made this one late.
+        raise StoreUnavailable(f"no root answers ({'; '.join(away)})")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _ask(self, url: str, method: str, body: bytes, limit_s: float, kind: str) -> bytes:
+        timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_S_MAX))
+        deadline = time.monotonic() + limit_s
+        try:
+            with self._http.stream(method, url, content=body, headers={"Content-Type": kind}, timeout=timeout) as answer:
+                data = _read(answer, deadline)
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as lost:  # RuntimeError: the client was closed meanwhile.
+            raise _Away(str(lost) or type(lost).__name__) from None
+        if answer.status_code == httpx.codes.OK:
+            return data
+        raise _error_in(answer.status_code, data)
+
+
+class _Away(Exception):
+    """This replica does not answer now; another one may."""
+
+
+class _NotThere(Exception):
+    """The root has no such blob."""
+
+
+def _read(answer: httpx.Response, deadline: float) -> bytes:
+    """The whole body. A peer that sends a byte now and then keeps nobody longer than one that sends none."""
+    data = bytearray()
+    for chunk in answer.iter_bytes():
+        data += chunk
+        if len(data) > ANSWER_BYTES_MAX:
+            raise _Away("the answer is larger than any of a root")
+        if time.monotonic() > deadline:
+            raise _Away("the answer did not end in time")
+    return bytes(data)
+
+
+def _error_in(status: int, data: bytes) -> Exception:
+    """What an answer that is no success stands for."""
+    told = _told_error(data)
+    if told is None:
+        return _Away(f"HTTP {status} from something that is no root")
+    error = named_error(told)
+    if error is not None:
+        return error
+    if told.code == NO_BLOB:
+        return _NotThere(told.message)
+    if told.code in REFUSALS:
+        return LinkRefused(f"the root refuses: {told.message}")
+    return _Away(told.message)
+
+
+def _told_error(data: bytes) -> LinkError | None:
+    """The error, if a root wrote it."""
+    try:
+        error = json.loads(data)["error"]
+        facts = error.get("facts") or {}
+        return LinkError(
+            code=str(error["code"]), message=str(error["message"]), facts={str(name): int(value) for name, value in facts.items()}
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+class HttpLedger:
+    """The child's verbs of `LeaseLedger`."""
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+
+    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+        """See `LeaseLedger.join`."""
+        return self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+        """See `LeaseLedger.heartbeat`."""
+        for rows in (beat.wants or (), beat.claims or ()):
+            if len(rows) > TOLD_MAX:
+                raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {TOLD_MAX}")
+        return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
+
+    def leave(self, session: Session) -> None:
+        """See `LeaseLedger.leave`."""
+        self._link.call(LEAVE, Leave(session=_bare(session)))
+
+    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+        """See `LeaseLedger.acquire`."""
+        return self._link.call(ACQUIRE, Acquire(session=_bare(session), wants=wants))
+
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+        """See `LeaseLedger.release`."""
+        return self._link.call(RELEASE, Release(session=_bare(session), parts=parts))
+
+
+class HttpStageQueue:
+    """The child's verbs of `StageQueue`.
+
+    It remembers what was claimed through it: the root tells the inputs of a stage only to whoever proves that it is his.
+    """
+
+    def __init__(self, link: HttpLink, mesh: MeshId) -> None:
+        self._link = link
+        self._mesh = mesh
+        self._claims: dict[StageId, Claim] = {}
+
+    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.waiting`."""
+        return self._link.call(WAITING, Waiting(mesh=mesh, limit=min(limit, WAITING_MAX)))
+
+    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+        """See `StageQueue.explain`."""
+        told = detail[: LONG_TEXTS["detail"]]
+        self._link.call(EXPLAIN, Explain(session=_bare(session), stage=stage, reason=reason, detail=told))
+
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+        """See `StageQueue.claim`."""
+        claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease))
+        if claimed is not None:
+            self._claims[stage] = claimed.claim
+        return claimed
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+        """See `StageQueue.report`. A large batch goes in parts, each of which is taken in once."""
+        for number, part in enumerate(_parts(messages)):
+            self._link.call(REPORT, Report(claim=claim, batch=batch * PARTS_MAX + number, messages=part))
+
+    def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
+        """See `StageQueue.inputs_of`."""
+        return self._link.call(INPUTS_OF, InputsOf(mesh=self._mesh, stage=stage, claim=self._claims.get(stage)))
+
+    def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
+        """See `StageQueue.claims_of`."""
+        claims = self._link.call(CLAIMS_OF, ClaimsOf(session=_bare(session)))
+        self._claims = {claimed.claim.stage: claimed.claim for claimed in claims}
+        return claims
+
+    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+        """See `StageQueue.mail`."""
+        wait_ms = min(wait_ms, MAIL_WAIT_MS_MAX)
+        return self._link.call(MAIL, AwaitMail(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
+
+
+class HttpBlobs:
+    """The child's verbs of `BlobStore`; each blob is a call of its own, its bytes as they are."""
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+
+    def put(self, run: RunId, sha256: str, data: bytes) -> None:
+        """See `BlobStore.put`.
+
+        Raises:
+            BatchTooLarge: More bytes than a mesh may store at once.
+        """
+        if len(data) > BLOB_BYTES_MAX:
+            raise BatchTooLarge(f"a blob of {len(data)} bytes; the root takes at most {BLOB_BYTES_MAX}")
+        self._link.send("PUT", _place_of(run, sha256), data, limit_ms=BLOB_LIMIT_MS, kind=BYTES)
+
+    def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
+        """See `BlobStore.get`."""
+        found = {sha256: self._get(run, sha256) for sha256 in hashes}
+        return {sha256: data for sha256, data in found.items() if data is not None}
+
+    def _get(self, run: RunId, sha256: str) -> bytes | None:
+        try:
+            data = self._link.send("GET", _place_of(run, sha256), b"", limit_ms=BLOB_LIMIT_MS, kind=BYTES)
+        except _NotThere:
+            return None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreUnavailable(f"the bytes that came for {sha256} are others")
+        return data
+
+
+def ask_terms(link: HttpLink, mesh: MeshId) -> LinkTerms:
+    """What holds for every mesh of the root. Raises as `HttpLink.call`."""
+    return link.call(TERMS, AskTerms(mesh=mesh))
+
+
+def trusted(ca_file: str | None) -> ssl.SSLContext | bool:
+    """Whom to believe to be a root: those that the file's certificates have signed; without one, whom this machine believes.
+
+    Raises:
+        StoreUnavailable: The file cannot be read as certificates.
+    """
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as wrong:
+        raise StoreUnavailable(f"{ca_file} holds no certificates: {wrong}") from None
+
+
+def _bare(session: Session) -> Session:
+    """The session without what its join was told, which the root knows."""
+    return replace(session, told=Told())
+
+
+def _place_of(run: RunId, sha256: str) -> str:
+    return f"/blobs/{run}/{sha256}"
+
+
+def _parts(messages: tuple[StageMessage, ...]) -> Iterator[tuple[StageMessage, ...]]:
+    """The messages in order, in parts that a call can carry; one empty part when there are none."""
+    part: list[StageMessage] = []
+    part_bytes = 0
+    for message in messages:
+        size_bytes = len(encode(message))
+        if part and (len(part) == PART_MESSAGES or part_bytes + size_bytes > PART_BYTES):
+            yield tuple(part)
+            part, part_bytes = [], 0
+        part.append(message)
+        part_bytes += size_bytes
+    yield tuple(part)

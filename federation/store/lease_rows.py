@@ -1,0 +1,136 @@
+"""Leases, wants and sessions as rows of the ledger, as `lua/lib_lease.lua` writes them; and as people look at them."""
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+from federation.errors import FederationError
+from federation.leases import Kept, Lease, Want
+from federation.snapshot import LeaseView, MeshRecord, MeshView, WantView
+from federation.tenants import SEPARATOR
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.resources import AMOUNT_MAX, ResourceSet
+from mesh.wire import decode
+
+#: Stands in a holder's name between a mesh and the incarnation of an earlier session of it.
+EARLIER = "~"
+
+
+def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str, shrink_ms: int | None = None) -> Lease:
+    """From `token|version|priority|cut` and then resource, held, target, …"""
+    token, version, priority, _, *amounts = row.split(SEPARATOR, 4)
+    held, target = _held_and_target(amounts[0] if amounts else "")
+    return Lease(
+        tenant=TenantPath(tenant),
+        mesh=mesh,
+        flavor=FlavorName(flavor),
+        held=held,
+        target=target,
+        token=int(token),
+        version=int(version),
+        priority=int(priority),
+        shrink_ms=shrink_ms,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
+    """From resource, held, target, …; kept, since leases are of few sizes and every answer tells many of them."""
+    parts = amounts.split(SEPARATOR) if amounts else []
+    names = parts[::3]
+    held, target = (ResourceSet(dict(zip(names, map(int, parts[first::3]), strict=True))) for first in (1, 2))
+    return held, target
+
+
+def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
+    """From what `lua/lib_lease.lua` tells a mesh, a line for each lease; in the order of the ledger's fields."""
+    leases = []
+    for line in lines.splitlines():
+        tenant, flavor, left, row = line.split(SEPARATOR, 3)
+        leases.append(lease_of(mesh, tenant, flavor, row, int(left) if left else None))
+    leases.sort(key=lambda lease: f"{lease.tenant}{SEPARATOR}{lease.flavor}")
+    return tuple(leases)
+
+
+def ask_line(want: Want) -> str:
+    """As `acquire.lua` reads it."""
+    slots = min(want.slots, AMOUNT_MAX)
+    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{want.version}{_amounts(want.slot)}"
+
+
+def kept_line(part: Kept) -> str:
+    """As `release.lua` reads it."""
+    return f"{part.tenant}|{part.flavor}|{part.version}{_amounts(part.amounts)}"
+
+
+@lru_cache(maxsize=4096)
+def _amounts(amounts: ResourceSet) -> str:
+    return "".join(f"|{name}|{units}" for name, units in amounts.items())
+
+
+def lines_of(rows: Iterable[str]) -> str:
+    """Each with its newline.
+
+    Raises:
+        FederationError: A name holds a newline, which would make two rows of one.
+    """
+    listed = [*rows, ""]
+    lines = "\n".join(listed)
+    if lines.count("\n") != len(listed) - 1:
+        raise FederationError("a tenant, flavor or resource has a newline in its name")
+    return lines
+
+
+def holder_of(name: str) -> tuple[MeshId, int | None]:
+    """The mesh, and the incarnation when its leases are those of an earlier session."""
+    mesh, _, incarnation = name.partition(EARLIER)
+    return MeshId(mesh), int(incarnation) if incarnation else None
+
+
+def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
+    """The lease for people."""
+    return LeaseView(
+        lease=lease.lease,
+        tenant=lease.tenant,
+        mesh=lease.mesh,
+        flavor=lease.flavor,
+        amounts=lease.held,
+        token=lease.token,
+        target=lease.target,
+        version=lease.version,
+        priority=lease.priority,
+        incarnation=incarnation,
+    )
+
+
+def want_row(want: Want) -> list[object]:
+    """As `heartbeat.lua` and (with the version) `acquire.lua` read it."""
+    return [want.tenant, want.flavor, dict(want.slot.items()), want.slots, want.priority]
+
+
+def want_view(mesh: MeshId, field: str, row: str, now_lt: int) -> WantView:
+    """From `tenant|flavor` and JSON of slot, slots, priority and the time on the lease clock since when."""
+    tenant, _, flavor = field.rpartition(SEPARATOR)
+    slot, slots, priority, since = json.loads(row)
+    return WantView(
+        mesh=mesh,
+        tenant=TenantPath(tenant),
+        flavor=FlavorName(flavor),
+        slot=ResourceSet({resource: int(units) for resource, units in slot.items()}),
+        slots=int(slots),
+        priority=int(priority),
+        waiting_ms=max(0, now_lt - int(since)),
+    )
+
+
+def mesh_view(row: list[bytes | int]) -> MeshView:
+    """From `snapshot.lua`."""
+    _, record, incarnation, alive, age_ms, waiting, claimed = row
+    return MeshView(
+        record=decode(MeshRecord, bytes(record)),
+        incarnation=int(incarnation),
+        alive=alive == 1,
+        heartbeat_age_ms=int(age_ms),
+        waiting=int(waiting),
+        claimed=int(claimed),
+    )

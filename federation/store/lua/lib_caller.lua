@@ -1,0 +1,29 @@
+-- needs: session
+-- What every verb of a session does first: is this the ledger that it joined, is it still the same epoch, is it still its session?
+--
+-- The epoch is looked at before anything else: a call that was sent before the ledger lost writes, and is carried out
+-- after, could renew or claim what has been granted to somebody else meanwhile.
+--
+-- ARGV[1]   uid of the ledger
+-- ARGV[2]   epoch
+-- ARGV[3]   mesh
+-- ARGV[4]   incarnation
+-- ARGV[5]   the mark: the highest version that the mesh has seen
+-- Reply     {'TREE', uid} | {'SKEW'} | {'EPOCH', uid, epoch, ms of learning left}
+
+local MESH, INCARNATION, SEEN = ARGV[3], ARGV[4], tonumber(ARGV[5])
+
+if ARGV[1] ~= UID then
+  return { 'TREE', UID }
+end
+local known = math.max(SEEN, tonumber(INCARNATION))
+if is_from_the_future(known) then
+  return { 'SKEW' }
+end
+learn_from(known)
+if ARGV[2] ~= EPOCH then
+  return { 'EPOCH', UID, EPOCH, text(learn_left()) }
+end
+local SESSION = session_of(MESH)
+local MARK, GROWS = unpack(redis.call('HMGET', MARKS, MESH, MESH .. '|grow')) -- GROWS: a plan lets some of its leases grow.
+MARK_BEFORE = tonumber(MARK or '0')

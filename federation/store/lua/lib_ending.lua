@@ -1,0 +1,35 @@
+-- needs: keys, clock, session, tree, post, stage, lease
+-- What goes with a session that ends: its claims are reported lost, its leases go back up the tree.
+
+-- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
+local function stage_lost(stage, session)
+  return '[{"kind":"stage_lost","reason":"LEASE_EXPIRED","stage":' .. cjson.encode(stage) .. ',"mesh":'
+    .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
+end
+
+-- Report the claimed stages lost; which they were. Runs are read first: an error must not leave half of it done.
+local function lose_stages(session)
+  local claimed, runs = redis.call('SMEMBERS', CLAIMED .. session.mesh), {}
+  table.sort(claimed)
+  for place, stage in ipairs(claimed) do
+    runs[place] = redis.call('HGET', STAGE .. stage, 'run') or ''
+  end
+  for place, stage in ipairs(claimed) do
+    close_stage(stage, session.mesh, 'lost')
+    post_inbox(runs[place], 'stage', stage_lost(stage, session))
+  end
+  return claimed
+end
+
+-- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.
+local function free_all(holder, verb)
+  local freed = 0
+  for _, lease in ipairs(leases_of(holder)) do
+    for _, resource in ipairs(lease.resources) do
+      set_amounts(lease, resource, 0, 0)
+    end
+    note_change(lease, verb)
+    freed = freed + 1
+  end
+  return freed
+end

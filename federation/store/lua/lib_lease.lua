@@ -1,0 +1,252 @@
+-- needs: keys, text, clock, session, tree, post
+-- Leases: one row per tenant and flavor in the hash LEASES of their holder, which is a mesh, or `<mesh>~<incarnation>` for
+-- what an earlier session of the mesh held when the next one began. A row is
+--
+--   '<token>|<version>|<priority>|<cut>' and then for each resource '|<resource>|<held>|<target>'
+--
+-- `token` fences: it is new with each row and with a hard revoke. `version` is new with each change that the mesh did not
+-- make itself in this very form: a mesh that gives something back or says that it obeys names the version that it has
+-- seen, and is not heard when that is not the present one. Both are drawn from one counter, so neither ever repeats.
+-- `cut` is the LT until which the mesh may use what is above the target, 0 when nothing is. MARKS has the version of the
+-- last change of each mesh: a mesh that has seen it has seen everything.
+--
+-- Rows are changed in Lua and written once, in `keep_leases`.
+
+local LEASE_ROWS, LEASE_ORDER = {}, {}
+local NEW_MARKS = {} -- Of holders whose leases the script has changed.
+
+local function field_of(tenant, flavor)
+  return tenant .. '|' .. flavor
+end
+
+-- The row as a table; what is not there holds nothing and has version 0.
+local function lease_from(holder, tenant, flavor, packed)
+  local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field_of(tenant, flavor), token = 0, version = 0,
+    priority = 0, cut = 0, had_cut = false, resources = {}, held = {}, target = {} }
+  if packed then
+    local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
+    lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
+    lease.had_cut = lease.cut > 0
+    local parts, resources = parsed(amounts), lease.resources
+    for place = 1, #parts, 3 do
+      local resource = parts[place]
+      resources[#resources + 1] = resource
+      lease.held[resource], lease.target[resource] = parts[place + 1], parts[place + 2]
+    end
+  end
+  local rows = LEASE_ROWS[holder]
+  if not rows then
+    rows = {}
+    LEASE_ROWS[holder] = rows
+  end
+  rows[lease.field] = lease
+  LEASE_ORDER[#LEASE_ORDER + 1] = lease
+  return lease
+end
+
+local function lease_of(holder, tenant, flavor)
+  local field = field_of(tenant, flavor)
+  local known = LEASE_ROWS[holder] and LEASE_ROWS[holder][field]
+  return known or lease_from(holder, tenant, flavor, redis.call('HGET', LEASES .. holder, field))
+end
+
+-- All rows of a holder, in the order of their tenants and flavors.
+local function leases_of(holder)
+  local flat, fields, packed = redis.call('HGETALL', LEASES .. holder), {}, {}
+  for place = 1, #flat, 2 do
+    fields[#fields + 1] = flat[place]
+    packed[flat[place]] = flat[place + 1]
+  end
+  table.sort(fields)
+  local leases = {}
+  for _, field in ipairs(fields) do
+    local tenant, flavor = string.match(field, '^(.+)|([^|]+)$')
+    local known = LEASE_ROWS[holder] and LEASE_ROWS[holder][field]
+    leases[#leases + 1] = known or lease_from(holder, tenant, flavor, packed[field])
+  end
+  return leases
+end
+
+local function packed_lease(lease)
+  local version = format_number('%d', lease.version) -- A version comes once, so it is not kept.
+  local token = lease.token == lease.version and version or format_number('%d', lease.token)
+  local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
+  local held, target = lease.held, lease.target
+  for _, resource in ipairs(lease.resources) do
+    packed = packed .. '|' .. resource .. '|' .. text(held[resource]) .. '|' .. text(target[resource])
+  end
+  return packed
+end
+
+local function is_empty(lease)
+  for _, resource in ipairs(lease.resources) do
+    if lease.held[resource] > 0 or lease.target[resource] > 0 then
+      return false
+    end
+  end
+  return true
+end
+
+local function shrinks(lease)
+  for _, resource in ipairs(lease.resources) do
+    if lease.held[resource] > lease.target[resource] then
+      return true
+    end
+  end
+  return false
+end
+
+local function grows(lease)
+  for _, resource in ipairs(lease.resources) do
+    if lease.target[resource] > lease.held[resource] then
+      return true
+    end
+  end
+  return false
+end
+
+-- Set what a lease holds and what it aims at, of one resource; both sums of the tree follow.
+local function set_amounts(lease, resource, held, target)
+  local had, aimed = lease.held[resource], lease.target[resource]
+  if not had then
+    lease.resources[#lease.resources + 1] = resource
+    had, aimed = 0, 0
+  end
+  lease.held[resource], lease.target[resource] = held, target
+  charge(NODES[lease.field] or node_of(lease), resource, held - had, target - aimed)
+end
+
+-- The lease was changed: a new version, and a new token for a new row.
+local function note_change(lease, verb)
+  lease.version = next_token()
+  if lease.token == 0 then
+    lease.token = lease.version
+  end
+  lease.changed = lease.changed and lease.changed .. ',' .. verb or verb
+end
+
+-- Write what was changed, the tree and the last token; each change is told in the log.
+local function keep_leases()
+  local gone, changed, marks, told = {}, {}, {}, {}
+  keep_tree()
+  for _, lease in ipairs(LEASE_ORDER) do
+    if lease.changed then
+      local holder, field, packed = lease.holder, lease.field, packed_lease(lease)
+      lease.packed = packed
+      local is_kept = not is_empty(lease)
+      local side = is_kept and changed or gone
+      local list = side[holder] or {}
+      side[holder] = list
+      list[#list + 1] = field
+      if is_kept then
+        list[#list + 1] = packed
+      end
+      marks[holder] = math.max(marks[holder] or 0, lease.version)
+      if lease.cut > 0 and is_kept then
+        redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), holder .. '|' .. field)
+      elseif lease.had_cut then
+        redis.call('ZREM', CUTS, holder .. '|' .. field)
+      end
+      told[#told + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
+      lease.changed, lease.had_cut = nil, lease.cut > 0
+    end
+  end
+  if #told > 0 then -- One entry and one field for all changes of a call, each a line 'verb|holder|tenant|flavor|row'.
+    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', table.concat(told, '\n'))
+  end
+  for holder, fields in pairs(gone) do
+    in_pieces('HDEL', LEASES .. holder, fields)
+  end
+  for holder, pairs_of in pairs(changed) do
+    in_pieces('HSET', LEASES .. holder, pairs_of)
+  end
+  for holder, mark in pairs(marks) do
+    redis.call('HSET', MARKS, holder, text(mark))
+    NEW_MARKS[holder] = mark
+  end
+  keep_token()
+end
+
+-- Everything of the mesh that changed after `seen`, each a line 'tenant|flavor|ms until the cut or nothing|row', in no
+-- order; and the mark.
+local function told_since(mesh, seen)
+  local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
+  local lines = {}
+  if seen ~= mark then -- Who had seen all when the script began has to be told what the script itself has changed.
+    for _, lease in ipairs(seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)) do
+      if lease.holder == mesh and lease.version > seen and not is_empty(lease) then
+        local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
+        lines[#lines + 1] = lease.field .. '|' .. left .. '|' .. (lease.packed or packed_lease(lease))
+      end
+    end
+  end
+  return { 'OK', EPOCH, text(learn_left()), text(mark), others_want(mesh), table.concat(lines, '\n') }
+end
+
+-- ---- what calls name: a line for each lease, which are read all at once
+
+-- The amounts of a shape '<resource>|<units>|…' and its resources, by name; a call names few shapes, most of them often.
+local SHAPES = {}
+local function shape_of(packed)
+  local shape = SHAPES[packed]
+  if not shape then
+    shape = { resources = {}, units = {} }
+    for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
+      shape.resources[#shape.resources + 1] = resource
+      shape.units[resource] = tonumber(units)
+    end
+    SHAPES[packed] = shape
+  end
+  return shape
+end
+
+-- Read the leases that are named ({tenant = …, flavor = …, field = …}, …), with all nodes that they are charged to.
+local function read_leases(holder, named)
+  local fields = {}
+  for place, one in ipairs(named) do
+    fields[place] = one.field
+  end
+  local packed = many(LEASES .. holder, fields)
+  for place, one in ipairs(named) do
+    if not (LEASE_ROWS[holder] and LEASE_ROWS[holder][one.field]) then
+      lease_from(holder, one.tenant, one.flavor, packed[place])
+    end
+  end
+  read_ahead(named)
+end
+
+-- ---- wants: what a mesh could use and was not granted
+
+-- Row of WANTS: JSON of [slot, slots, priority, LT since when]. True when nobody knew of it.
+local function note_want(mesh, tenant, flavor, slot, slots, priority)
+  local field = field_of(tenant, flavor)
+  local before = redis.call('HGET', WANTS .. mesh, field)
+  local since = before and cjson.decode(before)[4] or text(LT)
+  local kept = {}
+  for resource, units in pairs(slot) do
+    kept[resource] = text(units)
+  end
+  redis.call('HSET', WANTS .. mesh, field, cjson.encode({ kept, text(slots), text(priority), since }))
+  redis.call('SADD', WANTING, mesh)
+  return not before
+end
+
+local function drop_want(mesh, field)
+  if redis.call('HDEL', WANTS .. mesh, field) == 1 and redis.call('EXISTS', WANTS .. mesh) == 0 then
+    redis.call('SREM', WANTING, mesh)
+  end
+end
+
+local function drop_wants(mesh)
+  redis.call('DEL', WANTS .. mesh)
+  redis.call('SREM', WANTING, mesh)
+end
+
+-- Somebody wants what others may hold idle.
+local function ask_others(mesh)
+  for _, other in ipairs(redis.call('HKEYS', SESSIONS)) do
+    if other ~= mesh and redis.call('EXISTS', LEASES .. other) == 1 then
+      post_mail(other, 'lease', '')
+    end
+  end
+end

@@ -1,0 +1,17 @@
+-- Write down what a coordinator has seen of meshes, unless somebody else has since it read.
+--
+-- KEYS[1]   `Keys.registry`, hash
+-- ARGV[1]   the version that was read
+-- ARGV[2]   when it looked, ms since the epoch
+-- ARGV[3…]  field, JSON, field, JSON, …
+-- Reply     1 when it was written, 0 when somebody else was faster
+
+if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'watched_ms', ARGV[2])
+for i = 3, #ARGV, 2 do
+  redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+end
+redis.call('HINCRBY', KEYS[1], 'version', 1)
+return 1

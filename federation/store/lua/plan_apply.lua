@@ -1,0 +1,67 @@
+-- needs: session, lease
+-- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
+--
+-- The sum of all targets stays within the limits: raised is only what fits after everything was lowered.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1]   token of the planner
+-- ARGV[2]   version of the tree that the plan was made for
+-- ARGV[3]   list of [mesh, tenant, flavor, {resource: units}], JSON
+-- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
+--           | {'UNKNOWN', mesh}
+
+local token, expires = unpack(redis.call('HMGET', PLAN, 'token', 'expires'))
+local version = redis.call('HGET', META, 'version')
+if token ~= ARGV[1] or tonumber(expires) <= LT then
+  return { 'PLANNER' }
+elseif version ~= ARGV[2] then
+  return { 'VERSION', version }
+elseif learn_left() > 0 then
+  return { 'LEARN', text(learn_left()) }
+end
+
+local raised, growing = {}, {}
+for _, aim in ipairs(cjson.decode(ARGV[3])) do
+  local mesh, tenant, flavor, target = unpack(aim)
+  local session = session_of(mesh)
+  if not session or session.expires == 0 then
+    return { 'UNKNOWN', mesh }
+  end
+  local lease, is_changed = lease_of(mesh, tenant, flavor), false
+  for _, resource in ipairs({ unpack(lease.resources) }) do
+    target[resource] = target[resource] or 0
+  end
+  for resource, units in pairs(target) do
+    local held, before = lease.held[resource] or 0, lease.target[resource] or 0
+    if units > before then
+      raised[#raised + 1] = { lease, resource, units }
+    elseif units < before then
+      set_amounts(lease, resource, held, units)
+    end
+    is_changed = is_changed or units ~= before
+  end
+  if is_changed then
+    note_change(lease, 'plan')
+    lease.expires = session.expires
+  end
+end
+for _, raise in ipairs(raised) do
+  local lease, resource, units = unpack(raise)
+  local by = units - (lease.target[resource] or 0)
+  local _, to_aim = rooms_of(node_of(lease), resource)
+  if to_aim < by then
+    return { 'QUOTA', lease.tenant, lease.flavor, resource }
+  end
+  set_amounts(lease, resource, lease.held[resource] or 0, units)
+  growing[lease.holder] = true
+end
+for _, lease in ipairs(LEASE_ORDER) do
+  if lease.changed then -- A time to give way that is running already is not made longer.
+    lease.cut = shrinks(lease) and (lease.cut > 0 and lease.cut or lease.expires) or 0
+  end
+end
+keep_leases()
+for mesh in pairs(growing) do
+  redis.call('HSET', MARKS, mesh .. '|grow', '1')
+end
+return { 'OK', text(redis.call('HINCRBY', PLAN, 'number', 1)) }

@@ -1,0 +1,31 @@
+-- needs: session, lease
+-- Aim leases at nothing: their meshes give way, or lose them when the time for it is over. Hard: claims under them fail from now on.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1…3] mesh, tenant, flavor; '' stands for all
+-- ARGV[4]   '1' for hard
+-- Reply     {'OK', number of leases}
+
+local mesh, tenant, flavor, is_hard = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+
+local revoked = 0
+for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
+  local session = session_of(holder)
+  if session and (mesh == '' or mesh == holder) then
+    for _, lease in ipairs(leases_of(holder)) do
+      if (tenant == '' or tenant == lease.tenant) and (flavor == '' or flavor == lease.flavor) then
+        for _, resource in ipairs(lease.resources) do
+          set_amounts(lease, resource, lease.held[resource], 0)
+        end
+        note_change(lease, is_hard and 'revoke hard' or 'revoke')
+        lease.token = is_hard and lease.version or lease.token
+        lease.cut = shrinks(lease) and (lease.cut > 0 and lease.cut or session.expires) or 0
+        revoked = revoked + 1
+      end
+    end
+  end
+end
+if revoked > 0 then
+  keep_leases()
+end
+return { 'OK', revoked }

@@ -1,0 +1,22 @@
+-- needs: clock, post, stage
+-- End the claims on stages that took longer than they may. Nothing while the ledger learns: the lease clock has not been here.
+--
+-- KEYS      `Keys.scripted`
+-- ARGV[1]   how many at most
+-- Reply     {'OK', list of stages}
+
+local taken = {}
+if learn_left() == 0 then
+  for _, stage in ipairs(redis.call('ZRANGEBYSCORE', OVERDUE, '-inf', text(LT), 'LIMIT', '0', ARGV[1])) do
+    local state, mesh, run, incarnation = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'run', 'incarnation'))
+    if state == 'claimed' then
+      close_stage(stage, mesh, 'lost')
+      post_inbox(run, 'stage', '[{"kind":"stage_lost","reason":"DEADLINE_EXCEEDED","stage":' .. cjson.encode(stage) .. ',"mesh":'
+        .. cjson.encode(mesh) .. ',"incarnation":' .. incarnation .. '}]')
+      post_mail(mesh, 'cancel', stage)
+      taken[#taken + 1] = stage
+    end
+    redis.call('ZREM', OVERDUE, stage)
+  end
+end
+return { 'OK', taken }

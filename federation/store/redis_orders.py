@@ -1,0 +1,67 @@
+"""What holds for tenants, on Redis: one hash, a field for what the file says and one for each tenant that was stopped."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import redis
+
+from federation.quota.policies import StandingOrders
+from federation.store.keys import Keys
+from federation.store.redis_scripts import redis_answers
+from federation.tenant_orders import OrdersInForce, TenantStop
+from mesh.ids import TenantPath
+from mesh.wire import decode, encode
+
+_FILED, _STOP = b"filed", b"stop|"
+
+
+class RedisTenantOrders:
+    """`TenantOrders` by plain commands: each field is written whole, by one person at a time. Safe to call from many threads.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        self._client = client
+        self._orders = keys.tenant_orders
+        self._lock = threading.Lock()
+        self._read: tuple[dict[bytes, bytes], OrdersInForce] = ({}, OrdersInForce())  #: Rows are decoded only when they have changed.
+
+    def publish(self, filed: StandingOrders) -> None:
+        """See `TenantOrders.publish`."""
+        with redis_answers("publish what a file says of tenants"):
+            self._client.hset(self._orders, _FILED, cast(str, encode(filed)))  # redis-py's type leaves out bytes
+
+    def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
+        """See `TenantOrders.stop`."""
+        with redis_answers("stop a tenant"):
+            self._client.hset(self._orders, _STOP + tenant.encode(), cast(str, encode(stopped)))  # the same
+
+    def release(self, tenant: TenantPath) -> bool:
+        """See `TenantOrders.release`."""
+        with redis_answers("release a tenant"):
+            return bool(self._client.hdel(self._orders, _STOP + tenant.encode()))
+
+    def in_force(self) -> OrdersInForce:
+        """See `TenantOrders.in_force`."""
+        with redis_answers("read what holds for tenants"):
+            rows = cast(dict[bytes, bytes], self._client.hgetall(self._orders))
+        with self._lock:
+            if rows != self._read[0]:
+                self._read = rows, _in_force(rows)
+            return self._read[1]
+
+
+def _in_force(rows: dict[bytes, bytes]) -> OrdersInForce:
+    return OrdersInForce(
+        filed=decode(StandingOrders, rows[_FILED]) if _FILED in rows else StandingOrders(),
+        stops={
+            TenantPath(name.removeprefix(_STOP).decode()): decode(TenantStop, row)
+            for name, row in sorted(rows.items())
+            if name.startswith(_STOP)
+        },
+    )

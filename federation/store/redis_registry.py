@@ -1,0 +1,64 @@
+"""The registry of meshes on Redis: one hash, a field per mesh and kind of knowledge."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import redis
+
+from federation.estimates import Pace
+from federation.registry import Note, Standings
+from federation.standing import NEWCOMER, Drain, Standing
+from federation.steadiness import Steadiness
+from federation.store.keys import Keys
+from federation.store.redis_scripts import Scripts, redis_answers
+from mesh.ids import MeshId
+from mesh.wire import decode, encode
+
+#: What a field holds, by the word before the `|`.
+_KINDS: dict[str, Any] = {"drain": Drain, "steadiness": Steadiness, "pace": Pace}
+
+
+class RedisRegistry:
+    """`MeshRegistry` by plain commands for drains, which one person writes whole, and a script for what coordinators see.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        self._client = client
+        self._registry = keys.registry
+        self._scripts = Scripts(client, (keys.registry,))
+
+    def drain(self, mesh: MeshId, drain: Drain) -> None:
+        """See `MeshRegistry.drain`."""
+        with redis_answers("drain a mesh"):
+            self._client.hset(self._registry, f"drain|{mesh}", cast(str, encode(drain)))  # redis-py's type leaves out bytes
+
+    def undrain(self, mesh: MeshId) -> bool:
+        """See `MeshRegistry.undrain`."""
+        with redis_answers("undrain a mesh"):
+            return bool(self._client.hdel(self._registry, f"drain|{mesh}"))
+
+    def standings(self) -> Standings:
+        """See `MeshRegistry.standings`."""
+        with redis_answers("read the registry"):
+            rows = cast(dict[bytes, bytes], self._client.hgetall(self._registry))
+        found: dict[MeshId, dict[str, Any]] = {}
+        for name, row in rows.items():
+            kind, bar, mesh = name.decode().partition("|")
+            if bar:
+                found.setdefault(MeshId(mesh), {})[kind] = decode(_KINDS[kind], row)
+        return Standings(
+            meshes={mesh: Standing(**told) if told else NEWCOMER for mesh, told in found.items()},
+            watched_ms=int(rows.get(b"watched_ms", 0)),
+            version=int(rows.get(b"version", 0)),
+        )
+
+    def note(self, note: Note, version: int) -> bool:
+        """See `MeshRegistry.note`."""
+        rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.steadiness.items()]
+        rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
+        return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

@@ -1,0 +1,93 @@
+"""Is this server fit to hold leases? Asked once, when a root starts.
+
+A ledger on a server that may evict keys, forget them at a restart, or lose what a replica never got, breaks promises that
+no protocol can keep for it. What a restart may lose is bounded by learning; what these settings may lose is not.
+Source: references of the protocol §4 (start-up refusals); ADR 0019.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import redis
+
+from federation.errors import ForeignLedger, LedgerUnsafe
+from federation.leases import LeaseTerms
+from federation.store.keys import Keys
+from federation.store.redis_scripts import redis_answers
+
+#: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
+_NOTICE_MS = 2_000
+_WORD_BITS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What the server says of itself, as far as it matters here."""
+
+    maxmemory_policy: str
+    append_only: bool
+    replicas: int  #: That are connected now.
+    min_replicas_to_write: int
+    min_replicas_max_lag_ms: int
+    word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
+
+
+def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, durable: bool = True) -> None:
+    """Refuse a server that could lose or evict leases, and another ledger than ours.
+
+    Args:
+        uid: Who the ledger has to be; None: whoever it is.
+        durable: Refuse a server without an append-only file, too; a federation for trying out may do without.
+
+    Raises:
+        LedgerUnsafe: Each line names a setting and what to write instead.
+        ForeignLedger: The server holds another ledger.
+        StoreUnavailable: It does not answer.
+    """
+    with redis_answers("look at the server"):
+        present = cast("bytes | None", client.hget(keys.meta, "uid"))
+    if uid is not None and present is not None and present.decode() != uid:
+        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid}; is it the right URL?")
+    problems = list(problems_of(read_settings(client), terms, durable=durable))
+    if problems:
+        raise LedgerUnsafe("\n".join(problems))
+
+
+def read_settings(client: "redis.Redis") -> ServerSettings:
+    """Ask the server. Raises StoreUnavailable, RuntimeDoorError (the user may not ask)."""
+    with redis_answers("look at the server"):
+        told = client.config_get("*")
+        replication = client.info("replication")
+        program = client.info("server")
+    written = {str(_text(name)): _text(value) for name, value in told.items()}
+    return ServerSettings(
+        maxmemory_policy=written.get("maxmemory-policy", ""),
+        append_only=written.get("appendonly") == "yes",
+        replicas=int(replication.get("connected_slaves", 0)),
+        min_replicas_to_write=int(written.get("min-replicas-to-write", 0)),
+        min_replicas_max_lag_ms=1000 * int(written.get("min-replicas-max-lag", 0)),
+        word_bits=int(program.get("arch_bits", 64)),
+    )
+
+
+def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = True) -> Iterator[str]:
+    """What makes these settings unfit, a line each, with the remedy."""
+    if settings.maxmemory_policy != "noeviction":
+        yield f"maxmemory-policy is {settings.maxmemory_policy}: leases could be evicted; set it to noeviction"
+    if durable and not settings.append_only:
+        yield "appendonly is no: a restart would forget every lease; set it to yes"
+    if settings.replicas and settings.min_replicas_to_write < 1:
+        yield "min-replicas-to-write is 0: a master that was cut off would go on granting; set it to 1 or more"
+    if settings.word_bits < _WORD_BITS:
+        yield f"arch_bits is {settings.word_bits}: tokens and bytes would not fit; set it to 64, with another build of Redis"
+    lag_ms_max = terms.grace_ms - terms.max_step_ms - _NOTICE_MS
+    if settings.replicas and settings.min_replicas_max_lag_ms > max(0, lag_ms_max):
+        yield (
+            f"min-replicas-max-lag is {settings.min_replicas_max_lag_ms // 1000} s, more than the grace covers;"
+            f" set it to {max(1, lag_ms_max // 1000)}, or make lease_grace longer"
+        )
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,81 @@
+"""For tests: a mesh that talks to a ledger by hand."""
+
+from dataclasses import replace
+
+from federation.errors import EpochChanged
+from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Told, Want
+from federation.snapshot import MeshRecord
+from mesh.ids import FlavorName, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+
+
+class HandMesh:
+    """Joins at once, and keeps what it is told; it obeys nothing by itself.
+
+    Args:
+        told: As for `LeaseLedger.join`.
+    """
+
+    def __init__(self, ledger: LeaseLedger, record: MeshRecord, **told: int) -> None:
+        self.ledger = ledger
+        self.record = record
+        self.session = ledger.join(record, **told)
+        self.leases: dict[tuple[TenantPath, FlavorName], Lease] = {}
+        self.number = 0
+        self.told = self.session.told
+        self._take_in(self.session.told)
+
+    def _take_in(self, told: Told) -> Told:
+        self.told = told
+        self.session = replace(self.session, mark=told.mark)
+        self.leases.update({(lease.tenant, lease.flavor): lease for lease in told.leases})
+        return told
+
+    def lease(self, tenant: TenantPath, flavor: FlavorName) -> Lease:
+        """As it was last told; an empty one when it never was."""
+        return self.leases.get((tenant, flavor)) or Lease(tenant=tenant, mesh=self.record.mesh, flavor=flavor)
+
+    def acquire(
+        self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, slots: int = 1, priority: int = 0
+    ) -> Granted | LookAgain | LeaseRefused:
+        """Ask for slots, under the version that was last told."""
+        version = self.lease(tenant, flavor).version
+        want = Want(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
+        acquired = self.ledger.acquire(self.session, (want,))
+        self._take_in(acquired.told)
+        return acquired.answers[0]
+
+    def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> Told:
+        """Keep no more than `held`."""
+        kept = Kept(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
+        self._forget_given_back(kept)
+        return self._take_in(self.ledger.release(self.session, (kept,)))
+
+    def obey(self, tenant: TenantPath, flavor: FlavorName) -> Told:
+        """Say that the lease's target is not exceeded any more."""
+        lease = self.lease(tenant, flavor)
+        kept = Kept(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
+        self._forget_given_back(kept)
+        return self.beat(acks=(kept,))
+
+    def _forget_given_back(self, kept: Kept) -> None:
+        if not kept.amounts:
+            self.leases.pop((kept.tenant, kept.flavor), None)
+
+    def beat(self, *, acks: tuple[Kept, ...] = (), wants: tuple[Want, ...] | None = None, claims: tuple[Lease, ...] | None = None) -> Told:
+        """The next heartbeat."""
+        self.number += 1
+        beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims)
+        return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
+
+    def claim_all(self) -> Told:
+        """What a mesh does when the ledger has begun another epoch: the same under it, with all that is held."""
+        try:
+            return self.beat(claims=tuple(self.leases.values()))
+        except EpochChanged as changed:
+            self.session = replace(self.session, epoch=changed.epoch)
+            return self.beat(claims=tuple(self.leases.values()))
+
+    def leave(self) -> None:
+        """End the session."""
+        self.ledger.leave(self.session)

@@ -1,0 +1,169 @@
+"""The guards of a mesh's nodes: an actor per node that keeps its watchdog informed.
+
+The actor is only the way to the node; the watch is in the watchdog's own process, which goes on when the actor, its driver or
+both have died. A new actor finds the watchdog that is there and starts one where there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+import ray
+import structlog
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from mesh.errors import RuntimeDoorError
+from mesh.ids import MeshId
+from mesh.runtime.watch_folder import socket_of, watch_folder
+from mesh.vigil import Proof
+
+log = structlog.get_logger(__name__)
+
+#: How long a watchdog may take to answer, and a new one to be there.
+ANSWER_S, START_S = 1.0, 15.0
+#: How long the nodes' stamps are waited for; a node that is slower counts from its last one.
+STAMPS_S = 0.1
+_RAYLET = "raylet"
+
+
+class NodeGuard:
+    """Lives on the node that it guards."""
+
+    def __init__(self, mesh: MeshId) -> None:
+        self._folder = watch_folder(mesh)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.stamp()
+        except OSError:  # Nobody answers: none has been started, or it has ended with an earlier session.
+            self._start()
+
+    def _start(self) -> None:
+        watchdog = [sys.executable, "-m", "mesh.runtime.watchdog", str(self._folder), str(_raylet_pid())]
+        # Ray kills the children of a worker that ends; a grandchild whose parent has ended at once is nobody's child.
+        subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
+        for attempt in Retrying(
+            retry=retry_if_exception_type(OSError), stop=stop_after_delay(START_S), wait=wait_fixed(0.05), reraise=True
+        ):
+            with attempt:
+                self.stamp()
+
+    def stamp(self) -> int:
+        """The watchdog's time, for a proof that is about to be asked for. Raises OSError when nobody answers."""
+        return int(self._ask({"ask": "stamp"})["stamp_ms"])
+
+    def prove(self, proof: Proof) -> bool:
+        """Pass the proof on; was it accepted? Raises OSError when nobody answers."""
+        return bool(self._ask({"ask": "prove", **asdict(proof)})["accepted"])
+
+    def leave(self, incarnation: int) -> bool:
+        """The session ends in good order: the watchdog kills what is left and ends. Raises OSError when nobody answers."""
+        return bool(self._ask({"ask": "leave", "incarnation": incarnation})["accepted"])
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(ANSWER_S)
+            line.connect(str(socket_of(self._folder)))
+            with line.makefile("rwb") as file:
+                file.write(json.dumps(question).encode() + b"\n")
+                file.flush()
+                said = file.readline()
+        if not said:
+            raise ConnectionResetError("the watchdog did not answer")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+
+def _raylet_pid() -> int:
+    """The node's raylet: the parent of every worker.
+
+    Raises:
+        RuntimeDoorError: This process is no child of a raylet.
+    """
+    for process in psutil.Process(os.getpid()).parents():
+        if _RAYLET in process.name():
+            return process.pid
+    raise RuntimeDoorError("a guard has to run in a Ray worker; no raylet is among the parents of this process")
+
+
+_Guard: Any = ray.remote(num_cpus=0, max_restarts=-1)(NodeGuard)
+
+
+class NodeGuards:
+    """All guards of one mesh, for the process that holds its leases. Not safe to use from several threads.
+
+    Args:
+        node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+    """
+
+    def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
+        self._mesh = mesh
+        self._node_labels = node_labels
+        self._guards: dict[str, Any] = {}  #: Actors by Ray's node id.
+        self._stamps: dict[str, int] = {}  #: The last that each node has given.
+        self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
+        self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
+
+    def stamp(self) -> None:
+        """Have the nodes look at their clocks: call this right before the ledger is asked.
+
+        Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
+        runs before its first proof.
+        """
+        self._look()
+        wait_s = STAMPS_S if self._stamps else START_S
+        for node, guard in self._guards.items():
+            self._asked.setdefault(node, guard.stamp.remote())
+        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
+        for node in [node for node, question in self._asked.items() if question in ready]:
+            with contextlib.suppress(RayError, OSError):
+                self._stamps[node] = ray.get(self._asked[node])
+            del self._asked[node]
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait."""
+        for node, stamp_ms in self._stamps.items():
+            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+            self._told[node] = self._guards[node].prove.remote(proof)
+
+    def unguarded(self) -> frozenset[str]:
+        """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits `STAMPS_S` at most."""
+        ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=STAMPS_S) if self._told else ([], [])
+        accepted = {node for node, answer in self._told.items() if answer in ready and _is_yes(answer)}
+        return frozenset(self._guards.keys() - accepted)
+
+    def leave(self, incarnation: int) -> None:
+        """End all watchdogs, and what is left of the work with them; waits for their answers."""
+        answers = [guard.leave.remote(incarnation) for guard in self._guards.values()]
+        ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S * 2) if answers else None
+        for guard in self._guards.values():
+            ray.kill(guard)
+        for kept in (self._guards, self._stamps, self._asked, self._told):
+            kept.clear()
+
+    def _look(self) -> None:
+        """Guard nodes that have come, forget those that have gone."""
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+        there = {node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items()}
+        for node in there - self._guards.keys():
+            self._guards[node] = _Guard.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(self._mesh)
+        for node in self._guards.keys() - there:
+            log.warning("a guarded node is gone", mesh=self._mesh, node=node)
+            for kept in (self._guards, self._stamps, self._asked, self._told):
+                kept.pop(node, None)
+
+
+def _is_yes(answer: Any) -> bool:
+    try:
+        return bool(ray.get(answer))
+    except (RayError, OSError):
+        return False

@@ -1,0 +1,63 @@
+"""Where a mesh's workers on a node can be found by the node's watchdog: a folder in Ray's session, a file per process.
+
+A worker writes its file before it runs the first line of a tenant's code. The file's name is the process' id, its content the
+process' start time, so that another process that got the same number later is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import psutil
+import ray
+
+from mesh.ids import MeshId
+
+#: Ray's session folder plus this must stay under the 107 bytes that a socket's path may have.
+_SOCKET, _WORKERS = "s", "w"
+
+
+def watch_folder(mesh: MeshId) -> Path:
+    """The folder of this mesh on the node that the calling Ray process lives on; several nodes may share a machine."""
+    node = ray.get_runtime_context().get_node_id()
+    session = ray._private.worker._global_node.get_session_dir_path()  # type: ignore[attr-defined]  # noqa: SLF001  Ray has no public name for it
+    return Path(session, f"sm-{hashlib.sha256(f'{mesh}|{node}'.encode()).hexdigest()[:10]}")
+
+
+def socket_of(folder: Path) -> Path:
+    """The watchdog's door."""
+    return folder / _SOCKET
+
+
+def workers_of(folder: Path) -> Path:
+    """Where workers' files lie."""
+    return folder / _WORKERS
+
+
+@cache
+def register(mesh: MeshId) -> None:
+    """Make this process known to the watchdog of its node; once for each mesh that it works for."""
+    workers = workers_of(watch_folder(mesh))
+    workers.mkdir(parents=True, exist_ok=True)
+    pending = workers / f".{os.getpid()}"
+    pending.write_text(repr(psutil.Process().create_time()))
+    pending.rename(workers / str(os.getpid()))
+
+
+def registered(folder: Path) -> Iterator[psutil.Process]:
+    """The processes that live; files of those that do not are removed."""
+    workers = workers_of(folder)
+    for file in workers.iterdir() if workers.is_dir() else ():
+        if not file.name.isdigit():
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ValueError):
+            process = psutil.Process(int(file.name))
+            if process.create_time() == float(file.read_text()) and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+                continue
+        file.unlink(missing_ok=True)

@@ -1,0 +1,140 @@
+"""A node's watchdog: stops what a mesh runs on the node when nobody proves its leases any more.
+
+    python -m mesh.runtime.watchdog FOLDER KEEPER_PID
+
+A small process of its own, outside of Ray: it shares no interpreter, no thread and no parent with the mesh, so what freezes or
+kills those does not touch it. It is asked through a socket in FOLDER, a JSON line each way:
+
+    {"ask": "stamp"}                                                  -> {"stamp_ms": 1234}
+    {"ask": "prove", "incarnation": 7, "stamp_ms": 1234, "stop_after_ms": 22000, "kill_after_ms": 29700}
+                                                                      -> {"accepted": true, "incarnation": 7, "stamp_ms": 5678}
+    {"ask": "leave", "incarnation": 7}                                -> {"accepted": true, …}; the watchdog ends
+
+Workers and their children get SIGTERM once when their time to stop has come, SIGKILL again and again when their time is over.
+The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
+the earlier one run out, whether the process that held them was stopped in good order or has just died.
+It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socketserver
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from mesh.clock import Clock, EnduringClock
+from mesh.runtime.watch_folder import registered, socket_of
+from mesh.vigil import Proof, Verdict, Vigil
+
+#: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
+TICK_S = 0.25
+#: How long one who has connected may take for his question.
+QUESTION_S = 0.5
+QUESTION_BYTES_MAX = 4096
+
+
+class Watchdog:
+    """The watch over one folder; `serve` returns when it is over."""
+
+    def __init__(self, folder: Path, keeper: psutil.Process, clock: Clock) -> None:
+        self._folder = folder
+        self._keeper = keeper
+        self._clock = clock
+        self._vigil = Vigil()
+        self._is_over = False
+        self._asked: set[int] = set()  #: Processes that have got their SIGTERM in this stop.
+        self._since_ms: dict[psutil.Process, int] = {}  #: When a worker was first seen here.
+
+    def serve(self) -> None:
+        """Answer and watch until told to leave, or until the keeper has ended."""
+        socket_of(self._folder).unlink(missing_ok=True)
+        with socketserver.UnixStreamServer(str(socket_of(self._folder)), _asking(self)) as server:
+            server.timeout = TICK_S
+            while not self._is_over and self._keeper_lives():
+                server.handle_request()
+                self._watch()
+        self._signal_all(signal.SIGKILL)
+        socket_of(self._folder).unlink(missing_ok=True)
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """See the module. Raises KeyError, TypeError, ValueError for what is no question."""
+        now_ms = self._clock.monotonic_ms()
+        if question["ask"] == "stamp":
+            self._look(now_ms)
+            return {"stamp_ms": now_ms, "incarnation": self._vigil.incarnation}
+        incarnation = int(question["incarnation"])
+        if question["ask"] == "leave":
+            accepted = self._is_over = incarnation >= self._vigil.incarnation
+        else:
+            proof = Proof(incarnation=incarnation, **{name: int(question[name]) for name in ("stamp_ms", "stop_after_ms", "kill_after_ms")})
+            before = self._vigil.incarnation
+            accepted = self._vigil.accept(proof, now_ms)
+            if accepted and before < proof.incarnation:
+                self._signal(signal.SIGKILL, [worker for worker, since_ms in self._since_ms.items() if since_ms <= proof.stamp_ms])
+        return {"accepted": accepted, "incarnation": self._vigil.incarnation, "stamp_ms": now_ms}
+
+    def _look(self, now_ms: int) -> None:
+        self._since_ms = {worker: self._since_ms.get(worker, now_ms) for worker in registered(self._folder)}
+
+    def _watch(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._look(now_ms)
+        verdict = self._vigil.verdict(now_ms)
+        if verdict is Verdict.GO_ON:
+            self._asked.clear()
+        elif verdict is Verdict.KILL:
+            self._signal_all(signal.SIGKILL)
+        else:
+            self._signal_all(signal.SIGTERM)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        self._signal(number, registered(self._folder))
+
+    def _signal(self, number: signal.Signals, workers: Iterable[psutil.Process]) -> None:
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for process in (*worker.children(recursive=True), worker):
+                    if number is signal.SIGKILL or process.pid not in self._asked:
+                        self._asked.add(process.pid)
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            process.send_signal(number)
+
+    def _keeper_lives(self) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return self._keeper.is_running() and self._keeper.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
+def _asking(watchdog: Watchdog) -> type[socketserver.StreamRequestHandler]:
+    class Asking(socketserver.StreamRequestHandler):
+        timeout = QUESTION_S
+
+        def handle(self) -> None:
+            # Whoever sends rubbish, or nothing, gets no answer; the watch goes on.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                answer = watchdog.answer(json.loads(self.rfile.readline(QUESTION_BYTES_MAX)))
+                self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+    return Asking
+
+
+def main(folder: str, keeper_pid: str) -> None:
+    """Watch until it is over."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # Somebody's Ctrl-C in a terminal must not leave work unwatched.
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        keeper = psutil.Process(int(keeper_pid))
+    except psutil.NoSuchProcess:
+        return
+    Watchdog(Path(folder), keeper, EnduringClock()).serve()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,114 @@
+"""`dead` and `audit`: what failed for good, and what does not agree in the stores.
+
+Both are the operator's. Whoever runs the stack of this state folder is one; from elsewhere it takes an operator's key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+from urllib.parse import quote
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console, RenderableType
+
+from dag.errors import UnknownLetter
+from dag.requeueing import requeue
+from mesh.clock import SystemClock
+from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
+from serve_apps.cli.render import audit_page, letter_page, letters_table
+from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.dead_views import audit_view, letter_view, letters_view
+from serve_apps.schemas import AuditView, DroppedView, LettersView, LetterView, RequeuedView
+
+V = TypeVar("V", bound=BaseModel)
+
+LetterArgument = Annotated[str, typer.Argument(help="The name of the letter, RUN:NODE.", metavar="LETTER")]
+
+dead_app = typer.Typer(help="Dead letters: nodes that failed for good.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.add_typer(dead_app, name="dead")
+    app.command()(audit)
+
+
+@dead_app.command("list")
+def list_letters(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 100,
+    address: AddressOption = None,
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """What failed for good, the latest first."""
+    if is_elsewhere(address):
+        view = _asked(LettersView, f"/v1/dead?limit={limit}", address)
+    else:
+        view = letters_view(running_stores(state).runs.dead(limit))
+    _show(view, letters_table(view), as_json=as_json)
+
+
+@dead_app.command("show")
+def show_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """One letter, whole."""
+    if is_elsewhere(address):
+        view = _asked(LetterView, _path(letter), address)
+    else:
+        found = running_stores(state).runs.dead_letter(letter)
+        if found is None:
+            raise UnknownLetter(f"there is no dead letter {letter}")
+        view = letter_view(found)
+    _show(view, letter_page(view), as_json=as_json)
+
+
+@dead_app.command("requeue")
+def requeue_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Submit the letter's run again, whole, as a new run; all its letters are dropped."""
+    if is_elsewhere(address):
+        view = _told(RequeuedView, f"{_path(letter)}/requeue", address)
+    else:
+        stores = running_stores(state)
+        view = RequeuedView(letter=letter, run=requeue(stores.runs, stores.blobs, letter, SystemClock().wall_ms()))
+    _show(view, f"submitted again as {view.run}", as_json=as_json)
+
+
+@dead_app.command("drop")
+def drop_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Take the letter away; its run stays as it is."""
+    if is_elsewhere(address):
+        view = _told(DroppedView, f"{_path(letter)}/drop", address)
+    else:
+        view = DroppedView(letters=running_stores(state).runs.drop_dead((letter,)))
+    _show(view, f"dropped {view.letters}", as_json=as_json)
+
+
+def audit(address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Look whether stages and queues, leases and their sums agree. Exit code 1 when something does not."""
+    if is_elsewhere(address):
+        view = _asked(AuditView, "/v1/audit", address)
+    else:
+        stores = running_stores(state)
+        view = audit_view(stores.queue.orphans(), stores.ledger.audit())
+    _show(view, audit_page(view), as_json=as_json)
+    if view.orphans or view.mismatches:
+        raise typer.Exit(1)
+
+
+def _path(letter: str) -> str:
+    return f"/v1/dead/{quote(letter, safe='')}"
+
+
+def _asked(kind: type[V], path: str, address: str | None) -> V:
+    return read_view(kind, open_session(address, as_json=False).client.ask(path))
+
+
+def _told(kind: type[V], path: str, address: str | None) -> V:
+    return read_view(kind, open_session(address, as_json=False).client.tell(path, {}))
+
+
+def _show(view: BaseModel, shown: RenderableType, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(view.model_dump_json(indent=2))
+    else:
+        Console(highlight=False).print(shown)

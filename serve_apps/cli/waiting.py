@@ -1,0 +1,89 @@
+"""`queue`, `explain`, `leases`, `story`: what waits, why, what would have to change, and what has happened to leases."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from mesh.clock import SystemClock
+from serve_apps.cli.session import AddressOption, JsonOption, open_session
+from serve_apps.cli.waiting_render import explanation_picture, leases_table, queue_picture, stage_picture, story_table
+from serve_apps.schemas import LeasesView, QueueView, RunExplanation, StageExplanation, StoryView
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(queue)
+    app.command()(explain)
+    app.command()(leases)
+    app.command()(story)
+
+
+def queue(
+    tenant: Annotated[str | None, typer.Argument(help="With all below it; left out: all that the key reaches.", metavar="TENANT")] = None,
+    limit: Annotated[int, typer.Option(min=0, max=1000, help="How many stages are explained; the others are only listed.")] = 100,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what waits: place, reason, estimated start, what would have to change."""
+    session = open_session(address, as_json=as_json)
+    path = "/v1/queues" if tenant is None else f"/v1/queues/{quote(tenant)}"
+    view = session.view(QueueView, path, {"limit": limit})
+    if as_json:
+        session.tell_json(view)
+    else:
+        session.console.print(queue_picture(view))
+
+
+def explain(
+    run: Annotated[str, typer.Argument(help="The id of the run.", metavar="RUN")],
+    stage: Annotated[str | None, typer.Argument(help="One stage: its id or its number. Left out: all of them.", metavar="STAGE")] = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell why a run, or one stage of it, is not further: place, reason, what would have to change, who would give way, its story."""
+    session = open_session(address, as_json=as_json)
+    path = f"/v1/runs/{quote(run, safe='')}"
+    if stage is None:
+        view = session.view(RunExplanation, f"{path}/explain")
+        picture = explanation_picture(view)
+        if as_json:
+            session.tell_json(view)
+            return
+    else:
+        one = session.view(StageExplanation, f"{path}/stages/{quote(stage, safe='')}/explain")
+        if as_json:
+            session.tell_json(one)
+            return
+        picture = stage_picture(one, SystemClock().wall_ms())
+    session.console.print(picture)
+
+
+def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Show the leases that are held: by whom, where, how much, and where they go."""
+    session = open_session(address, as_json=as_json)
+    view = session.view(LeasesView, "/v1/leases")
+    if as_json:
+        session.tell_json(view)
+    else:
+        session.console.print(leases_table(view))
+
+
+def story(
+    tenant: Annotated[str | None, typer.Argument(help="Only leases of this tenant; left out: all.", metavar="TENANT")] = None,
+    mesh: Annotated[str | None, typer.Option(help="Only leases of this mesh.")] = None,
+    flavor: Annotated[str | None, typer.Option(help="Only leases of this flavor.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the last ones.")] = 50,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what happened to leases: grants, plans, shrinks, cuts, ends."""
+    session = open_session(address, as_json=as_json)
+    asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
+    view = session.view(StoryView, "/v1/leases/story", asked)
+    if as_json:
+        session.tell_json(view)
+    else:
+        session.console.print(story_table(view))

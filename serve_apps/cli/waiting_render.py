@@ -1,0 +1,333 @@
+"""What waits, why, and what would happen if, as pictures for a terminal: views in, rich renderables out. Pure; all fit 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mesh.reasons import PASSING, Reason
+from serve_apps.cli.render import clock_time, duration, state_text
+from serve_apps.schemas import (
+    BlockedView,
+    ChangeView,
+    ChapterView,
+    GivesWayView,
+    KeptBackView,
+    LeasesView,
+    PlannedStageView,
+    PlanView,
+    Quantity,
+    QueueView,
+    RunExplanation,
+    StageExplanation,
+    StoryView,
+    UnmetView,
+    WaitingView,
+)
+
+_PASSING = frozenset(reason.value for reason in PASSING)
+#: What is long is told below the table, for the first of them.
+_TOLD_BELOW = 5
+
+
+def queue_picture(view: QueueView) -> RenderableType:
+    """`schedulemesh queue`."""
+    parts: list[RenderableType] = []
+    if view.waiting:
+        parts += [_title("waiting at meshes", len(view.waiting)), _waiting_table(view), *_changes_of_first(view.waiting)]
+    if view.kept_back:
+        parts += [*_gap(parts), _title("not sent to any mesh", len(view.kept_back)), _kept_back_table(view.kept_back, view.at_ms)]
+    if view.unmet:
+        parts += [*_gap(parts), _title("quota that meshes want and do not get", len(view.unmet)), _unmet_table(view.unmet)]
+    whose = "" if view.tenant == "*" else f" of {view.tenant}"
+    return Group(*parts) if parts else Text(f"nothing{whose} waits", style="green")
+
+
+def explanation_picture(view: RunExplanation) -> RenderableType:
+    """`schedulemesh explain RUN`."""
+    parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  {view.user}")]
+    if view.reason and not (view.stages or view.blocked):
+        parts.append(_why(view.reason, view.detail))
+    if view.stages:
+        parts += [Text(), _stages_table(view)]
+    for stage in view.stages:
+        told = _levers(stage.changes, stage.tenant_position)
+        if told:
+            parts += [Text(), Text(f"stage {_number(stage.stage)} would start if", style="bold"), *told]
+    parts += [_blocked_text(blocked) for blocked in view.blocked]
+    if not view.stages and not view.blocked:
+        parts.append(Text("nothing of it waits", style="green"))
+    elif view.stages:
+        parts += [Text(), Text(f"`schedulemesh explain {view.id} STAGE` tells the story of one, and who would give way to it", style="dim")]
+    return Group(*parts)
+
+
+def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
+    """`schedulemesh explain RUN STAGE`."""
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("stage", Text.assemble((view.stage, "bold"), "  ", state_text(view.state)))
+    facts.add_row("at", f"{view.mesh}: {view.why_here}" if view.why_here else view.mesh)
+    facts.add_row("for", f"{view.tenant}, submitted by {view.user}" if view.user else view.tenant)
+    facts.add_row("needs", f"{_amounts(view.slot)} to start; {view.nodes} node{'s' if view.nodes != 1 else ''}")
+    if view.reason:
+        facts.add_row("why", _why(view.reason, view.detail))
+    if view.position is not None:
+        own = f", {view.tenant_position}. of its tenant" if view.tenant_position is not None else ""
+        facts.add_row("place", f"{view.position}. in the queue of {view.mesh}{own}")
+        facts.add_row("start", _start(view.start_ms, now_ms))
+    parts: list[RenderableType] = [facts]
+    if view.changes:
+        parts += [Text(), Text("it would start if", style="bold"), *_levers(view.changes, view.tenant_position)]
+    if view.gives_way:
+        parts += [Text(), Text("who would be asked to give way", style="bold"), _givers_table(view.gives_way)]
+    if view.story:
+        parts += [Text(), Text("story", style="bold"), _events_table(view)]
+    return Group(*parts)
+
+
+def plan_picture(view: PlanView) -> RenderableType:
+    """`schedulemesh submit --dry-run`."""
+    parts: list[RenderableType] = [Text.assemble("a dry run for ", (view.tenant, "bold"), f", as {view.user}: nothing was submitted")]
+    if view.reason:
+        parts.append(Text.assemble("kept back at once: ", _why(view.reason, view.detail)))
+    if view.stages:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("stage", justify="right", no_wrap=True)
+        table.add_column("mesh", no_wrap=True, overflow="ellipsis", max_width=14)
+        table.add_column("nodes", justify="right", no_wrap=True)
+        table.add_column("needs", overflow="fold", max_width=18)
+        table.add_column("place", justify="right", no_wrap=True)
+        table.add_column("start", justify="right", no_wrap=True)
+        table.add_column("why", overflow="fold", max_width=36)
+        for stage in view.stages:
+            place = f"{stage.position} ({stage.tenant_position})" if stage.goes_first else ""
+            start = _start(stage.start_ms, view.at_ms) if stage.goes_first else ""
+            cells = (Text(stage.mesh), str(stage.count), _amounts(stage.slot), place, start, _planned_why(stage))
+            table.add_row(_number(stage.stage), *cells)
+        parts += [Text(), table]
+    for stage in view.stages:
+        if stage.goes_first and stage.changes:
+            title = f"stage {_number(stage.stage)} would start at once if"
+            parts += [Text(), Text(title, style="bold"), *_levers(stage.changes, stage.tenant_position)]
+        if stage.gives_way:
+            title = f"who would be asked to give way to stage {_number(stage.stage)}"
+            parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
+    parts += [_blocked_text(blocked) for blocked in view.blocked]
+    return Group(*parts)
+
+
+def leases_table(view: LeasesView) -> RenderableType:
+    """`schedulemesh leases`."""
+    if not view.leases:
+        return Text("no leases are held")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("tenant", overflow="fold", max_width=26)
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("held", overflow="fold", max_width=20)
+    table.add_column("goes to", overflow="fold", max_width=20)
+    table.add_column("priority", justify="right", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
+    for lease in sorted(view.leases, key=lambda lease: (lease.tenant, lease.mesh, lease.flavor)):
+        table.add_row(
+            Text(lease.tenant),
+            Text(lease.mesh),
+            Text(lease.flavor),
+            _amounts(lease.amounts),
+            Text("runs out", style="yellow") if lease.running_out else _move(lease.amounts, lease.target),
+            str(lease.priority),
+            duration(view.at_ms - lease.granted_ms) if lease.granted_ms else "",
+        )
+    return table
+
+
+def story_table(view: StoryView) -> RenderableType:
+    """`schedulemesh story`."""
+    if not view.chapters:
+        return Text("nothing has happened to leases that this key reaches")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("at", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("tenant", overflow="fold", max_width=26)
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
+    table.add_column("held", overflow="fold", max_width=14)
+    table.add_column("goes to", overflow="fold", max_width=14)
+    for chapter in view.chapters:
+        table.add_row(*_chapter_cells(chapter))
+    return table
+
+
+def _waiting_table(view: QueueView) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", overflow="fold", max_width=26)
+    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=10)
+    table.add_column("place", justify="right", no_wrap=True)
+    table.add_column("needs", overflow="fold", max_width=12)
+    table.add_column("start", justify="right", no_wrap=True)
+    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    for one in view.waiting:
+        place = f"{one.position}" if one.tenant_position is None else f"{one.position} ({one.tenant_position})"
+        why = Text(one.reason, style=_style(one.reason))
+        table.add_row(Text(one.stage), Text(one.tenant), Text(one.mesh), place, _amounts(one.slot), _start(one.start_ms, view.at_ms), why)
+    table.caption = "place: in the queue of its mesh (of its tenant, on any mesh)"
+    table.caption_justify, table.caption_style = "left", "dim"
+    return table
+
+
+def _changes_of_first(waiting: Sequence[WaitingView]) -> list[RenderableType]:
+    told: list[RenderableType] = []
+    for one in [one for one in waiting if one.changes][:_TOLD_BELOW]:
+        told += [Text(), Text(f"{one.stage} would start if", style="bold"), *_levers(one.changes, one.tenant_position)]
+    return told
+
+
+def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", overflow="fold", max_width=24)
+    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
+    table.add_column("place", justify="right", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for one in kept_back:
+        table.add_row(Text(one.run), Text(one.tenant), str(one.position), duration(now_ms - one.created_ms), _why(one.reason, one.detail))
+    return table
+
+
+def _unmet_table(unmet: Sequence[UnmetView]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
+    table.add_column("wants", overflow="fold", max_width=18)
+    table.add_column("since", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for one in unmet:
+        wants = f"{one.slots} times {_amounts(one.slot)}"
+        table.add_row(Text(one.mesh), Text(one.tenant), wants, duration(one.waiting_ms), _why(one.reason, one.detail))
+    return table
+
+
+def _stages_table(view: RunExplanation) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", justify="right", no_wrap=True)
+    table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
+    table.add_column("state", no_wrap=True)
+    table.add_column("needs", overflow="fold", max_width=16)
+    table.add_column("place", justify="right", no_wrap=True)
+    table.add_column("start", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for stage in view.stages:
+        in_queue = stage.position is not None
+        table.add_row(
+            _number(stage.stage),
+            Text(stage.mesh),
+            state_text(stage.state),
+            _amounts(stage.slot),
+            f"{stage.position} ({stage.tenant_position})" if in_queue else "",
+            _start(stage.start_ms, view.at_ms) if in_queue else "",
+            _why(stage.reason, stage.detail) if stage.reason else Text(),
+        )
+    return table
+
+
+def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("tenant", "mesh", "flavor", "gives", "because"):
+        table.add_column(column, no_wrap=column != "tenant", overflow="fold")
+    for one in givers:
+        tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
+        table.add_row(tenant, Text(one.mesh), Text(one.flavor), _amounts(one.amounts), Text(one.reason, style=_style(one.reason)))
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _events_table(view: StageExplanation) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for event in view.story:
+        told = ": ".join(part for part in (event.reason, event.detail) if part)
+        table.add_row(clock_time(event.at_ms), state_text(event.after), Text(told))
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _chapter_cells(chapter: ChapterView) -> tuple[RenderableType, ...]:
+    what = f"{chapter.verb} ({chapter.why})" if chapter.why else chapter.verb
+    return (
+        clock_time(chapter.at_ms),
+        Text(what),
+        Text(chapter.tenant or ""),
+        Text(chapter.mesh or ""),
+        Text(chapter.flavor or ""),
+        _amounts(chapter.held) if chapter.lease else "",
+        _move(chapter.held, chapter.target) if chapter.lease else Text(),
+    )
+
+
+def _planned_why(stage: PlannedStageView) -> Text:
+    if stage.reason is None:
+        return Text("starts at once", style="green")
+    if not stage.goes_first:
+        return Text("after what goes before it", style="dim")
+    return Text(stage.reason, style=_style(stage.reason))
+
+
+def _blocked_text(blocked: BlockedView) -> RenderableType:
+    names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
+    told = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {blocked.count} node{'s' if blocked.count != 1 else ''}: {names}")
+    return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
+
+
+def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
+    told = [change.words for change in changes]
+    if told and place is not None and place > 1:
+        before = place - 1
+        told.insert(0, f"{'the one' if before == 1 else f'all {before}'} before it of its tenant had started")
+    return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in told]
+
+
+def _why(reason: str, detail: str) -> Text:
+    return Text.assemble((reason, _style(reason)), f": {detail}" if detail else "")
+
+
+def _style(reason: str) -> str:
+    """What passes by itself is yellow; what somebody has to change is red."""
+    told = {Reason.QUOTA_RECLAIMED.value, Reason.QUOTA_CUT.value, Reason.FAIR_SHARE.value, Reason.LOWER_IN_QUEUE.value}
+    return "yellow" if reason in _PASSING or reason in told else "red"
+
+
+def _start(start_ms: int | None, now_ms: int) -> str:
+    if start_ms is None:
+        return "not known"
+    return "now" if start_ms <= now_ms else f"in ~{duration(start_ms - now_ms)}"
+
+
+def _move(held: Mapping[str, Quantity], target: Mapping[str, Quantity]) -> Text:
+    """Where the lease goes, when that is not where it is."""
+    if {name: one.units for name, one in held.items()} == {name: one.units for name, one in target.items()}:
+        return Text()
+    is_less = any(one.units > (target[name].units if name in target else 0) for name, one in held.items())
+    return Text(_amounts(target) or "nothing", style="yellow" if is_less else "green")
+
+
+def _amounts(amounts: Mapping[str, Quantity]) -> str:
+    return ", ".join(f"{one.text} {name}" for name, one in sorted(amounts.items()) if one.units)
+
+
+def _number(stage: str) -> str:
+    return stage.rpartition(".")[2]
+
+
+def _title(words: str, count: int) -> Text:
+    return Text.assemble((words, "bold underline"), f"  {count}")
+
+
+def _gap(parts: Sequence[RenderableType]) -> list[RenderableType]:
+    return [Text()] if parts else []

@@ -1,0 +1,225 @@
+"""Answers to "why does it wait?" and "what if?": the stores are read once, and the pure core is asked."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dag.compiling import refused_functions, tasks_of
+from dag.errors import SpecError, UnknownRun
+from dag.rehearsal import rehearse
+from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
+from dag.sending import spec_of
+from dag.spec import digest, kept_form, load
+from dag.starting import under_way
+from dag.states import RUN_ENDS, STAGE_ENDS, RunState
+from federation.dispatch import QueuedStage
+from federation.outlook import Outlook, Outlooks, Piece
+from federation.quota.starts import Starts, Tally
+from federation.snapshot import Snapshot
+from federation.tenant_orders import OrdersInForce
+from mesh.ids import MeshId, NodeId, RunId, TenantPath
+from mesh.reasons import PASSING, Reason
+from mesh.resources import ResourceSet
+from serve_apps.access import EVERYBODY, reaches, tops
+from serve_apps.auth import Principal
+from serve_apps.dependencies import Dependencies
+from serve_apps.draining import snapshot_now
+from serve_apps.errors import OutOfReach
+from serve_apps.schemas import PlanView, QueueView, RunExplanation, StageExplanation, StoryView
+from serve_apps.stopping import check_reach
+from serve_apps.submission import read_spec, tenant_of, user_of
+from serve_apps.waiting_views import (
+    Waiting,
+    chapter_view,
+    kept_back_views,
+    plan_view,
+    run_explanation,
+    stage_explanation,
+    unmet_view,
+    waiting_view,
+)
+
+#: How far into the queue of a mesh is looked.
+QUEUE_DEPTH_MAX = 1_000
+#: Runs of a tenant that are looked through for those that wait before any mesh, and for what runs at a limit.
+RUNS_MAX = 1_000
+#: Chapters of the lease log that are looked through where no one tenant is named.
+CHAPTERS_MAX = 5_000
+#: Stages of a dry run that are explained one by one; a graph with more of them is told without.
+STAGES_MAX = 100
+
+_Queues = dict[MeshId, tuple[QueuedStage, ...]]
+
+
+def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath | None, limit: int) -> QueueView:
+    """What waits, of a tenant and all below it, or of all that the key reaches; the first `limit` stages with what can be said of them.
+
+    Raises:
+        OutOfReach: No such tenant within the key's reach.
+        StoreUnavailable: A store does not answer.
+    """
+    snapshot, queues = _look(ports)
+    if tenant is not None:
+        check_reach(principal, tenant, is_known=tenant in snapshot.tree.tenants)
+
+    def within(path: TenantPath) -> bool:
+        return reaches(principal, path) and (tenant is None or snapshot.tree.is_within(path, tenant))
+
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs)
+    found = [
+        Waiting(stage=stage, mesh=mesh, place=place)
+        for mesh, queued in queues.items()
+        for place, stage in enumerate(queued)
+        if within(stage.tenant)
+    ]
+    explained = [
+        Waiting(stage=one.stage, mesh=one.mesh, place=one.place, outlook=outlooks.of(one.stage.stage, asks_planner=False))
+        for one in found[:limit]
+    ]
+    asked = (tenant,) if tenant is not None else tops(principal, snapshot)
+    runs = [run for path in asked for run in ports.runs.list(path, limit=RUNS_MAX)]
+    return QueueView(
+        tenant=tenant or EVERYBODY,
+        at_ms=snapshot.at_ms,
+        waiting=[waiting_view(one) for one in (*explained, *found[limit:])],
+        kept_back=kept_back_views(run for run in runs if _is_kept_back(run)),
+        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
+    )
+
+
+def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
+    """Why the run is not further. Raises StoreUnavailable."""
+    snapshot, queues = _look(ports)
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs)
+    slots = _slots_of(record)
+    open_stages = [stage for stage in record.stages.values() if stage.state not in STAGE_ENDS]
+    stages = [
+        stage_explanation(record, stage, slots[stage.stage], outlooks.of(stage.stage, asks_planner=False), partial(reaches, principal))
+        for stage in open_stages
+    ]
+    return run_explanation(record, stages, snapshot.at_ms)
+
+
+def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, stage: str) -> StageExplanation:
+    """Why the stage is where it is, with its story.
+
+    Raises:
+        UnknownRun: The run has no such stage.
+        StoreUnavailable: A store does not answer.
+    """
+    kept = _stage_of(record, stage)
+    snapshot, queues = _look(ports)
+    outlook = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs).of(kept.stage)
+    story = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
+    return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), story)
+
+
+def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
+    """What would become of a graph. Raises as `submission.accept`, but for a run of the same id."""
+    spec = read_spec(body)
+    tenant, user = tenant_of(spec, principal), user_of(spec, principal)
+    snapshot, queues = _look(ports)
+    problems = refused_functions(spec, *_rights_of(snapshot, tenant))
+    if problems:
+        raise SpecError(tuple(problems))
+    record = RunRecord(
+        run=RunId(spec.id or "new"),
+        tenant=tenant,
+        user=user,
+        digest=digest(spec),
+        spec=kept_form(spec),
+        created_ms=snapshot.at_ms,
+        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+    )
+    orders = ports.orders.in_force()
+    rehearsal = rehearse(record, snapshot, ports.costs)
+    outlooks = Outlooks(snapshot, orders, queues, ports.costs)
+    told: list[Outlook] = []
+    before: list[Piece] = []
+    for each in rehearsal.stages:
+        piece = Piece(
+            stage=f"{each.stage.stage} of a dry run",
+            tenant=tenant,
+            mesh=each.stage.mesh,
+            slot=each.slot,
+            priority=each.priority,
+            user=user,
+            created_ms=QUEUE_DEPTH_MAX + len(before),
+        )
+        told.append(outlooks.would_be(piece, before) if len(told) < STAGES_MAX else Outlook(piece=piece, reason=None))
+        if each.goes_first:
+            before.append(piece)
+    allowed = _starts(ports, snapshot, orders, tenant).allowed(tenant, user, snapshot.at_ms)
+    return plan_view(record, rehearsal, told, allowed, partial(reaches, principal), snapshot.at_ms)
+
+
+def tell_story(
+    ports: Dependencies, principal: Principal, *, tenant: TenantPath | None, mesh: MeshId | None, flavor: str | None, limit: int
+) -> StoryView:
+    """The last changes of leases within reach, oldest first. Raises OutOfReach, StoreUnavailable."""
+    if tenant is not None and not reaches(principal, tenant):
+        raise OutOfReach(f"there is no tenant {tenant} within the reach of this API key")
+    chapters = ports.ledger.story(mesh, tenant, CHAPTERS_MAX)
+    told = [
+        chapter
+        for chapter in chapters
+        if chapter.lease is None
+        or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor) and tenant in (None, chapter.lease.tenant))
+    ]
+    return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
+
+
+def _look(ports: Dependencies) -> tuple[Snapshot, _Queues]:
+    snapshot = snapshot_now(ports.ledger, ports.registry)
+    waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
+    return snapshot, {mesh: tuple(ports.queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
+
+
+def _is_kept_back(run: RunSummary) -> bool:
+    """It goes on, and says that it waits for something that no mesh's queue knows of."""
+    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY)
+    return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
+
+
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING}) | {
+    Reason.NO_MESH_FITS,
+    Reason.LABEL_MISMATCH,
+    Reason.TENANT_NOT_ALLOWED,
+    Reason.CAPACITY_TOO_SMALL,
+    Reason.QUOTA_TOO_SMALL,
+}
+
+
+def _stage_of(record: RunRecord, stage: str) -> StageRecord:
+    """By its id, or by what follows the run's id and a dot."""
+    found = next((kept for kept in record.stages.values() if stage in (kept.stage, kept.stage.rpartition(".")[2])), None)
+    if found is None:
+        raise UnknownRun(f"the run {record.run} has no stage {stage}")
+    return found
+
+
+def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
+    """What each stage needs to start."""
+    spec = load(record.spec)
+    plans = tasks_of(spec)
+    return {
+        stage.stage: ResourceSet(spec_of(record, stage, plans, spec.code.runtime_env).slot) if stage.nodes else ResourceSet()
+        for stage in record.stages.values()
+    }
+
+
+def _rights_of(snapshot: Snapshot, tenant: TenantPath) -> tuple[tuple[str, ...], bool]:
+    allowed = snapshot.tree.tenant(tenant)
+    return allowed.functions, allowed.pickled_code
+
+
+def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
+    """The gate of the tenant, with what runs; runs are looked through only where their number is limited."""
+    starts = Starts(snapshot.tree, orders)
+    if starts.limits_running and tenant in snapshot.tree.tenants:
+        top = TenantPath(tenant.partition("/")[0])
+        for summary in ports.runs.list(top, limit=RUNS_MAX):
+            record = ports.runs.load(summary.run) if summary.state not in RUN_ENDS else None
+            if record is not None:
+                starts.count(Tally(tenant=record.tenant, user=record.user, started=0), under_way(record))
+    return starts

@@ -1,0 +1,226 @@
+"""`/v1/link/…`: what a child mesh asks that has no key to the store; see `federation.link` for the table of verbs.
+
+Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
+their own, so neither tenants nor waiting meshes can keep a session from being renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, TypeVar, cast
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Path, Request, Response
+
+from federation.errors import StaleFence
+from federation.link import (
+    BLOB_BYTES_MAX,
+    CALL_BYTES_MAX,
+    INPUTS_OF,
+    LINK_PATH,
+    MAIL,
+    TERMS,
+    VERBS,
+    WAITING_MAX,
+    AwaitMail,
+    Budget,
+    InputsOf,
+    LinkTerms,
+    Verb,
+    arguments_of,
+)
+from mesh.ids import NodeId, RunId
+from mesh.resources import format_units
+from mesh.values import StoredValue
+from mesh.wire import encode
+from serve_apps.access import asking_mesh
+from serve_apps.auth import MeshPrincipal
+from serve_apps.dependencies import Dependencies, dependencies_of
+from serve_apps.errors import BodyTooLarge, MalformedCall, NotJson, TooManyCalls, UnknownBlob
+from serve_apps.limits import CallBudget
+from serve_apps.link_calls import read_call
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+#: Threads of a replica.
+THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
+#: Calls of a mesh in a second, and those that may come at once after a pause.
+CALLS_PER_S, CALLS_BURST = 200.0, 500
+MAILS_PER_S, MAILS_BURST = 20.0, 40
+#: Heartbeats of a mesh in the time of one, and at least so many in a second: after an epoch or a lost session there are several.
+BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
+#: When every thread for mail waits, a mailbox is looked into this often instead.
+LOOK_S = 0.25
+
+Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Hex digest of the bytes.")]
+RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+
+router = APIRouter(prefix=LINK_PATH, tags=["link"])
+
+
+class LinkDesk:
+    """What the routes of one replica share: threads and budgets.
+
+    Args:
+        heartbeat_ms: How often each mesh renews its session.
+    """
+
+    def __init__(self, heartbeat_ms: int) -> None:
+        beats_per_s = max(BEATS_PER_S_MIN, BEATS_PER_BEAT * 1_000 / heartbeat_ms)
+        self._threads = {budget: CapacityLimiter(count) for budget, count in THREADS.items()}
+        self._budgets = {
+            Budget.BEAT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
+            Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
+            Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
+        }
+
+    async def do(self, budget: Budget, work: Callable[[], T]) -> T:
+        """Do the work in a thread of this kind."""
+        return await run_sync(work, limiter=self._threads[budget])
+
+    def has_room(self, budget: Budget) -> bool:
+        """Is a thread of this kind free?"""
+        return self._threads[budget].available_tokens > 0
+
+    def admit(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
+        """The mesh that asks, if it may ask now.
+
+        Raises:
+            NotAuthenticated: Its key is none.
+            TooManyCalls: Its budget is used up.
+        """
+        principal = asking_mesh(authorization, ports)
+        wait_ms = self._budgets[budget].take(principal.key, ports.clock.monotonic_ms())
+        if wait_ms:
+            raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
+        return principal
+
+
+def _desk_of(request: Request) -> LinkDesk:
+    return cast(LinkDesk, request.app.state.desk)
+
+
+# -- verbs -------------------------------------------------------------------------------------------------------------
+
+
+def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        ports, desk = dependencies_of(request), _desk_of(request)
+        _expect_json(request)
+        body = await _body_of(request, CALL_BYTES_MAX)
+        authorization = request.headers.get("authorization")
+
+        def work() -> Any:
+            principal = desk.admit(ports, authorization, verb.budget)
+            asked = read_call(verb, body, principal.mesh)
+            return asked if verb is MAIL else _carry_out(ports, verb, asked)
+
+        answered = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
+        if verb is MAIL:
+            answered = await _await_mail(ports, desk, answered)
+        return Response(encode(answered, verb.answered), media_type="application/json")
+
+    return answer
+
+
+def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
+    if verb is TERMS:
+        return _terms(ports)
+    if verb is INPUTS_OF:
+        return _inputs_of(ports, asked)
+    return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
+
+
+def _terms(ports: Dependencies) -> LinkTerms:
+    return LinkTerms(heartbeat_ms=ports.heartbeat_ms, inline_limit_bytes=ports.inline_limit_bytes, storage_url=ports.storage_url)
+
+
+def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue | None]:
+    """The inputs of a stage that is the mesh's: claimed by it, or waiting for it. Of any other it is told nothing."""
+    if asked.claim is not None and asked.claim.stage == asked.stage:
+        try:
+            ports.queue.report(asked.claim, 0, ())  # Batches begin with 1: nothing is taken in, only the claim is checked.
+        except StaleFence:
+            return {}
+        return ports.queue.inputs_of(asked.stage)
+    is_waiting = any(stage.stage == asked.stage for stage in ports.queue.waiting(asked.mesh, WAITING_MAX))
+    return ports.queue.inputs_of(asked.stage) if is_waiting else {}
+
+
+async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> Any:
+    """Wait in a thread, or, when all of them wait already, look again and again without one."""
+    if desk.has_room(Budget.MAIL):
+        return await desk.do(Budget.MAIL, partial(ports.queue.mail, asked.mesh, asked.cursor, asked.wait_ms))
+    until_ms = ports.clock.monotonic_ms() + asked.wait_ms
+    while True:
+        cursor, letters = await desk.do(Budget.CALL, partial(ports.queue.mail, asked.mesh, asked.cursor, 0))
+        if letters or asked.cursor == "" or ports.clock.monotonic_ms() >= until_ms:
+            return cursor, letters
+        await asyncio.sleep(LOOK_S)
+
+
+for _verb in VERBS:
+    _about = f"A mesh's word: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "What holds for every mesh."
+    router.add_api_route(
+        f"/{_verb.name}", _endpoint_of(_verb), methods=["POST"], name=f"link {_verb.name}", description=_about, response_class=Response
+    )
+
+
+# -- blobs -------------------------------------------------------------------------------------------------------------
+
+
+@router.put("/blobs/{run}/{sha256}", response_class=Response)
+async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
+    """Keep the bytes as long as the run is kept; of a run that is not kept (any more) they are dropped."""
+    ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
+    await desk.do(Budget.CALL, partial(desk.admit, ports, authorization, Budget.CALL))
+    data = await _body_of(request, BLOB_BYTES_MAX)
+
+    def work() -> None:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise MalformedCall(f"the bytes are not those that {sha256} names")
+        if ports.runs.summary(RunId(run)) is not None:
+            ports.blobs.put(RunId(run), sha256, data)
+
+    await desk.do(Budget.CALL, work)
+    return Response(b"null", media_type="application/json")
+
+
+@router.get("/blobs/{run}/{sha256}", response_class=Response)
+async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
+    """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
+    ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
+
+    def work() -> bytes | None:
+        desk.admit(ports, authorization, Budget.CALL)
+        return ports.blobs.get(RunId(run), (sha256,)).get(sha256)
+
+    data = await desk.do(Budget.CALL, work)
+    if data is None:
+        raise UnknownBlob(f"run {run} has no such blob")
+    return Response(data, media_type="application/octet-stream")
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def _expect_json(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise NotJson("send JSON with the header `Content-Type: application/json`")
+
+
+async def _body_of(request: Request, limit_bytes: int) -> bytes:
+    """The body, counted while it is read."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit_bytes:
+            raise BodyTooLarge(f"the body is larger than {format_units('memory', limit_bytes)}")
+    return bytes(data)

@@ -1,0 +1,238 @@
+"""For tests and benchmarks: a gateway behind a real HTTP server, and ports whose child's verbs go through it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dag.runs import RunStore, RunSummary
+from dag.states import RunState
+from dag.store.memory import MemoryEventFeed, MemoryRunStore
+from federation.api_keys import KeyRing
+from federation.blobs import BlobStore
+from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage, StageQueue
+from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session, Told, Want
+from federation.snapshot import MeshRecord
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
+from federation.store.memory import MemoryStore
+from federation.store.memory_durability import MemoryDurability
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_registry import MemoryRegistry
+from mesh.clock import SystemClock
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import StageMessage
+from mesh.reasons import Reason
+from mesh.values import StoredValue
+from serve_apps.auth import issue_for_mesh
+from serve_apps.dependencies import Dependencies
+from serve_apps.gateway import create_app
+
+HOST = "127.0.0.1"
+STOP_S_MAX = 10.0
+
+
+#: A busy machine is no reason for a contract to be broken.
+PATIENCE = 60
+
+
+class Switchboard:
+    """One server for many applications, one at a time: a test puts its own in."""
+
+    def __init__(self) -> None:
+        self.app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.app is None:
+            raise RuntimeError("no application is plugged in")
+        await self.app(scope, receive, send)
+
+
+@contextmanager
+def serving(app: ASGIApp) -> Iterator[str]:
+    """The address of a real HTTP server with this application, on a free port; it ends with the block."""
+    config = uvicorn.Config(app, host=HOST, port=0, log_level="critical", lifespan="off", access_log=False)
+    server = _Server(config)
+    thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
+    thread.start()
+    server.is_up.wait()
+    try:
+        yield f"http://{HOST}:{server.port}"
+    finally:
+        server.should_exit = True
+        thread.join(STOP_S_MAX)
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens, and where."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+        self.port = 0
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """See `uvicorn.Server`."""
+        await super().startup(sockets)
+        self.port = self.servers[0].sockets[0].getsockname()[1]
+        self.is_up.set()
+
+
+class AnyRun(MemoryRunStore):
+    """Knows of every run that somebody asks for, as stores of blobs do not look whether there is one."""
+
+    def summary(self, run: RunId) -> RunSummary | None:
+        """See `RunStore.summary`."""
+        state = RunState.RUNNING
+        return RunSummary(run=run, tenant=TenantPath("acme"), state=state, created_ms=0, ended_ms=0, reason=None, detail="", counts={})
+
+
+@dataclass(slots=True, kw_only=True)
+class LinkedMeshes:
+    """Meshes that reach these ports over HTTP only, each with a key of its own."""
+
+    address: str
+    keys: KeyRing
+    links: dict[MeshId, HttpLink] = field(default_factory=dict)
+
+    def link(self, mesh: MeshId) -> HttpLink:
+        """That of the mesh."""
+        if mesh not in self.links:
+            self.links[mesh] = HttpLink((self.address,), issue_for_mesh(self.keys, mesh, 0), patience=PATIENCE)
+        return self.links[mesh]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self.links.values():
+            link.close()
+
+
+def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: KeyRing, runs: RunStore | None = None) -> ASGIApp:
+    """A gateway on these ports, with budgets that no test uses up."""
+    runs = runs or AnyRun(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000))
+    feed = MemoryEventFeed(MemoryRunStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)))
+    return create_app(
+        Dependencies(
+            runs=runs,
+            ledger=ledger,
+            registry=MemoryRegistry(),
+            orders=MemoryTenantOrders(),
+            durable=MemoryDurability(),
+            queue=queue,
+            blobs=blobs,
+            feed=feed,
+            keys=keys,
+            body_limit_bytes=1_024,
+            heartbeat_ms=1,
+            clock=SystemClock(),
+        )
+    )
+
+
+class LinkedLedger:
+    """A ledger: what a child says goes over HTTP, all else to the root's own."""
+
+    def __init__(self, root: LeaseLedger, meshes: LinkedMeshes) -> None:
+        self._root = root
+        self._meshes = meshes
+
+    def _of(self, mesh: MeshId) -> HttpLedger:
+        return HttpLedger(self._meshes.link(mesh))
+
+    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+        """See `LeaseLedger.join`."""
+        return self._of(record.mesh).join(record, adopt=adopt, over=over, seen=seen)
+
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+        """See `LeaseLedger.heartbeat`."""
+        return self._of(session.mesh).heartbeat(session, record, beat)
+
+    def leave(self, session: Session) -> None:
+        """See `LeaseLedger.leave`."""
+        self._of(session.mesh).leave(session)
+
+    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+        """See `LeaseLedger.acquire`."""
+        return self._of(session.mesh).acquire(session, wants)
+
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+        """See `LeaseLedger.release`."""
+        return self._of(session.mesh).release(session, parts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._root, name)
+
+
+class LinkedQueue:
+    """A stage queue, likewise."""
+
+    def __init__(self, root: StageQueue, meshes: LinkedMeshes) -> None:
+        self._root = root
+        self._meshes = meshes
+        self._queues: dict[MeshId, HttpStageQueue] = {}
+        self._holders: dict[StageId, MeshId] = {}  #: Who asked about a stage last; a mesh asks about its own only.
+
+    def _of(self, mesh: MeshId) -> HttpStageQueue:
+        return self._queues.setdefault(mesh, HttpStageQueue(self._meshes.link(mesh), mesh))
+
+    def submit(self, mesh: MeshId, spec: Any) -> bool:
+        """See `StageQueue.submit`."""
+        self._holders[spec.stage] = mesh
+        return self._root.submit(mesh, spec)
+
+    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.waiting`."""
+        return self._of(mesh).waiting(mesh, limit)
+
+    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+        """See `StageQueue.explain`."""
+        self._of(session.mesh).explain(session, stage, reason, detail)
+
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+        """See `StageQueue.claim`."""
+        return self._of(session.mesh).claim(session, stage, lease)
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+        """See `StageQueue.report`."""
+        self._of(claim.mesh).report(claim, batch, messages)
+
+    def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
+        """See `StageQueue.inputs_of`."""
+        holder = self._holders.get(stage)
+        return self._root.inputs_of(stage) if holder is None else self._of(holder).inputs_of(stage)
+
+    def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
+        """See `StageQueue.claims_of`."""
+        return self._of(session.mesh).claims_of(session)
+
+    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+        """See `StageQueue.mail`."""
+        return self._of(mesh).mail(mesh, cursor, wait_ms)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._root, name)
+
+
+class LinkedBlobs:
+    """A blob store, likewise; some mesh asks."""
+
+    def __init__(self, root: BlobStore, meshes: LinkedMeshes) -> None:
+        self._root = root
+        self._over = HttpBlobs(meshes.link(MeshId("some-mesh")))
+
+    def put(self, run: RunId, sha256: str, data: bytes) -> None:
+        """See `BlobStore.put`."""
+        self._over.put(run, sha256, data)
+
+    def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
+        """See `BlobStore.get`."""
+        return self._over.get(run, hashes)
+
+    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
+        """See `BlobStore.keep_only`."""
+        self._root.keep_only(run, hashes)

@@ -1,0 +1,122 @@
+"""Quota over two real Ray clusters: borrowed on both, taken back across them, back in time when a cluster dies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation_bed import LIMIT_S, eventually, submit
+
+import dag
+from dag.store.client_access import Access
+from dag.store.remote import Client, Run
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.clock import SystemClock
+from mesh.ids import TenantPath
+from mesh.reasons import Reason
+from serve_apps.auth import issue
+from serve_apps.stack import Stack
+from serve_apps.stores import Stores
+
+pytestmark = pytest.mark.ray
+
+OWNER, GUEST = "shared/owner", "shared/guest"
+EAST, WEST = {"zone": "east"}, {"zone": "west"}
+
+
+@pytest.fixture(scope="module")
+def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
+    """A client whose key reaches the owner and the guest."""
+    key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
+    with Client(Access(address=stack.address, api_key=key, tenant=GUEST)) as client:
+        yield client
+
+
+def wait_for_gate(folder: str, name: str) -> str:
+    """A line per attempt; ends when the gate is open."""
+    with Path(folder, name).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    while not Path(folder, "gate").exists():
+        time.sleep(0.01)
+    return name
+
+
+def name_of(name: str) -> str:
+    return name
+
+
+def attempts(folder: Path, name: str) -> int:
+    path = folder / name
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def gated(client: Client, folder: Path, name: str, labels: dict[str, str]) -> Run:
+    """A run of the guest that has begun."""
+    run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=GUEST)
+    eventually(lambda: _assert_attempts(folder, name, 1))
+    return run
+
+
+def _assert_attempts(folder: Path, name: str, count: int) -> None:
+    assert attempts(folder, name) == count
+
+
+def losses(run: Run) -> list[tuple[str | None, str | None]]:
+    """The mesh and the reason of each stage that was lost."""
+    return [
+        (event.mesh, event.reason.value if event.reason is not None else None)
+        for event in run.events()
+        if event.kind == "stage" and event.after == "LOST"
+    ]
+
+
+def cpus_of(stores: Stores, tenant: str) -> int:
+    return (
+        sum(units for (path, _, resource), units in stores.ledger.snapshot().usage.items() if (path, resource) == (tenant, "cpu")) // 10_000
+    )
+
+
+def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+    runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
+    assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All of it is borrowed.
+    claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
+    assert claimed.result(LIMIT_S) == "mine"
+    (tmp_path / "gate").touch()
+    assert [run.result(LIMIT_S) for run in runs] == ["first", "second", "third"]
+    lost = [loss for run in runs for loss in losses(run)]
+    assert lost
+    assert {reason for _, reason in lost} == {Reason.QUOTA_RECLAIMED.value}
+    assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
+
+
+def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(
+    stack: Stack, sharers: Client, stores: Stores, tmp_path: Path
+) -> None:
+    full, folder = tmp_path / "full", tmp_path / "moved"
+    full.mkdir()
+    folder.mkdir()
+    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # So that the third has to go west.
+    eventually(lambda: _assert_full(stores, "east"))
+    run = submit(sharers, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
+    eventually(lambda: _assert_attempts(folder, "moved", 1))
+    stack.clusters["second"].kill()
+    (full / "gate").touch()
+    eventually(lambda: _assert_attempts(folder, "moved", 2))
+    (folder / "gate").touch()
+    assert [filler.result(LIMIT_S) for filler in fillers] == ["one", "two"]
+    assert run.result(LIMIT_S) == "moved"
+    assert attempts(folder, "moved") == 2
+    assert losses(run) == [("west", Reason.LEASE_EXPIRED.value)]
+    eventually(lambda: _assert_nothing_held(stores))
+
+
+def _assert_full(stores: Stores, mesh: str) -> None:
+    (pool,) = next(view.record.pools for view in stores.ledger.snapshot().meshes if view.record.mesh == mesh)
+    assert pool.used["cpu"] == pool.capacity["cpu"]
+
+
+def _assert_nothing_held(stores: Stores) -> None:
+    assert cpus_of(stores, GUEST) == 0

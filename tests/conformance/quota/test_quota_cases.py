@@ -1,0 +1,36 @@
+"""The cases of Kueue in this folder pass by Kueue's rules; by the default rules only those differ that ADR 0018 names."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.conformance.judging import judge_all, read_cases
+from federation.conformance.quota_cases import run_case
+from federation.quota.policies import KUEUE, MESH
+
+FOLDER = Path(__file__).parent
+ADR = Path(__file__).parents[3] / "docs" / "adr" / "0018-quota-rules.md"
+CASES = [case for file in sorted(FOLDER.glob("*.json")) for case in read_cases(file.read_text(encoding="utf-8"))]
+
+
+def differing() -> set[str]:
+    """The ids that the ADR names."""
+    return set(re.findall(r"^\| `(\w+-[\w-]+)` \|", ADR.read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"].replace("-", " ")) for case in CASES])
+def test_a_case_passes_by_the_rules_that_it_is_about(case: dict[str, Any]):
+    (verdict,) = judge_all([case], partial(run_case, KUEUE))
+    assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
+
+
+def test_by_default_only_those_cases_differ_that_the_decision_names():
+    failed = {verdict.id for verdict in judge_all(CASES, partial(run_case, MESH)) if not verdict.passed}
+    assert failed == differing()
+    assert failed

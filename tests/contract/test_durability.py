@@ -1,0 +1,125 @@
+"""How safely something is kept, on real servers; the server that can wait for its disk is played where none is at hand."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+
+from federation.durability import Durability, check_reachable
+from federation.errors import DurabilityUnreachable, StoreUnavailable
+from federation.store.keys import Keys
+from federation.store.memory_durability import MemoryDurability
+from federation.store.redis_durability import RedisDurability
+
+KEYS = Keys("contract")
+
+
+@contextmanager
+def set_up(client: "redis.Redis", **settings: str) -> Iterator[None]:
+    """The server with other settings; as before afterwards."""
+    before = {name: client.config_get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            client.config_set(name, value)
+        yield
+    finally:
+        for told in before.values():
+            for name, value in told.items():
+                client.config_set(name, value)
+
+
+def test_a_server_without_an_append_only_file_promises_nothing(redis_server):
+    durable = RedisDurability(redis_server, KEYS)
+    assert durable.reachable() is Durability.D0
+    assert [durable.confirm(wanted) for wanted in (Durability.D0, Durability.D1)] == [Durability.D0, Durability.D0]
+
+
+def test_a_server_that_syncs_every_write_reaches_d1_and_only_then(redis_server):
+    durable = RedisDurability(redis_server, KEYS)
+    with set_up(redis_server, appendonly="yes", appendfsync="always"):
+        assert durable.reachable() is Durability.D1
+        assert durable.confirm(Durability.D1) is Durability.D1
+        redis_server.config_set("appendfsync", "everysec")
+        assert durable.confirm(Durability.D1) is Durability.D0
+    assert durable.confirm(Durability.D1) is Durability.D0
+
+
+def test_nobody_reaches_d2():
+    with pytest.raises(DurabilityUnreachable, match="reaches D1, not D2"):
+        check_reachable(Durability.D2, Durability.D1)
+    check_reachable(Durability.D1, Durability.D1)
+    check_reachable(Durability.D0, Durability.D1)
+
+
+def test_memory_confirms_no_more_than_it_is_asked_for():
+    durable = MemoryDurability(Durability.D1)
+    assert [durable.confirm(wanted) for wanted in (Durability.D0, Durability.D1, Durability.D2)] == [
+        Durability.D0,
+        Durability.D1,
+        Durability.D1,
+    ]
+
+
+class Newer:
+    """A server of 7.2: its disk has so many of the writes of a connection when it was waited for."""
+
+    def __init__(self, version: str = "7.2.0", *, synced: Any = 1, appendonly: str = "yes") -> None:
+        self.version, self.synced, self.appendonly = version, synced, appendonly
+        self.calls: list[tuple[Any, ...]] = []
+
+    def info(self, _section: str) -> dict[str, str]:
+        return {"redis_version": self.version}
+
+    def config_get(self, _pattern: str) -> dict[bytes, bytes]:
+        return {b"appendonly": self.appendonly.encode(), b"appendfsync": b"everysec"}
+
+    @contextmanager
+    def pipeline(self, *, transaction: bool) -> Iterator[SimpleNamespace]:
+        assert not transaction  # WAITAOF inside of one would not wait.
+        yield SimpleNamespace(
+            set=lambda key, _value: self.calls.append(("set", key)),
+            waitaof=lambda *told: self.calls.append(("waitaof", *told)),
+            execute=self._execute,
+        )
+
+    def _execute(self) -> list[Any]:
+        if isinstance(self.synced, Exception):
+            raise self.synced
+        return [True, [self.synced, 0]]
+
+
+def test_a_server_that_can_wait_is_asked_on_the_connection_that_has_just_written():
+    server = Newer()
+    durable = RedisDurability(server, KEYS, wait_ms=700)
+    assert (durable.reachable(), durable.confirm(Durability.D1)) == (Durability.D1, Durability.D1)
+    assert server.calls == [("set", KEYS.touched), ("waitaof", 1, 0, 700)]
+
+
+def test_a_disk_that_did_not_answer_in_time_is_told_as_what_it_is():
+    assert RedisDurability(Newer(synced=0), KEYS).confirm(Durability.D1) is Durability.D0
+
+
+@pytest.mark.parametrize("server", [Newer("7.0.15"), Newer("6.2.14"), Newer(appendonly="no")], ids=["7.0", "6.2", "without a file"])
+def test_a_server_that_cannot_wait_is_not_asked_to(server):
+    durable = RedisDurability(server, KEYS)
+    assert (durable.reachable(), durable.confirm(Durability.D1)) == (Durability.D0, Durability.D0)
+    assert server.calls == []
+
+
+def test_a_server_that_goes_away_while_it_is_waited_for_promised_nothing():
+    durable = RedisDurability(Newer(synced=redis.exceptions.ConnectionError("gone")), KEYS)
+    with pytest.raises(StoreUnavailable):
+        durable.confirm(Durability.D1)
+
+
+def test_a_user_who_may_not_read_the_settings_reaches_nothing(redis_server):
+    redis_server.execute_command("ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-config")
+    kwargs = redis_server.connection_pool.connection_kwargs
+    try:
+        with redis.Redis(unix_socket_path=kwargs["path"], username="narrow", password="pw") as narrow:
+            assert RedisDurability(narrow, KEYS).reachable() is Durability.D0
+    finally:
+        redis_server.execute_command("ACL", "DELUSER", "narrow")

@@ -1,0 +1,68 @@
+"""What every registry of meshes does."""
+
+import pytest
+
+from federation.estimates import Pace
+from federation.registry import MeshRegistry, Note, Standings
+from federation.standing import Drain, Standing
+from federation.steadiness import Steadiness
+from federation.store.keys import Keys
+from federation.store.memory_registry import MemoryRegistry
+from federation.store.redis_registry import RedisRegistry
+from mesh.ids import MeshId
+
+EAST, WEST = MeshId("east"), MeshId("west.2|b")
+THERE = Steadiness(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 9), back_ms=11, steady_ms=5_011)
+DISKS = Drain(reason="new disks, é", by="ab12cd34", since_ms=7)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def registry(request: pytest.FixtureRequest) -> MeshRegistry:
+    if request.param == "memory":
+        return MemoryRegistry()
+    return RedisRegistry(request.getfixturevalue("redis_server"), Keys("contract"))
+
+
+def test_an_empty_registry_knows_nobody(registry):
+    assert registry.standings() == Standings()
+
+
+def test_a_drain_stays_until_it_is_taken_back(registry):
+    registry.drain(EAST, DISKS)
+    assert registry.standings().meshes == {EAST: Standing(drain=DISKS)}
+    assert registry.undrain(EAST)
+    assert not registry.undrain(EAST)
+    assert registry.standings().meshes == {}
+
+
+def test_of_two_drains_the_later_word_counts(registry):
+    registry.drain(EAST, Drain(reason="first"))
+    registry.drain(EAST, DISKS)
+    assert registry.standings().meshes[EAST].drain == DISKS
+
+
+def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
+    registry.drain(EAST, DISKS)
+    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
+    told = registry.standings()
+    assert told.meshes == {EAST: Standing(drain=DISKS, steadiness=THERE), WEST: Standing(pace=Pace(run_ms=3, stages=2))}
+    assert (told.watched_ms, told.version) == (10, 1)
+
+
+def test_a_note_changes_only_what_it_names(registry):
+    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}), 0)
+    assert registry.note(Note(watched_ms=20, paces={EAST: Pace(run_ms=3)}), 1)
+    assert registry.standings() == Standings(meshes={EAST: Standing(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2)
+
+
+def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
+    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}), 0)
+    before = registry.standings()
+    assert not registry.note(Note(watched_ms=99, steadiness={}, paces={EAST: Pace(run_ms=1)}), 0)
+    assert registry.standings() == before
+
+
+def test_a_drain_refuses_no_note(registry):
+    version = registry.standings().version
+    registry.drain(EAST, DISKS)
+    assert registry.note(Note(watched_ms=10), version)

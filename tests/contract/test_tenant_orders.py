@@ -1,0 +1,69 @@
+"""What every store of what holds for tenants does."""
+
+from fractions import Fraction
+
+import pytest
+
+from federation.quota.policies import OnCut, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, Stop, TimeWindow
+from federation.store.keys import Keys
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.redis_orders import RedisTenantOrders
+from federation.tenant_orders import OrdersInForce, TenantOrders, TenantStop
+from mesh.ids import TenantPath
+
+ACME, NLP = TenantPath("acme"), TenantPath("acme/research|é")
+FILED = StandingOrders(
+    rules=Rules(fair_sharing=False, min_run_ms=7),
+    weights={ACME: Fraction(2, 3)},
+    settings={
+        NLP: QueueSettings(
+            policies=Policies(reclaim=Preempt.ANY, borrow_priority_max=3),
+            groups=(ResourceGroup(resources=("cpu",), flavors=("a", "b")),),
+            running_max=2,
+            running_max_per_user=1,
+            max_wait_ms=9_000,
+            windows=(TimeWindow(opens_ms=1, lasts_ms=2),),
+            on_cut=OnCut.EVICT,
+        )
+    },
+)
+BUDGET = TenantStop(stop=Stop.HOLD, reason="the budget, é", by="ab12cd34", since_ms=7)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def orders(request: pytest.FixtureRequest) -> TenantOrders:
+    if request.param == "memory":
+        return MemoryTenantOrders()
+    return RedisTenantOrders(request.getfixturevalue("redis_server"), Keys("contract"))
+
+
+def test_where_nothing_was_published_the_defaults_hold(orders):
+    assert orders.in_force() == OrdersInForce()
+
+
+def test_what_a_file_says_comes_back_whole(orders):
+    orders.publish(FILED)
+    assert orders.in_force() == OrdersInForce(filed=FILED)
+
+
+def test_a_stop_stays_until_it_is_taken_back_whatever_a_file_says_meanwhile(orders):
+    orders.stop(NLP, BUDGET)
+    orders.publish(FILED)
+    assert orders.in_force() == OrdersInForce(filed=FILED, stops={NLP: BUDGET})
+    assert orders.release(NLP)
+    assert not orders.release(NLP)
+    assert orders.in_force() == OrdersInForce(filed=FILED)
+
+
+def test_of_two_stops_the_later_word_counts(orders):
+    orders.stop(NLP, BUDGET)
+    orders.stop(NLP, TenantStop(stop=Stop.DRAIN))
+    assert orders.in_force().stops == {NLP: TenantStop(stop=Stop.DRAIN)}
+
+
+def test_while_nothing_changes_the_answer_is_the_same_object(orders):
+    orders.publish(FILED)
+    before = orders.in_force()
+    assert orders.in_force() is before
+    orders.stop(ACME, BUDGET)
+    assert orders.in_force() is not before

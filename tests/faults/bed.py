@@ -1,0 +1,291 @@
+"""A small federation of real processes: a Redis, roots, child meshes with nodes, and an oracle that watches what really runs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+from faults.nursery import Nursery
+from faults.oracle import CPU, Oracle, Work, work_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, ChildOrder, ledger_of
+from faults.proxy import Proxy
+from faults.server import Server
+from patience import eventually
+
+from federation.dispatch import STAGE_MESSAGES
+from federation.snapshot import MeshView
+from federation.store.keys import Keys
+from federation.store.redis_client import connect
+from federation.store.redis_queue import RedisStageQueue
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import StageMessage
+from mesh.resources import ResourceSet
+from mesh.runtime.watch_folder import socket_of, workers_of
+from mesh.stages import StageSpec, TaskSpec
+from mesh.wire import decode
+
+LAB, RUN = TenantPath("lab"), RunId("r")
+SLOT = ResourceSet.of({"cpu": 1})
+PATIENCE_S = 40.0
+#: Keys that a bed may leave, at most: what grew without a bound would be beyond (I8).
+KEYS_MAX = 400
+
+
+def tree_of(**nominal: int) -> TenantTree:
+    """Tenants with so many CPUs each; `a__b` is `b` below `a`."""
+    paths = {TenantPath(name.replace("__", "/")): slots for name, slots in nominal.items()}
+    return TenantTree(
+        Tenant(
+            path=path,
+            parent=TenantPath(path.rpartition("/")[0]) if "/" in path else None,
+            quotas={(FLAVOR, "cpu"): Quota(nominal=slots * CPU)},
+        )
+        for path, slots in paths.items()
+    )
+
+
+class Node:
+    """A watchdog and its keeper."""
+
+    def __init__(self, nursery: Nursery, folder: Path) -> None:
+        self.folder = folder
+        workers_of(folder).mkdir(parents=True)
+        self._nursery = nursery
+        self.keeper = nursery.start("idle", folder / "keeper.log")
+        self.watchdog = self.watch()
+
+    def watch(self) -> psutil.Process:
+        """Start a watchdog and wait until it answers."""
+        self.watchdog = self._nursery.start("watchdog", self.folder / "watchdog.log", str(self.folder), self.keeper.pid)
+        eventually(socket_of(self.folder).exists, PATIENCE_S)
+        return self.watchdog
+
+
+class Mesh:
+    """A child mesh of the bed; its way to Redis is a proxy."""
+
+    def __init__(self, bed: Bed, name: str, nodes: int, slots: int, login: str) -> None:
+        self.name = name
+        self.proxy = Proxy(bed.server.port)
+        self.folder = bed.folder / name
+        self.nodes = [Node(bed.nursery, self.folder / str(number)) for number in range(nodes)]
+        self._bed = bed
+        self._slots = slots
+        self._login = f"{login}@" if login else ""
+        self.agent = self.begin()
+
+    def begin(self) -> psutil.Process:
+        """Start the mesh's own process (again)."""
+        order = ChildOrder(
+            mesh=self.name,
+            url=f"redis://{self._login}127.0.0.1:{self.proxy.port}/0",
+            slots=self._slots,
+            nodes=[str(node.folder) for node in self.nodes],
+            fifo=self._bed.fifo,
+        )
+        self.agent = self._bed.nursery.start("child", self.folder / "agent.log", asdict(order))
+        return self.agent
+
+    def work(self) -> list[Work]:
+        """What runs of it."""
+        return [work for work in work_of(self._bed.fifo) if work.mesh == self.name]
+
+    def cut_off(self, is_off: bool = True) -> None:
+        """Nothing passes, either way; connections stay open, as when packets are dropped."""
+        self.proxy.weather.drop_requests = self.proxy.weather.drop_replies = is_off
+        if not is_off:
+            self.proxy.cut()  # What was swallowed would be missing in the middle of a stream.
+
+    def said(self) -> str:
+        """Its log."""
+        return (self.folder / "agent.log").read_text()
+
+    def processes(self) -> list[psutil.Process]:
+        """Agent, watchdogs, keepers."""
+        return [self.agent, *(process for node in self.nodes for process in (node.watchdog, node.keeper))]
+
+    def close(self) -> None:
+        """End everything of it."""
+        for process in self.processes():
+            kill(process)
+        self.proxy.close()
+
+
+class Bed:
+    """Everything of one row. `close` judges it.
+
+    Args:
+        quota: Nominal slots of each tenant.
+        limits: What the oracle holds real use against; None: the nominal slots.
+    """
+
+    def __init__(
+        self, folder: Path, nursery: Nursery, *, quota: dict[str, int], limits: dict[str, int] | None = None, server: Server | None = None
+    ) -> None:
+        self.folder = folder
+        self.nursery = nursery
+        self.fifo = str(folder / "work")
+        os.mkfifo(self.fifo)
+        self.server = server or Server(folder / "redis")
+        self.ledger = ledger_of(self.server.url)  #: Of the test, around every proxy.
+        self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=2_000), Keys())
+        self.meshes: dict[str, Mesh] = {}
+        self.others: list[psutil.Process] = []
+        self.quota(**quota)
+        self._is_learned()
+        self.oracle = Oracle(self.fifo, self.server.url, limits or quota)
+        self.roots = [self.root("root")]
+        self._names = itertools.count()
+        self._submitted: list[str] = []
+        self.may_be_over = False  #: See `Oracle.verdict`.
+
+    def quota(self, **nominal: int) -> None:
+        """Put a tree in force."""
+        self.ledger.configure(tree_of(**nominal))
+
+    def _is_learned(self) -> None:
+        """A ledger that was founded a moment ago, of which no lease can exist, need not be waited for."""
+        self.server.client.hset(Keys().meta, "learn", "0")
+
+    def root(self, name: str) -> psutil.Process:
+        """Another root."""
+        process = self.nursery.start("root", self.folder / f"{name}.log", self.server.url, name)
+        self.others.append(process)
+        return process
+
+    def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
+        """A mesh that has joined; `login`: user and password for Redis."""
+        mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
+        eventually(lambda: self.view(name), PATIENCE_S)
+        return mesh
+
+    # ---- work
+
+    def submit(self, mesh: str, count: int = 1, *, what: str = "hold", tenant: str = LAB, width: int = 1, priority: int = 0) -> list[str]:
+        """Queue stages; their names."""
+        names = [f"{mesh}-{what}-{next(self._names)}" for _ in range(count)]
+        self._submitted += names
+        for name in names:
+            self.queue.submit(MeshId(mesh), spec_of(name, what=what, tenant=tenant, width=width, priority=priority))
+        return names
+
+    def runs(self, mesh: str) -> int:
+        """Slots of the mesh that are in use."""
+        return len(self.meshes[mesh].work())
+
+    def is_running(self, mesh: str, slots: int) -> None:
+        """Wait until exactly so many slots of the mesh are in use."""
+        eventually(lambda: self.runs(mesh) == slots, PATIENCE_S)
+
+    def finish(self, stages: Iterable[str]) -> None:
+        """Let the work of these stages end well."""
+        names = set(stages)
+        for work in work_of(self.fifo):
+            if work.stage in names:
+                os.kill(work.pid, signal.SIGUSR1)
+
+    # ---- looking
+
+    def stages(self, mesh: str) -> list[str]:
+        """Stages of the mesh that run, as they were submitted."""
+        running = {work.stage for work in self.meshes[mesh].work()}
+        return [name for name in self._submitted if name in running]
+
+    def silence_ms(self, mesh: str) -> int:
+        """Since its last heartbeat was taken in, on the ledger's clock."""
+        return {view.record.mesh: view.heartbeat_age_ms for view in self.ledger.snapshot().meshes}[MeshId(mesh)]
+
+    def lt(self) -> int:
+        """The lease clock, ms, after a call that has moved it."""
+        self.ledger.snapshot()
+        return int(self.server.client.hget(Keys().meta, "lt") or 0)
+
+    def beats(self, mesh: str) -> int:
+        """Heartbeats of its session that were taken in."""
+        row = self.server.client.hget(Keys().sessions, mesh) or b"0|0|0|0|0"
+        return int(row.split(b"|")[3])
+
+    def plans(self) -> int:
+        """Calls that have set targets."""
+        return int(self.server.client.hget(Keys().plan, "number") or 0)
+
+    def is_fresh(self, mesh: str) -> bool:
+        """Does its session live, and was it heard a moment ago?"""
+        return self.view(mesh) is not None and self.silence_ms(mesh) < HEARTBEAT_MS * 2
+
+    def view(self, mesh: str) -> MeshView | None:
+        """The mesh as the ledger sees it; None when its session does not live."""
+        views = {view.record.mesh: view for view in self.ledger.snapshot().meshes}
+        found = views.get(MeshId(mesh))
+        return found if found is not None and found.alive else None
+
+    def incarnation(self, mesh: str) -> int:
+        """Of the live session; 0 when there is none."""
+        view = self.view(mesh)
+        return view.incarnation if view is not None else 0
+
+    def held(self, mesh: str | None = None) -> int:
+        """Slots that leases hold."""
+        leases = self.ledger.snapshot().leases
+        return sum(lease.amounts["cpu"] for lease in leases if mesh is None or lease.mesh == mesh) // CPU
+
+    def told(self) -> list[StageMessage]:
+        """Everything that meshes and ledger have told about stages; nothing is ever acknowledged here."""
+        return [message for entry in self.queue.inbox(0, 10_000) for message in decode(STAGE_MESSAGES, entry.body)]
+
+    def told_of(self, stage: str) -> list[str]:
+        """The kinds of what was told about a stage."""
+        return [message.kind for message in self.told() if message.stage == stage]
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Judge; then end everything. Raises AssertionError for a promise that was broken."""
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._end)
+                self.oracle.stop()
+                self.oracle.verdict(may_be_over=self.may_be_over)
+                self._judge()
+        finally:
+            left = work_of(self.fifo)
+            for work in left:
+                os.kill(work.pid, signal.SIGKILL)
+
+    def _judge(self) -> None:
+        """I2, I4 and I8."""
+        assert self.ledger.audit() == ()
+        succeeded = Counter(message.stage for message in self.told() if message.kind == "node_succeeded")
+        assert not {stage for stage, times in succeeded.items() if times > 1}, "a stage has had its effect twice"
+        ended = Counter(message.stage for message in self.told() if message.kind in {"stage_ended", "stage_lost"})
+        assert not {stage for stage, times in ended.items() if times > 1}, "a stage has ended twice"
+        assert self.server.client.dbsize() < KEYS_MAX
+
+    def _end(self) -> None:
+        for mesh in self.meshes.values():
+            mesh.close()
+        for process in self.others:
+            kill(process)
+        self.server.close()
+
+
+def spec_of(name: str, *, what: str = "hold", tenant: str = LAB, width: int = 1, priority: int = 0) -> StageSpec:
+    """A stage of one task, that uses so many slots."""
+    task = TaskSpec(node=NodeId("n"), attempt=1, function=f"call:faults:{what}", resources=SLOT)
+    return StageSpec(stage=StageId(name), run=RUN, tenant=TenantPath(tenant), tasks=(task,), slot=SLOT, width=width, priority=priority)
+
+
+def kill(process: psutil.Process) -> None:
+    """SIGKILL, and wait until it is gone; harmless when it is."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(10)

@@ -1,0 +1,56 @@
+"""A replica of the root that kills itself after it has carried out a verb, and before it has answered.
+
+`python dying_root.py REDIS_URL VERB`: prints its address, serves, dies with the first call of VERB; of none, for `none`.
+"""
+
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+
+from federation.leases import LeaseTerms
+from federation.store.keys import Keys
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_client import connect
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from serve_apps.link_testing import link_app
+
+TERMS = LeaseTerms(ttl_ms=60_000, grace_ms=10_000)
+
+
+class Dying:
+    """A port whose one verb is its last."""
+
+    def __init__(self, port: Any, verb: str) -> None:
+        self._port = port
+        self._verb = verb
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if name != self._verb:
+            return method
+
+        def carry_out_and_die(*arguments: Any, **named: Any) -> None:
+            method(*arguments, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        return carry_out_and_die
+
+
+def main(url: str, verb: str) -> None:
+    client, keys = connect(url), Keys("faults")
+    ledger, queue = RedisLedger(client, keys, terms=TERMS, founding=True), RedisStageQueue(client, keys)
+    app = link_app(ledger=Dying(ledger, verb), queue=Dying(queue, verb), blobs=RedisBlobs(client, keys), keys=RedisKeyRing(client, keys))
+    listening = socket.create_server(("127.0.0.1", 0))
+    sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
+    sys.stdout.flush()
+    uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off")).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,187 @@
+"""An oracle beside the system: what really runs, and what the ledger holds, sampled all along, judged when all is over.
+
+What runs are processes, found by their command line in the system's own table. The ledger is read by plain commands on its
+keys: no script, so looking moves no clock and begins no epoch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from patience import eventually
+
+from federation.store.keys import Keys
+from federation.store.redis_client import connect
+
+LOOK_S, LEDGER_LOOK_S, LEDGER_ANSWER_MS = 0.02, 0.06, 100
+#: 1/10 000: a CPU in the ledger's units.
+CPU = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One process that uses a slot."""
+
+    pid: int
+    tenant: str
+    mesh: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What ran at a moment."""
+
+    at_s: float
+    by_tenant: Mapping[str, int]  #: Slots.
+    by_mesh: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What the ledger held at a moment."""
+
+    at_s: float
+    held: Mapping[str, int]  #: Units of all leases of a tenant.
+
+
+def work_of(fifo: str) -> list[Work]:
+    """Every process of the bed's work that lives."""
+    found = []
+    marker = b"\0" + fifo.encode() + b"\0"
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                said = (entry / "cmdline").read_bytes()
+                if marker in said:
+                    tenant, mesh, stage = (part.decode() for part in said.split(b"\0")[4:7])
+                    found.append(Work(int(entry.name), tenant, mesh, stage))
+    return found
+
+
+class Oracle:
+    """Looks from construction to `stop`.
+
+    Args:
+        limits: Slots that each tenant may use, by tenant.
+    """
+
+    def __init__(self, fifo: str, url: str, limits: Mapping[str, int]) -> None:
+        self.uses: list[Use] = []
+        self.charges: list[Charge] = []
+        self.exempt: set[int] = set()
+        self._limits: list[tuple[float, dict[str, int]]] = [(time.monotonic(), dict(limits))]
+        self._fifo = fifo
+        self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
+        self._tokens: dict[int, set[str]] = defaultdict(set)  #: To what bears it.
+        self._end = threading.Event()
+        self._threads = [threading.Thread(target=self._watch_work), threading.Thread(target=self._watch_ledger)]
+        for thread in self._threads:
+            thread.start()
+
+    def limit(self, limits: Mapping[str, int]) -> None:
+        """Other limits hold from now on."""
+        self._limits.append((time.monotonic(), dict(limits)))
+
+    def spare(self, *pids: int) -> None:
+        """Do not count these: the row says why."""
+        self.exempt.update(pids)
+
+    @staticmethod
+    def now_s() -> float:
+        """As looks are dated."""
+        return time.monotonic()
+
+    def stop(self) -> None:
+        """Look a few times at what there is now, then no more. Raises AssertionError when a thread of the oracle has died."""
+        looks = len(self.uses)
+        eventually(lambda: len(self.uses) >= looks + 3, 10)
+        assert all(thread.is_alive() for thread in self._threads)
+        self._end.set()
+        for thread in self._threads:
+            thread.join(10)
+        self._client.close()
+
+    def _watch_work(self) -> None:
+        while not self._end.wait(LOOK_S):
+            at_s = time.monotonic()
+            running = [work for work in work_of(self._fifo) if work.pid not in self.exempt]
+            by_tenant = Counter(path for work in running for path in ways_up(work.tenant))
+            self.uses.append(Use(at_s, by_tenant, Counter(work.mesh for work in running)))
+
+    def _watch_ledger(self) -> None:
+        while not self._end.wait(LEDGER_LOOK_S):
+            with contextlib.suppress(redis.RedisError):
+                self._look_at_ledger()
+
+    def _look_at_ledger(self) -> None:
+        """All leases at one moment; a look between which holders came or went is dropped."""
+        keys = Keys()
+        holders = self._client.zrange(keys.due, 0, -1)
+        reading = self._client.pipeline(transaction=True)
+        for holder in holders:
+            reading.hgetall(keys.leases(holder.decode()))
+        *rows, sessions, after = reading.hgetall(keys.sessions).zrange(keys.due, 0, -1).execute()
+        if {*holders} != {*after}:
+            return
+        held: Counter[str] = Counter()
+        for holder, leases in zip(holders, rows, strict=True):
+            mesh = holder.decode().partition("~")[0]
+            for field, row in leases.items():
+                tenant = field.rpartition(b"|")[0].decode()
+                self._tokens[int(row.split(b"|")[0])].add(f"lease of {tenant} on {mesh}")
+                for path in ways_up(tenant):
+                    held[path] += units_held(row)
+        for mesh, row in sessions.items():
+            self._tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
+        self.charges.append(Charge(time.monotonic(), held))
+
+    # ---- the verdict
+
+    def verdict(self, *, may_be_over: bool = False) -> None:
+        """I1, I3 and I6. Raises AssertionError with what was seen.
+
+        Args:
+            may_be_over: The row forgets leases of the ledger, which come back above the limit: then the sum of what is held
+                is not judged (I3), while real use always is.
+        """
+        for use in self.uses:
+            limits = self._limits_at(use.at_s)
+            over = {tenant: (slots, limits[tenant]) for tenant, slots in use.by_tenant.items() if slots > limits[tenant]}
+            assert not over, f"real use above the quota at {use.at_s - self.uses[0].at_s:.2f} s: {over}, by mesh {dict(use.by_mesh)}"
+        if not may_be_over:
+            self._judge_charges()
+        repeated = {token: bearers for token, bearers in self._tokens.items() if len(bearers) > 1}
+        assert not repeated, f"tokens that were given out twice: {repeated}"
+
+    def _judge_charges(self) -> None:
+        """Within the limit, or falling after it was lowered."""
+        before: dict[str, int] = {}
+        for charge in self.charges:
+            limits = self._limits_at(charge.at_s)
+            for tenant, units in charge.held.items():
+                bound = max(limits[tenant] * CPU, before.get(tenant, 0))
+                assert units <= bound, f"{tenant} was charged {units} units, more than {bound}"
+            before = dict(charge.held)
+
+    def _limits_at(self, at_s: float) -> dict[str, int]:
+        return [limits for since_s, limits in self._limits if since_s <= at_s][-1]
+
+
+def ways_up(tenant: str) -> list[str]:
+    """The tenant and all above it."""
+    parts = tenant.split("/")
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def units_held(row: bytes) -> int:
+    """Units of CPU that a lease's row holds: `token|version|priority|cut` and then resource, held, target, …"""
+    parts = row.decode().split("|")[4:]
+    return sum(int(held) for name, held in zip(parts[::3], parts[1::3], strict=True) if name == "cpu")

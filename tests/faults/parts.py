@@ -1,0 +1,325 @@
+"""What runs in the processes of the bed: child meshes as in production, but for the host, and roots that sweep and plan.
+
+Work is a real process per slot, started by the mesh's process, registered with a real watchdog of a node. A node is a folder with
+a watchdog; its keeper (in production the raylet) is a process that does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import structlog
+
+from federation.child import ChildMesh
+from federation.errors import StoreUnavailable
+from federation.leases import Aim, LeaseTerms
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.keys import Keys
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_client import connect
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from mesh.clock import EnduringClock
+from mesh.hosting import Delivered, HostReport
+from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
+from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime import watchdog as production_watchdog
+from mesh.runtime.exporting import ValueUnwritable, export, import_value
+from mesh.runtime.watch_folder import socket_of, workers_of
+from mesh.stages import StageSpec
+from mesh.values import Encoding, StoredValue
+from mesh.vigil import Proof
+from serve_apps.child_process import _read_mail, _work
+
+log = structlog.get_logger(__name__)
+
+#: Thirty seconds and the rest of the protocol's times, ten times faster.
+TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
+HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
+SEAT_MS = 1_000
+#: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
+ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_cut=OnCut.EVICT)})
+FLAVOR = FlavorName("standard")
+UID = "bed"
+KILL_AFTER_S = 0.7
+ANSWER_S = 0.3
+
+#: What a stage of kind `value` gives back.
+VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'
+VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=len(VALUE_BYTES), encoding=Encoding.JSON)
+
+#: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
+_WORK = {
+    "hold": """trap 'exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
+    "quick": "read _",
+    "value": "read _",  # With a value whose bytes go through the control store.
+    "poison": "read _ && kill -SEGV $$",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOrder:
+    """What a child mesh is told at its start."""
+
+    mesh: str
+    url: str
+    slots: int
+    nodes: list[str]  #: Folders.
+    fifo: str  #: Nobody writes into it; its name tells whose work a process is.
+
+
+def ledger_of(url: str, *, uid: str | None = UID) -> RedisLedger:
+    """The ledger of the bed."""
+    return RedisLedger(connect(url, timeout_ms=ANSWER_MS), Keys(), terms=TERMS, uid=uid, founding=False)
+
+
+def record_of(mesh: str, slots: int) -> MeshRecord:
+    """A mesh of one pool."""
+    pool = PoolRecord(pool=PoolName("all"), flavor=FLAVOR, capacity=ResourceSet.of({"cpu": slots}))
+    return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(pool,), cluster=mesh)
+
+
+def idle() -> None:
+    """A keeper of a node."""
+    while True:
+        signal.pause()
+
+
+def watchdog(folder: str, keeper_pid: int) -> None:
+    """The production watchdog."""
+    production_watchdog.main(folder, str(keeper_pid))
+
+
+def child(order: dict[str, Any]) -> None:
+    """A child mesh, as `serve_apps.child_process` runs it."""
+    told = ChildOrder(**order)
+    client = connect(told.url, timeout_ms=ANSWER_MS)
+    stages = RedisStageQueue(client, Keys())
+    work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    host = ProcessHost(told, work.put)
+    mesh = ChildMesh(
+        record=record_of(told.mesh, told.slots),
+        ledger=ledger_of(told.url),
+        queue=stages,
+        blobs=RedisBlobs(client, Keys()),
+        host=host,
+        clock=EnduringClock(),
+        heartbeat_ms=HEARTBEAT_MS,
+    )
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: (stop.set(), work.put(())))
+    threading.Thread(target=_read_mail, args=(stages, MeshId(told.mesh), work.put, stop), daemon=True).start()
+    try:
+        while not stop.is_set():
+            _work(mesh, work)
+    finally:
+        mesh.leave()
+
+
+def root(url: str, name: str) -> None:
+    """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
+    ledger, orders = ledger_of(url), MemoryTenantOrders()
+    orders.publish(ORDERS)
+    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=orders)
+    while True:
+        try:
+            ledger.sweep()
+            seat.tick()
+        except StoreUnavailable as gone:
+            log.warning("no answer", error=str(gone))
+        time.sleep(TICK_S)
+
+
+def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
+    """Take the seat, say so, and when woken by SIGUSR1 apply a plan made before; how that went is written down."""
+    woken = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: woken.set())
+    ledger = ledger_of(url)
+    token = ledger.elect(name, SEAT_MS)
+    version = ledger.snapshot().version
+    Path(said).write_text(f"elected {token}")
+    while not woken.wait(0.05):
+        pass
+    plan = tuple(Aim(mesh=MeshId(row[0]), tenant=row[1], flavor=FLAVOR, target=ResourceSet.of({"cpu": row[2]})) for row in aims)
+    try:
+        Path(said).write_text(f"applied {ledger.plan_apply(token or 0, version, plan)}")
+    except Exception as refused:  # noqa: BLE001  whatever it is, it is what the test looks at
+        Path(said).write_text(type(refused).__name__)
+
+
+def writer(folder: str, bytes_max: int, said: str) -> None:
+    """Write a value larger than any file may be on this node, then one that fits; what came of it is written down."""
+    node, url = NodeId("n"), Path(folder).as_uri()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
+    told = []
+    for size_bytes in (bytes_max * 2, bytes_max // 2):
+        try:
+            stored, _ = export("x" * size_bytes, run=RunId("r"), node=node, storage_url=url, inline_limit_bytes=10)
+            told.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
+        except ValueUnwritable as refused:
+            told.append(refused.reason.value)
+    Path(said).write_text(" ".join(told))
+
+
+@dataclass(slots=True)
+class _Stage:
+    spec: StageSpec
+    token: int
+    slots: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_cancelled: bool = False
+    is_dropped: bool = False  #: Everything was stopped: nothing is told of it.
+
+
+class ProcessHost:
+    """`StageHost`: a slot of a stage is a process on one of the nodes; reports go to `report`, from threads."""
+
+    def __init__(self, order: ChildOrder, report: Callable[[HostReport], None]) -> None:
+        self._order = order
+        self._report = report
+        self._nodes = [Path(node) for node in order.nodes]
+        self._stages: dict[StageId, _Stage] = {}
+        self._stamps: dict[Path, int] = {}
+        self._next_node = 0
+        self._guard = threading.Lock()
+
+    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:  # noqa: ARG002  the port's; work of the bed reads nothing
+        """See `StageHost`."""
+        stage = _Stage(spec=spec, token=token)
+        with self._guard:
+            self._stages[spec.stage] = stage
+        for _ in range(slots):
+            stage.slots.append(self._begin(spec))
+        threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
+        return token
+
+    def _begin(self, spec: StageSpec) -> subprocess.Popen[bytes]:
+        what = spec.tasks[0].function.rpartition(":")[2]
+        node = self._nodes[self._next_node % len(self._nodes)]
+        self._next_node += 1
+        argv = ["/bin/sh", "-c", _WORK[what], self._order.fifo, spec.tenant, self._order.mesh, spec.stage]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+        assert process.stdin is not None
+        pending = workers_of(node) / f".{process.pid}"
+        with contextlib.suppress(psutil.NoSuchProcess, BrokenPipeError):
+            pending.write_text(repr(psutil.Process(process.pid).create_time()))
+            pending.rename(workers_of(node) / str(process.pid))
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        return process
+
+    def _await_end(self, stage: _Stage) -> None:
+        codes = [slot.wait() for slot in stage.slots]
+        with self._guard:
+            if stage.is_dropped:
+                return
+            self._stages.pop(stage.spec.stage, None)
+        has_value = stage.spec.tasks[0].function.endswith(":value")
+        blobs = {VALUE.sha256: VALUE_BYTES} if has_value else {}
+        self._report(HostReport(stage=stage.spec.stage, messages=tuple(_told(stage, codes, MeshId(self._order.mesh))), blobs=blobs))
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """See `StageHost`; work of the bed needs nothing."""
+
+    def cancel(self, stage: StageId) -> None:
+        """See `StageHost`."""
+        with self._guard:
+            found = self._stages.get(stage)
+        if found is not None:
+            found.is_cancelled = True
+            _signal(found.slots, signal.SIGTERM)
+            timer = threading.Timer(KILL_AFTER_S, _signal, (found.slots, signal.SIGKILL))
+            timer.daemon = True
+            timer.start()
+
+    def forget(self, run: RunId) -> None:
+        """See `StageHost`; nothing is kept."""
+
+    def stop_all(self) -> None:
+        """See `StageHost`."""
+        with self._guard:
+            stages = list(self._stages.values())
+            self._stages.clear()
+            for stage in stages:
+                stage.is_dropped = True
+        for stage in stages:
+            _signal(stage.slots, signal.SIGKILL)
+
+    def stamp(self) -> None:
+        """See `StageHost`."""
+        for node in self._nodes:
+            with contextlib.suppress(OSError):
+                self._stamps[node] = int(_ask(node, ask="stamp")["stamp_ms"])
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+        """See `StageHost`."""
+        for node, stamp_ms in self._stamps.items():
+            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+            with contextlib.suppress(OSError):
+                _ask(node, ask="prove", **asdict(proof))
+
+    def leave(self, incarnation: int) -> None:
+        """See `StageHost`."""
+        for node in self._nodes:
+            with contextlib.suppress(OSError):
+                _ask(node, ask="leave", incarnation=incarnation)
+
+
+def _ask(node: Path, **question: Any) -> dict[str, Any]:
+    """Raises OSError when nobody answers."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(ANSWER_S)
+        door.connect(str(socket_of(node)))
+        door.sendall(json.dumps(question).encode() + b"\n")
+        said = door.makefile("rb").readline()
+    if not said:
+        raise ConnectionResetError("the watchdog did not answer")
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+def _signal(slots: Sequence[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    for slot in slots:
+        if slot.poll() is None:
+            slot.send_signal(number)
+
+
+def _told(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
+    """What became of it: whose worker was killed by somebody else lost the stage, as with Ray's runners."""
+    spec = stage.spec
+    task = spec.tasks[0]
+    if not stage.is_cancelled and any(code == -signal.SIGKILL for code in codes):
+        return [StageLost(stage=spec.stage, mesh=mesh, incarnation=stage.token, reason=Reason.WORKER_LOST)]
+    times = {"started_ms": 0, "finished_ms": 0}
+    if stage.is_cancelled or any(codes):
+        reason = Reason.CANCELLED_BY_USER if stage.is_cancelled else Reason.WORKER_LOST
+        failure = Failure(reason=reason, type_name="faults.Ended", message=str(codes))
+        return [
+            NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, failure=failure, **times),
+            StageEnded(stage=spec.stage),
+        ]
+    worker, stored = f"{os.uname().nodename}:{os.getpid()}", VALUE if task.function.endswith(":value") else None
+    return [
+        NodeSucceeded(stage=spec.stage, node=task.node, attempt=task.attempt, worker=worker, stored=stored, **times),
+        StageEnded(stage=spec.stage),
+    ]

@@ -1,0 +1,127 @@
+"""A real Redis of the bed: started, killed, frozen, filled up, and its append-only file cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+import redis
+from patience import eventually
+
+from federation.store.embedded import version_of
+from federation.store.redis_client import connect
+from federation.store.testing import servers
+
+
+class Server:
+    """One server on a port of its own; its data stays in `folder` between starts.
+
+    Args:
+        file_bytes_max: No file of the server may grow beyond: a disk that is full. None: no limit.
+        settings: Lines of the configuration, over those of here.
+    """
+
+    def __init__(self, folder: Path, *, file_bytes_max: int | None = None, **settings: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.binary = servers().get("path") or servers()["wheel"]
+        self.port = _free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.file_bytes_max = file_bytes_max  #: From the next start on.
+        self._settings = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(folder),
+            "save": '""',
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "aof-load-truncated": "yes",
+            "logfile": str(folder / "redis.log"),
+            **{name.replace("_", "-"): value for name, value in settings.items()},
+        }
+        if self.has_functions:
+            self._settings.setdefault("enable-debug-command", "local")
+        self._process: psutil.Popen | None = None
+        self.client = connect(self.url, timeout_ms=2_000)  #: Of the test, around every proxy.
+        self.start()
+
+    @property
+    def has_functions(self) -> bool:
+        """Is it a server of version 7 or later?"""
+        return (version_of(Path(self.binary)) or (0, 0)) >= (7, 0)
+
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        assert self._process is not None
+        return int(self._process.pid)
+
+    def start(self) -> None:
+        """Start it on what is in the folder, and wait until it answers."""
+        (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in self._settings.items()))
+        blocks = "unlimited" if self.file_bytes_max is None else self.file_bytes_max // 512
+        # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
+        command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
+        self._process = psutil.Popen(["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")], stdout=subprocess.DEVNULL)
+        eventually(self._answers, 20)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(redis.RedisError):
+            return bool(self.client.ping())
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "redis.log").read_text()[-2000:]
+        return False
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self._process.kill()
+        self._process.wait(10)
+
+    def freeze(self) -> None:
+        """Stop it in its tracks."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def log_file(self) -> Path:
+        """The part of the append-only file that grows."""
+        pieces = sorted((self.folder / "appendonlydir").glob("*.incr.aof")) if self.has_functions else [self.folder / "appendonly.aof"]
+        return pieces[-1]
+
+    def cut(self, to_bytes: int) -> None:
+        """Lose the end of the append-only file; the server must not run."""
+        with self.log_file().open("r+b") as file:
+            file.truncate(to_bytes)
+
+    def kept_copy(self, to: Path) -> Path:
+        """A copy of the data as they are now."""
+        shutil.copytree(self.folder, to)
+        return to
+
+    def restore(self, copy: Path) -> None:
+        """Put a copy in the place of the data; the server must not run."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(copy, self.folder)
+
+    def close(self) -> None:
+        """End it; the folder stays."""
+        self.client.close()
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,192 @@
+"""Faults of child meshes and of what is between them and the ledger: rows 1 to 4 and 8 to 11 of the fault plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+import pytest
+from faults.bed import PATIENCE_S, Bed, kill
+from faults.conftest import Row
+from faults.parts import TERMS
+from patience import eventually
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.mark.slow
+def test_fault_01_the_agent_is_killed_and_its_workers_live_on(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    kill(west.agent)
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    assert west.work() == []
+    row.held("watchdog ended the work, then east had the quota")
+
+
+def test_fault_01_an_agent_that_comes_back_at_once_does_not_keep_the_work_of_its_predecessor_alive(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    (stage,) = bed.submit("west")
+    bed.is_running("west", 1)
+    orphan = west.work()[0].pid
+    first = bed.incarnation("west")
+    kill(west.agent)
+    west.begin()
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    eventually(lambda: orphan not in {work.pid for work in west.work()}, PATIENCE_S)
+    assert bed.told_of(stage)[-1] == "stage_lost"
+    row.held("the new session's first proof ended the old session's work, whose lease still runs out")
+
+
+@pytest.mark.slow
+def test_fault_02_a_whole_child_is_killed(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    stages = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    for process in (*west.processes(), *(psutil.Process(work.pid) for work in west.work())):
+        kill(process)
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    assert [bed.told_of(stage).count("stage_lost") for stage in stages] == [1, 1]
+    row.held("stages reported lost once, quota back after TTL + G")
+
+
+@pytest.mark.slow
+def test_fault_03_the_agent_sleeps_for_two_times_to_live(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    late = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    west.agent.suspend()
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    assert west.work() == []
+    west.agent.resume()
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    assert [bed.told_of(stage).count("node_succeeded") for stage in late] == [0, 0]
+    assert bed.runs("east") == 2
+    row.held("work ended while the agent slept; after it the mesh joined anew before anything else")
+
+
+@pytest.mark.slow
+def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west", nodes=2)
+    bed.mesh("east")
+    late = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    asleep, awake = west.nodes
+    west.agent.suspend()
+    asleep.watchdog.suspend()
+    # Nothing of this system is awake on that node: what runs there is out of reach until its watchdog is, as documented.
+    beyond = [work.pid for work in west.work() if (asleep.folder / "w" / str(work.pid)).exists()]
+    assert len(beyond) == 1
+    bed.oracle.spare(*beyond)
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    assert [work.pid for work in west.work()] == beyond
+    asleep.watchdog.resume()
+    eventually(lambda: not west.work(), PATIENCE_S)
+    west.agent.resume()
+    eventually(lambda: bed.view("west"), PATIENCE_S)
+    assert [bed.told_of(stage).count("node_succeeded") for stage in late] == [0, 0]
+    assert awake.watchdog.is_running()
+    row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
+
+
+def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first = {work.pid for work in west.work()}, bed.incarnation("west")
+    west.cut_off()
+    beats = west.said().count("does not answer")
+    eventually(lambda: west.said().count("does not answer") > beats, PATIENCE_S)
+    west.cut_off(False)
+    eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
+    assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)
+    row.held("no effect")
+
+
+@pytest.mark.slow
+def test_fault_08_a_partition_that_outlasts_the_time_for_admission(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=4)
+    west = bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    west.cut_off()
+    eventually(lambda: bed.silence_ms("west") > TERMS.ttl_ms * 0.55, PATIENCE_S)
+    bed.submit("west", 1)
+    west.cut_off(False)
+    bed.is_running("west", 3)
+    assert bed.incarnation("west") == first
+    row.held("nothing new was begun, nothing stopped; afterwards what had come meanwhile began")
+
+
+@pytest.mark.slow
+def test_fault_08_a_partition_of_two_times_to_live(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    west.cut_off()
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    assert west.work() == []
+    west.cut_off(False)
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    bed.submit("west", 1)
+    bed.finish(bed.stages("east")[:1])
+    bed.is_running("west", 1)
+    row.held("stopped at T2 by its own clock; the mesh came back and worked")
+
+
+@pytest.mark.slow
+def test_fault_09_replies_are_dropped_and_requests_arrive(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    west.proxy.weather.drop_replies = True
+    bed.is_running("west", 0)
+    assert "does not answer" in west.said()
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    row.held("stopped at T2, though the ledger had heard it")
+
+
+@pytest.mark.slow
+def test_fault_10_a_heartbeat_arrives_after_its_session_is_over(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    west.proxy.weather.request_delay_s = 1.5 * TERMS.learn_ms / 1000
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    heard = west.proxy.delivered_late
+    eventually(lambda: west.proxy.delivered_late > heard, PATIENCE_S)
+    assert (bed.view("west"), bed.runs("east"), bed.runs("west")) == (None, 2, 0)
+    west.proxy.weather.request_delay_s = 0.0
+    west.proxy.cut()
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    row.held("it renewed nothing: the session it spoke for was swept")
+
+
+@pytest.mark.slow
+def test_fault_11_everything_is_said_twice_and_out_of_order(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    first = bed.incarnation("west")
+    west.proxy.weather.duplicate = True
+    west.proxy.cut()
+    stages = bed.submit("west", 6, what="quick") + bed.submit("west", 3, priority=1)
+    bed.is_running("west", 3)
+    bed.finish(bed.stages("west")[:2])
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    eventually(lambda: all("stage_ended" in bed.told_of(stage) for stage in stages[:6]), PATIENCE_S)
+    assert bed.incarnation("west") == first
+    assert "a stage is no longer ours" not in west.said()
+    row.held("each grant, claim and report had its effect once; the session lasted")

@@ -1,0 +1,393 @@
+"""Faults of the server that holds the truth: rows 17 to 20, 22 to 27, 32 and 45 of the fault plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
+from faults.conftest import Row
+from faults.oracle import CPU
+from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ledger_of, record_of
+from faults.server import Server
+from patience import eventually
+
+from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
+from federation.leases import Granted
+from federation.store.keys import Keys
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_safety import check_server
+from federation.store.redis_scripts import library
+from federation.store.testing import move_time
+from federation.testing import HandMesh
+from mesh.resources import NOTHING
+
+pytestmark = pytest.mark.faults
+
+#: Random places at which the append-only file is cut.
+CUTS = 40
+
+
+def pids(bed: Bed, mesh: str) -> set[int]:
+    return {work.pid for work in bed.meshes[mesh].work()}
+
+
+def fill_up(write: Callable[[int], object]) -> None:
+    """Until it is refused, and that is raised; or it is no use."""
+    for number in range(1_000):
+        write(number)
+
+
+@pytest.mark.slow
+def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first, epoch = pids(bed, "west"), bed.incarnation("west"), bed.ledger.snapshot().epoch
+    bed.server.kill()
+    bed.server.start()
+    learning = bed.ledger.snapshot()
+    assert learning.epoch > epoch
+    assert learning.learn_ms > 0
+    (late,) = bed.submit("west", 1)
+    bed.is_running("west", 3)
+    assert bed.ledger.snapshot().learn_ms == 0  # Nothing new before.
+    assert before < pids(bed, "west")
+    assert bed.incarnation("west") == first
+    assert bed.told_of(late)[:2] == ["stage_waiting", "stage_started"]
+    row.held("nothing lost, no work stopped, nothing begun before learning was over")
+
+
+@pytest.mark.slow
+def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(bed: Bed, row: Row) -> None:
+    west, _ = bed.mesh("west"), bed.mesh("east")
+    west.cut_off()
+    bed.submit("west", 2)
+    kept_bytes = bed.server.log_file().stat().st_size
+    west.cut_off(False)
+    bed.is_running("west", 2)
+    bed.server.kill()
+    bed.server.cut(kept_bytes)
+    bed.server.start()
+    bed.submit("east", 2)
+    eventually(lambda: bed.held("west") == 2, PATIENCE_S)
+    assert bed.ledger.snapshot().learn_ms > 0
+    assert [chapter.verb for chapter in bed.ledger.story() if chapter.lease is not None] == ["restore"]
+    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
+    row.held("the mesh's claims brought its leases back before anything was granted")
+
+
+@pytest.mark.slow
+def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Path, row: Row) -> None:
+    chance = random.Random(18)
+    ledger = ledger_of(server.url)
+    ledger.configure(tree_of(lab=4))
+    server.client.hset(Keys().meta, "learn", "0")
+    hands = [HandMesh(ledger, record_of(name, 4)) for name in ("west", "east")]
+    from_bytes = server.log_file().stat().st_size
+    for _ in range(60):
+        hand = chance.choice(hands)
+        if chance.random() < 0.6:
+            hand.acquire(LAB, FLAVOR, SLOT, chance.randint(1, 3))
+        elif hand.lease(LAB, FLAVOR).held:
+            hand.release(LAB, FLAVOR, SLOT if chance.random() < 0.5 else NOTHING)
+    for hand in hands:
+        hand.release(LAB, FLAVOR)
+    late_bytes = server.log_file().stat().st_size
+    for hand in hands:  # In the end everything is held, half by each.
+        assert hand.acquire(LAB, FLAVOR, SLOT, 2) == Granted(slots=2)
+    to_bytes = server.log_file().stat().st_size
+    held = [hand.lease(LAB, FLAVOR) for hand in hands]
+    server.kill()
+    whole = server.kept_copy(tmp_path / "whole")
+    for number in range(CUTS):
+        server.restore(whole)
+        server.cut(chance.randint(late_bytes if number % 2 else from_bytes, to_bytes))
+        server.start()
+        for hand, lease in chance.sample(list(zip(hands, held, strict=True)), len(hands)):
+            hand.leases = {(LAB, FLAVOR): lease} if lease.held else {}
+            hand.number = 10_000  # Whatever the ledger remembers, these beats come later.
+            hand.claim_all()
+            ask(hand)  # Before the ledger has heard of what the other one holds.
+        grab_after_learning(server, ledger, hands)
+        assert sum(hand.lease(LAB, FLAVOR).held["cpu"] for hand in hands) <= 4 * CPU
+        assert ledger.audit() == ()
+        server.kill()
+    row.held(f"{CUTS} cuts, no over-grant")
+
+
+def ask(hand: HandMesh) -> None:
+    """For everything; when another one knew a later token than anybody before it, once more under the new epoch."""
+    try:
+        hand.acquire(LAB, FLAVOR, SLOT, 4)
+    except EpochChanged:
+        hand.claim_all()
+        hand.acquire(LAB, FLAVOR, SLOT, 4)
+
+
+def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[HandMesh]) -> None:
+    """Everybody asks for everything, while the ledger learns and after."""
+    while True:
+        for hand in hands:
+            ask(hand)
+        if ledger.sweep().learn_ms == 0:
+            return
+        move_time(server.client, Keys(), HEARTBEAT_MS)
+        for hand in hands:
+            hand.claim_all()
+
+
+@pytest.mark.slow
+def test_fault_19_a_copy_of_an_hour_ago_is_restored(bed: Bed, tmp_path: Path, row: Row) -> None:
+    bed.mesh("west")
+    bed.mesh("east")
+    old = bed.submit("west", 1)
+    bed.is_running("west", 1)
+    copy = bed.server.kept_copy(tmp_path / "copy")
+    bed.quota(lab=3)
+    bed.oracle.limit({"lab": 3})
+    bed.submit("east", 2)
+    bed.is_running("east", 2)
+    bed.finish(old)
+    bed.is_running("west", 0)
+    eventually(lambda: bed.held("west") == 0, PATIENCE_S)
+    bed.server.kill()
+    bed.server.restore(copy)
+    bed.server.start()
+    bed.quota(lab=3)  # The root's file is the source of the tree.
+    eventually(lambda: (bed.held("west"), bed.held("east")) == (0, 2), PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    bed.submit("west", 3)
+    eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
+    row.held("what was no longer held went, what was forgotten came back")
+
+
+@pytest.mark.slow
+def test_fault_20_everything_is_flushed(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    bed.server.client.flushall()
+    bed.quota(lab=2)
+    assert bed.ledger.snapshot().learn_ms > 0
+    eventually(lambda: bed.held("west") == 2, PATIENCE_S)
+    assert bed.incarnation("west") == first
+    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: nobody waits for their results.
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    assert bed.incarnation("west") == first
+    row.held("founded anew, learning; the leases came back with one heartbeat, the session went on")
+
+
+def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first = pids(bed, "west"), bed.incarnation("west")
+    silent = west.said().count("does not answer")
+    bed.server.freeze()
+    eventually(lambda: west.said().count("does not answer") > silent, PATIENCE_S)
+    bed.server.thaw()
+    eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
+    assert (pids(bed, "west"), bed.incarnation("west")) == (before, first)
+    row.held("no effect")
+
+
+@pytest.mark.slow
+def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=4)
+    for name in ("west", "east"):
+        bed.mesh(name)
+        bed.submit(name, 2)
+        bed.is_running(name, 2)
+    lt = bed.lt()
+    bed.server.freeze()
+    bed.is_running("west", 0)
+    bed.is_running("east", 0)
+    bed.server.thaw()
+    assert bed.lt() - lt < TERMS.ttl_ms
+    for name in ("west", "east"):
+        bed.submit(name, 2)
+    eventually(lambda: bed.runs("west") + bed.runs("east") == 4, PATIENCE_S)
+    row.held("all work stopped by its own clocks; the lease clock had stood still; work came back")
+
+
+@pytest.mark.slow
+def test_fault_23_writes_are_paused_for_two_thirds_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first = pids(bed, "west"), bed.incarnation("west")
+    bed.server.client.execute_command("CLIENT", "PAUSE", TERMS.ttl_ms * 5 // 9, "WRITE")
+    eventually(lambda: bed.server.client.set("over", 1), PATIENCE_S)
+    bed.submit("west", 1)
+    bed.is_running("west", 3)
+    assert before < pids(bed, "west")
+    assert bed.incarnation("west") == first
+    row.held("nothing stopped, nothing was begun meanwhile")
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_fault_24_the_clock_of_redis_jumps_by_an_hour(bed: Bed, row: Row, by_ms: int) -> None:
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first, lt, epoch = pids(bed, "west"), bed.incarnation("west"), bed.lt(), bed.ledger.snapshot().epoch
+    move_time(bed.server.client, Keys(), by_ms)
+    after = bed.ledger.snapshot()
+    assert bed.lt() - lt < TERMS.ttl_ms
+    assert (after.epoch > epoch, after.learn_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
+    eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
+    assert (pids(bed, "west"), bed.incarnation("west"), bed.held("west")) == (before, first, 2)
+    row.held("a new epoch that learns; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
+
+
+@pytest.mark.slow
+def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    before, first = pids(bed, "west"), bed.incarnation("west")
+    for swing in range(20):
+        move_time(bed.server.client, Keys(), 200 if swing % 2 else -200)
+        bed.ledger.sweep()
+    (late,) = bed.submit("west", 1)
+    eventually(lambda: bed.told_of(late) == ["stage_waiting"], PATIENCE_S)
+    assert bed.ledger.snapshot().learn_ms > 0
+    bed.is_running("west", 3)
+    assert before < pids(bed, "west")
+    assert bed.incarnation("west") == first
+    row.held("grants were suspended until it stood still; nothing was taken back")
+
+
+def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    bed.mesh("west")
+    running = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    blobs = RedisBlobs(bed.queue._client, Keys())
+    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
+    with pytest.raises(StoreUnavailable, match="cannot serve now"):
+        fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))
+    beats = bed.beats("west")
+    eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
+    bed.finish(running[:1])
+    bed.server.client.config_set("maxmemory", 0)
+    eventually(lambda: bed.told_of(running[0])[-1] == "stage_ended", PATIENCE_S)
+    assert bed.incarnation("west") == first
+    row.held("heartbeats passed, values were refused; what could not be told was told later, once")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        pytest.param({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy", id="a server that evicts"),
+        pytest.param({"appendonly": "no"}, "appendonly", id="a server without a file"),
+    ],
+)
+def test_fault_26_an_unfit_server(server: Server, row: Row, settings: dict[str, str], named: str) -> None:
+    check_server(server.client, Keys(), TERMS)
+    for name, value in settings.items():
+        server.client.config_set(name, value)
+    with pytest.raises(LedgerUnsafe, match=named):
+        check_server(server.client, Keys(), TERMS)
+    row.held(f"refused for {named}")
+
+
+def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: Path, row: Row) -> None:
+    replica = Server(tmp_path / "replica", replicaof=f"127.0.0.1 {server.port}")
+    try:
+        eventually(lambda: server.client.info("replication")["connected_slaves"] == 1, PATIENCE_S)
+        with pytest.raises(LedgerUnsafe, match="min-replicas-to-write"):
+            check_server(server.client, Keys(), TERMS)
+    finally:
+        replica.close()
+    row.held("refused for min-replicas-to-write")
+
+
+@pytest.mark.slow
+def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[..., Bed], tmp_path: Path, row: Row) -> None:
+    server = Server(tmp_path / "redis", file_bytes_max=400_000)
+    bed = make_bed(server=server, lab=2)
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    with pytest.raises(redis.ResponseError, match="MISCONF"):
+        fill_up(lambda _: server.client.set("junk", "x" * 20_000))
+    bed.is_running("west", 0)
+    server.kill()
+    server.file_bytes_max = None
+    server.start()
+    eventually(lambda: bed.view("west"), PATIENCE_S)
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    row.held("as if Redis were down: work stopped; after the restart what the file still had, and learning")
+
+
+def test_fault_32_scripts_are_flushed_and_another_version_stands_beside(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=3)
+    bed.mesh("west")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    client = bed.server.client
+    client.script_flush()
+    if bed.server.has_functions:
+        client.function_flush()
+        digest, text = library("federation.store.lua")
+        client.function_load(text.replace(digest, "0" * len(digest)))
+    bed.submit("west", 1)
+    bed.is_running("west", 3)
+    assert bed.incarnation("west") == first
+    if bed.server.has_functions:
+        keys = Keys().scripted
+        assert len(client.function_list()) == 2
+        assert client.fcall(f"sweep_{'0' * len(digest)}", len(keys), *keys, 1)[0] == b"OK"
+    row.held("loaded again by whoever called next; two versions answer side by side")
+
+
+@pytest.mark.slow
+def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=2)
+    client = bed.server.client
+    client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")
+    west = bed.mesh("west", login="child:secret")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    agent = west.agent
+    client.execute_command("ACL", "SETUSER", "child", "-@all")
+    bed.is_running("west", 0)
+    client.execute_command("ACL", "SETUSER", "child", "+@all")
+    eventually(lambda: bed.view("west"), PATIENCE_S)
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    assert agent.is_running()
+    row.held("stopped at T2 as if Redis were down; the same process went on when it might again")
+
+
+@pytest.mark.slow
+def test_fault_45_the_password_is_changed_while_everybody_is_connected(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(lab=2)
+    client = bed.server.client
+    client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")
+    west = bed.mesh("west", login="child:secret")
+    bed.submit("west", 2)
+    bed.is_running("west", 2)
+    client.execute_command("ACL", "SETUSER", "child", "resetpass", ">another")
+    client.execute_command("CLIENT", "KILL", "USER", "child")
+    bed.is_running("west", 0)
+    assert west.agent.is_running()
+    client.execute_command("ACL", "SETUSER", "child", ">secret")
+    eventually(lambda: bed.view("west"), PATIENCE_S)
+    row.held("stopped at T2; the process goes on asking, and is back when the password is right")

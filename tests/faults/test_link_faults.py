@@ -1,0 +1,285 @@
+"""The link when replicas die half way and networks do what networks do: nothing is done twice, nothing is granted twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+from dying_root import TERMS
+from proxy import Proxy
+
+from federation.dispatch import STAGE_MESSAGES
+from federation.errors import StaleBeat, StoreUnavailable
+from federation.leases import Beat, Granted, Kept, Lease, LookAgain, Session, Want
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.http_link import HttpLedger, HttpLink, HttpStageQueue
+from federation.store.keys import Keys
+from federation.store.memory import MemoryStore
+from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.redis_client import connect
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from federation.store.testing import running_redis
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import SystemClock
+from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.messages import StageEnded
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec
+from mesh.wire import decode
+from serve_apps.auth import issue_for_mesh
+from serve_apps.link_testing import link_app, serving
+
+EAST, ACME, CPU = MeshId("east"), TenantPath("acme"), FlavorName("cpu")
+ONE = ResourceSet.of({"cpu": 1})
+POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ResourceSet.of({"cpu": 8}))
+RECORD = MeshRecord(mesh=EAST, labels={}, pools=(POOL,), cluster="c")
+TREE = TenantTree([Tenant(path=ACME, parent=None, quotas={(CPU, "cpu"): Quota(nominal=80_000)})])
+WANT = Want(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
+SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=ACME, tasks=(), slot=ONE, width=1)
+PROGRAM = Path(__file__).with_name("dying_root.py")
+START_S_MAX = 60
+
+
+# ---- a replica dies between the script and its answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """A store with two replicas of the root: the first dies in the middle of the verb that it is told."""
+
+    ledger: RedisLedger
+    queue: RedisStageQueue
+    link: Callable[[str], HttpLink]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[redis.Redis]:
+    with running_redis() as client:
+        yield client
+
+
+@pytest.fixture
+def replicas(server: redis.Redis) -> Iterator[Replicas]:
+    server.flushall()
+    url, keys = f"unix://{server.connection_pool.connection_kwargs['path']}", Keys("faults")
+    client = connect(url)
+    ledger = RedisLedger(client, keys, terms=TERMS, founding=True)
+    ledger.configure(TREE)
+    with ExitStack() as opened:
+        opened.callback(client.close)
+        key = issue_for_mesh(RedisKeyRing(client, keys), EAST, 0)
+
+        def link(verb: str) -> HttpLink:
+            roots = tuple(opened.enter_context(root(url, each)) for each in (verb, "none"))
+            made = HttpLink(roots, key)
+            opened.callback(made.close)
+            return made
+
+        yield Replicas(ledger=ledger, queue=RedisStageQueue(client, keys), link=link)
+
+
+@contextmanager
+def root(url: str, verb: str) -> Iterator[str]:
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[2])}
+    process = subprocess.Popen([sys.executable, str(PROGRAM), url, verb], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, "the replica did not come up"
+        yield address
+        assert (process.poll() is None) == (verb == "none"), "a replica that was to die lives, or one that was to live is dead"
+    finally:
+        process.kill()
+        process.communicate(timeout=START_S_MAX)
+
+
+def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_coming(replicas):
+    ledger = HttpLedger(replicas.link("heartbeat"))
+    session = ledger.join(RECORD)
+    wanted = replace(WANT, slots=2)
+    told = ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
+    assert told == ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
+    with pytest.raises(StaleBeat):
+        ledger.heartbeat(session, RECORD, Beat(number=0))
+    assert [view.slots for view in replicas.ledger.snapshot().wants] == [2]
+
+
+def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
+    ledger = HttpLedger(replicas.link("acquire"))
+    acquired = ledger.acquire(ledger.join(RECORD), (WANT,))
+    assert acquired.answers == (LookAgain(),)
+    assert [lease.held for lease in acquired.told.leases] == [ONE.times(3)]
+    assert replicas.ledger.snapshot().usage == {(ACME, CPU, "cpu"): 30_000}
+    assert replicas.ledger.audit() == ()
+
+
+def test_a_join_that_was_cut_short_leaves_one_session(replicas):
+    ledger = HttpLedger(replicas.link("join"))
+    session = ledger.join(RECORD)
+    ledger.heartbeat(session, RECORD, Beat(number=1))
+    assert [view.incarnation for view in replicas.ledger.snapshot().meshes] == [session.incarnation]
+
+
+def test_a_claim_that_was_cut_short_is_the_same_claim(replicas):
+    link = replicas.link("claim")
+    ledger, stages = HttpLedger(link), HttpStageQueue(link, EAST)
+    session, lease = holding(ledger)
+    replicas.queue.submit(EAST, SPEC)
+    taken = stages.claim(session, SPEC.stage, lease)
+    assert taken is not None
+    assert [claimed.claim for claimed in replicas.queue.claims_of(session)] == [taken.claim]
+
+
+def test_a_report_that_was_cut_short_is_taken_in_once(replicas):
+    link = replicas.link("report")
+    ledger, stages = HttpLedger(link), HttpStageQueue(link, EAST)
+    session, lease = holding(ledger)
+    replicas.queue.submit(EAST, SPEC)
+    taken = stages.claim(session, SPEC.stage, lease)
+    assert taken is not None
+    stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
+    assert told_in(replicas.queue) == [StageEnded(stage=SPEC.stage)]
+
+
+def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
+    """A session with a lease that pays for a stage."""
+    session = ledger.join(RECORD)
+    acquired = ledger.acquire(session, (WANT,))
+    (lease,) = acquired.told.leases
+    return replace(session, mark=acquired.told.mark), lease
+
+
+def told_in(queue) -> list[object]:
+    return [message for entry in queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)]
+
+
+# ---- the network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wires:
+    """A root, the way to it, and a way on which things happen."""
+
+    store: MemoryStore
+    proxy: Proxy
+    good: HttpLink
+    bad: HttpLink
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    store, keys = MemoryStore(clock=SystemClock(), ttl_ms=600_000, grace_ms=10_000), MemoryKeyRing()
+    store.configure(TREE)
+    key = issue_for_mesh(keys, EAST, 0)
+    with ExitStack() as opened:
+        address = opened.enter_context(serving(link_app(ledger=store, queue=store, blobs=store, keys=keys)))
+        proxy = Proxy(httpx.URL(address).port or 0)
+        opened.callback(proxy.close)
+        good = HttpLink((address,), key)
+        # One request a connection, as the proxy's `duplicate` asks for.
+        one_each = httpx.Client(headers={"Authorization": f"Bearer {key}", "Connection": "close"})
+        bad = HttpLink((f"http://127.0.0.1:{proxy.port}",), key, http=one_each)
+        for link in (good, bad):
+            opened.callback(link.close)
+        yield Wires(store=store, proxy=proxy, good=good, bad=bad)
+
+
+def usage(store: MemoryStore) -> int:
+    return store.snapshot().usage.get((ACME, CPU, "cpu"), 0)
+
+
+def test_what_arrives_twice_is_done_once(wires):
+    session = HttpLedger(wires.good).join(RECORD)
+    wires.proxy.weather.duplicate = True
+    ledger, stages = HttpLedger(wires.bad), HttpStageQueue(wires.bad, EAST)
+    acquired = ledger.acquire(session, (WANT,))
+    assert isinstance(acquired.answers[0], (Granted, LookAgain))
+    (lease,) = acquired.told.leases
+    session = replace(session, mark=acquired.told.mark)
+    ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
+    ledger.heartbeat(session, RECORD, Beat(number=2))
+    wires.store.submit(EAST, SPEC)
+    taken = stages.claim(session, SPEC.stage, lease)
+    assert taken is not None
+    stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
+    assert told_in(wires.store) == [StageEnded(stage=SPEC.stage)]
+    assert usage(wires.store) == 30_000
+    ledger.release(session, (Kept(tenant=ACME, flavor=CPU, version=lease.version, amounts=ONE),))
+    assert usage(wires.store) == 10_000
+    ledger.leave(session)
+    assert (usage(wires.store), wires.store.audit()) == (0, ())
+
+
+def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
+    session = HttpLedger(wires.good).join(RECORD)
+    wires.proxy.weather.request_delay_s = 0.5
+    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))))
+    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=2, wants=()))
+    assert isinstance(late.error(), StaleBeat)
+    assert wires.store.snapshot().wants == ()
+
+
+def test_an_old_question_for_slots_that_comes_late_is_granted_nothing(wires):
+    ledger = HttpLedger(wires.good)
+    session = ledger.join(RECORD)
+    wires.proxy.weather.request_delay_s = 0.5
+    late = Late(lambda: HttpLedger(wires.bad).acquire(session, (WANT,)))
+    assert ledger.acquire(session, (WANT,)).answers == (Granted(slots=3),)
+    assert late.answer().answers == (LookAgain(),)
+    assert usage(wires.store) == 30_000
+
+
+def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
+    ledger = HttpLedger(wires.bad)
+    session = ledger.join(RECORD)
+    wires.proxy.weather.drop_replies = True
+    with pytest.raises(StoreUnavailable):
+        ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
+    assert [view.slots for view in wires.store.snapshot().wants] == [3]
+    wires.proxy.weather.drop_replies = False
+    assert ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))).epoch == session.epoch
+
+
+@pytest.mark.parametrize("fault", ["refuse", "drop_requests"])
+def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
+    session = HttpLedger(wires.good).join(RECORD)
+    setattr(wires.proxy.weather, fault, True)
+    with pytest.raises(StoreUnavailable):
+        HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1))
+    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=1))
+
+
+class Late:
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._answer: object = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,))
+        self._thread.start()
+
+    def _run(self, call: Callable[[], object]) -> None:
+        try:
+            self._answer = call()
+        except Exception as error:  # noqa: BLE001  told to the test, whatever it is
+            self._error = error
+
+    def answer(self):
+        self._thread.join()
+        assert self._error is None
+        return self._answer
+
+    def error(self) -> Exception | None:
+        self._thread.join()
+        return self._error

@@ -1,0 +1,160 @@
+"""Meshes without a key to the store, on real Ray: one that `up` starts over HTTP, and one that joins by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+import dag
+from dag.store.client_access import Access
+from dag.store.remote import Client
+from federation.config import load_config
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.ids import MeshId
+from serve_apps.auth import issue_for_mesh
+from serve_apps.process import READY
+from serve_apps.stack import Stack
+from serve_apps.state_folder import StateFolder
+
+pytestmark = pytest.mark.ray
+
+T = TypeVar("T")
+REPOSITORY = Path(__file__).parents[2]
+LIMIT_S = 90.0
+CONFIG = f"""
+federation: {{name: tests, lease_ttl: 4s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
+root: {{cluster: local, port: 18100}}
+import_paths: ["{REPOSITORY}"]
+clusters:
+  local: {{nodes: [{{cpu: 3}}], object_store: 120MiB}}
+flavors: {{standard: {{}}}}
+meshes:
+  east:
+    cluster: local
+    link: http
+    labels: {{zone: east}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 2}}}}}}
+  guest:
+    link: joins
+    labels: {{zone: far}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 1}}}}}}
+tenants:
+  acme:
+    quotas: {{standard: {{cpu: {{nominal: 3}}}}}}
+    pickled_code: true
+"""
+
+
+def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
+    """What `check` returns, as soon as it raises no AssertionError."""
+    stop = stop_after_delay(limit_s)
+    for attempt in Retrying(retry=retry_if_exception_type(AssertionError), stop=stop, wait=wait_fixed(0.1), reraise=True):
+        with attempt:
+            return check()
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with StateFolder(tmp_path_factory.mktemp("state")) as owned:
+        stack = Stack(load_config(CONFIG, source="tests/integration/test_http_mesh.py"), owned, say=lambda _: None)
+        stack.start()
+        yield stack
+        stack.stop()
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[Client]:
+    with Client(Access(address=stack.address, api_key=stack.api_key, tenant="acme")) as client:
+        yield client
+
+
+def cut(text: str) -> list[str]:
+    return text.split()
+
+
+def count(words: list[str]) -> int:
+    return len(words)
+
+
+def large(size: int) -> bytes:
+    return b"x" * size
+
+
+def total(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def counted(zone: str) -> dag.Node:
+    """The size of a large value and the words of a small one, all of it in one zone."""
+    labels = {"zone": zone}
+    words = dag.task(count, labels=labels).bind(dag.task(cut, labels=labels).bind("so many words"))
+    data = dag.task(count, labels=labels).bind(dag.task(large, labels=labels).bind(10_000))
+    return dag.task(total, labels=labels).bind(words, data)
+
+
+def run_in(client: Client, zone: str) -> int:
+    return int(client.submit(counted(zone), by_value=(sys.modules[__name__],)).result(LIMIT_S))
+
+
+def settings_of(stack: Stack, mesh: str) -> str:
+    return (stack._folder.path / "settings" / f"mesh-{mesh}.json").read_text()
+
+
+def test_a_mesh_with_no_key_to_the_store_runs_a_stage_from_end_to_end(stack: Stack, client: Client) -> None:
+    told = settings_of(stack, "east")
+    assert json.loads(told)["store"] is None
+    assert stack._redis_url not in told
+    assert run_in(client, "east") == 10_003
+    snapshot = eventually(lambda: _without_leases(stack))
+    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
+
+
+def _without_leases(stack: Stack):
+    snapshot = stack._stores().ledger.snapshot()
+    assert snapshot.leases == ()
+    return snapshot
+
+
+def test_a_mesh_that_was_killed_comes_back_over_http_and_goes_on(stack: Stack, client: Client) -> None:
+    stack.children["east"].kill()
+    run = client.submit(counted("east"), by_value=(sys.modules[__name__],))
+    eventually(lambda: _alive_again(stack))
+    assert run.result(LIMIT_S) == 10_003
+
+
+def _alive_again(stack: Stack) -> None:
+    stack.watch()
+    assert stack.children["east"].alive()
+
+
+def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
+    stores = stack._stores()
+    key_file = tmp_path / "key"
+    key_file.touch(mode=0o600)
+    key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("guest"), 0))
+    command = [sys.executable, "-m", "serve_apps.cli", "join", "--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file)]
+    command += ["--mesh", "guest", "--ray", stack.clusters["local"].address]
+    command += ["--pool", "general=standard:cpu=1", "--label", "zone=far"]
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(REPOSITORY)}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.startswith(READY))
+        assert run_in(client, "far") == 10_003
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, (tmp_path / "log").read_text()
+    views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
+    assert views in ({"east": True}, {"east": True, "guest": False})

@@ -1,0 +1,247 @@
+"""The watchdog of a node: a real process that watches real processes, and guards on real raylets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from mesh.runtime.node_guards import NodeGuards
+from mesh.runtime.watch_folder import register, socket_of, workers_of
+
+LIMIT_S = 30.0
+LONG_MS = 600_000
+#: Longer than a worker takes to begin, shorter than a test waits for its end.
+STOP_MS = 12_000
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    for attempt in Retrying(
+        retry=retry_if_exception_type(AssertionError), stop=stop_after_delay(LIMIT_S), wait=wait_fixed(0.02), reraise=True
+    ):
+        with attempt:
+            assert check()
+
+
+def is_gone(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is not None
+
+
+class Bed:
+    """A watchdog with a keeper and workers that are processes of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mine: list[subprocess.Popen[bytes]] = []
+        workers_of(folder).mkdir()
+        self.keeper = self.run("import time; time.sleep(600)")
+        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(folder), str(self.keeper.pid))
+        eventually(lambda: socket_of(folder).exists() or is_gone(self.watchdog))
+
+    def spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(command, start_new_session=True)
+        self.mine.append(process)
+        return process
+
+    def run(self, code: str) -> subprocess.Popen[bytes]:
+        return self.spawn(sys.executable, "-c", code)
+
+    def worker(self, code: str = "import time; time.sleep(600)", *, started: float | None = None) -> subprocess.Popen[bytes]:
+        process = self.run(code)
+        self.register(process, started)
+        return process
+
+    def register(self, process: subprocess.Popen[bytes], started: float | None = None) -> None:
+        since = psutil.Process(process.pid).create_time() if started is None else started
+        (workers_of(self.folder) / str(process.pid)).write_text(repr(since))
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        return self.send(json.dumps(question).encode() + b"\n")
+
+    def send(self, line: bytes) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(LIMIT_S)
+            door.connect(str(socket_of(self.folder)))
+            door.sendall(line)
+            said = door.makefile("rb").readline()
+        answer: dict[str, Any] = json.loads(said) if said else {}
+        return answer
+
+    def stamp(self) -> int:
+        return int(self.ask(ask="stamp")["stamp_ms"])
+
+    def prove(self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, stamp_ms: int | None = None) -> bool:
+        stamp_ms = self.stamp() if stamp_ms is None else stamp_ms
+        answer = self.ask(ask="prove", incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+        return bool(answer["accepted"])
+
+    def end(self) -> None:
+        for process in self.mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    bed = Bed(tmp_path)
+    yield bed
+    bed.end()
+
+
+def test_a_worker_whose_leases_are_not_proved_is_killed_even_one_that_ignores_the_request(bed: Bed) -> None:
+    assert bed.prove()
+    ready = bed.folder / "ready"
+    begin = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    stamp_ms = bed.stamp()
+    deaf = bed.worker(f"{begin}; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)")
+    eventually(ready.exists)
+    assert deaf.poll() is None
+    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=1, stamp_ms=stamp_ms)
+    assert deaf.wait(LIMIT_S) == -signal.SIGKILL
+
+
+def test_a_worker_is_asked_first_and_its_children_with_it(bed: Bed) -> None:
+    assert bed.prove()
+    told = bed.folder / "told"
+    polite = f"""
+import pathlib, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def leave(*_):
+    pathlib.Path({str(told)!r}).write_text(str(child.wait()))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+pathlib.Path({str(bed.folder / "ready")!r}).touch()
+signal.pause()
+"""
+    stamp_ms = bed.stamp()
+    worker = bed.worker(polite)
+    eventually((bed.folder / "ready").exists)
+    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS, stamp_ms=stamp_ms)
+    assert worker.wait(LIMIT_S) == 0
+    assert told.read_text() == str(-signal.SIGTERM)
+
+
+def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: Bed) -> None:
+    assert bed.prove(incarnation=1)
+    earlier = bed.worker()
+    stamp_ms = bed.stamp()
+    later = bed.worker()  # Begun after the stamp: the new session's own.
+    assert bed.prove(incarnation=1, stamp_ms=stamp_ms)
+    assert earlier.poll() is None
+    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert earlier.wait(LIMIT_S) == -signal.SIGKILL
+    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert later.poll() is None
+
+
+def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
+    stranger = bed.worker(started=1.0)
+    ours = bed.worker()
+    assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was proved.
+    assert stranger.poll() is None
+    eventually(lambda: not list(workers_of(bed.folder).iterdir()))
+
+
+def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: Bed) -> None:
+    assert bed.prove()
+    worker = bed.worker()
+    bed.keeper.kill()
+    assert bed.watchdog.wait(LIMIT_S) == 0
+    assert worker.wait(LIMIT_S) == -signal.SIGKILL
+    assert not socket_of(bed.folder).exists()
+
+
+def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed: Bed) -> None:
+    assert bed.prove(incarnation=5)
+    assert not bed.ask(ask="leave", incarnation=4)["accepted"]
+    assert bed.watchdog.poll() is None
+    assert bed.ask(ask="leave", incarnation=5)["accepted"]
+    assert bed.watchdog.wait(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("rubbish", [b"\n", b"{}\n", b"[1]\n", b'{"ask": "prove"}\n', b"\xff\xfe\n", b"9" * 10_000 + b"\n"], ids=range(6))
+def test_rubbish_gets_no_answer_and_the_watch_goes_on(bed: Bed, rubbish: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        assert bed.send(rubbish) == {}
+    assert bed.prove()
+
+
+def test_one_who_connects_and_says_nothing_holds_up_nobody(bed: Bed) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(socket_of(bed.folder)))
+        assert bed.prove(stop_after_ms=0, kill_after_ms=0)
+
+
+def watchdogs_in(session: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = process.cmdline()
+            if "mesh.runtime.watchdog" in command and any(part.startswith(session) for part in command):
+                found.append(process)
+    return found
+
+
+@ray.remote(num_cpus=1, max_retries=0)
+def work(mesh: str) -> int:
+    register(mesh)
+    signal.pause()
+    return os.getpid()
+
+
+@ray.remote(num_cpus=0)
+class Agent:
+    """Holds the guards as the process of a mesh would, and can be killed and frozen like one."""
+
+    def __init__(self) -> None:
+        self.guards = NodeGuards("watched", {})
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> list[str]:
+        self.guards.stamp()
+        self.guards.prove(incarnation, stop_after_ms, kill_after_ms)
+        return sorted(self.guards.unguarded())
+
+    def leave(self, incarnation: int) -> None:
+        self.guards.leave(incarnation)
+
+
+@pytest.mark.ray
+def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchdogs_again(ray_driver: Any) -> None:
+    session = str(ray._private.worker._global_node.get_session_dir_path())
+    agent = Agent.remote()
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    (watchdog,) = watchdogs_in(session)
+    ray.kill(agent)
+
+    second = Agent.remote()  # The same watchdog, another session.
+    eventually(lambda: ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == [])
+    assert watchdogs_in(session) == [watchdog]
+    running = work.remote("watched")
+    folder = next(Path(session).glob("sm-*"))
+    eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
+    pid = ray.get(second.pid.remote())
+    assert ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == []  # Its last proof before it freezes.
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ray.exceptions.WorkerCrashedError):
+            ray.get(running, timeout=LIMIT_S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    ray.get(second.leave.remote(2))
+    eventually(lambda: not watchdogs_in(session))

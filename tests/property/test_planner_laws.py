@@ -1,0 +1,177 @@
+"""Laws of the planner over random trees, leases and wants."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.planning.planner import plan
+from federation.planning.values import Holding, Plan, Want
+from federation.quota.forest import ForestNode, QuotaForest
+from federation.quota.ledger import QuotaLedger
+from federation.tenants import Quota
+
+FLAVOR, RESOURCES = "a100", ("cpu", "gpu")
+NOW_MS = 10_000_000
+ROUNDS_MAX = 12
+
+limits = st.none() | st.integers(0, 6)
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> QuotaForest:
+    """One root, up to three groups, up to three teams in each, all named by their place."""
+
+    def quotas(*, is_root: bool = False) -> dict[tuple[str, str], Quota]:
+        return {
+            (FLAVOR, name): Quota(
+                nominal=draw(st.integers(0, 8)),
+                borrowing_limit=None if is_root else draw(limits),
+                lending_limit=None if is_root else draw(limits),
+            )
+            for name in RESOURCES
+        }
+
+    nodes = [ForestNode(name="r", quotas=quotas(is_root=True))]
+    for group in range(draw(st.integers(1, 3))):
+        nodes.append(ForestNode(name=f"g{group}", parent="r", quotas=quotas(), weight=Fraction(draw(st.integers(0, 3)))))
+        nodes += [
+            ForestNode(name=f"t{group}{team}", parent=f"g{group}", quotas=quotas(), weight=Fraction(draw(st.integers(0, 3))), is_queue=True)
+            for team in range(draw(st.integers(1, 3)))
+        ]
+    return QuotaForest(nodes)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[QuotaForest, list[Want]]:
+    """A tree, and what everybody would like to have in all, one want per (mesh, tenant)."""
+    forest = draw(forests())
+    teams = [forest.names[node] for node in forest.queues]
+    places = draw(st.lists(st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams)), min_size=1, max_size=8, unique=True))
+    wants = [
+        Want(
+            mesh=mesh,
+            tenant=team,
+            flavor=FLAVOR,
+            slot={"cpu": draw(st.integers(1, 3)), "gpu": draw(st.integers(0, 2))},
+            slots=draw(st.integers(1, 6)),
+            priority=draw(st.integers(0, 2)),
+            since_ms=draw(st.integers(0, 3)),
+        )
+        for mesh, team in places
+    ]
+    return forest, wants
+
+
+class Federation:
+    """Leases that follow every plan at once, and wants that stay as they are."""
+
+    def __init__(self, forest: QuotaForest, wants: list[Want]) -> None:
+        self.forest = forest
+        self.wants = {(want.mesh, want.tenant): want for want in wants}
+        self.held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        self.tokens: dict[tuple[str, str], int] = {}
+
+    def round(self) -> Plan:
+        answer = plan(self.forest, self.holdings(), self.missing(), now_ms=NOW_MS)
+        for target in (*answer.lowered, *answer.raised):
+            key = target.mesh, target.tenant
+            self.held[key] = dict(target.amounts)
+            self.tokens.setdefault(key, len(self.tokens) + 1)
+        return answer
+
+    def slots_of(self, key: tuple[str, str]) -> int:
+        want = self.wants[key]
+        return min((self.held[key].get(name, 0) // units for name, units in want.slot.items() if units), default=0)
+
+    def holdings(self) -> list[Holding]:
+        return [
+            Holding(
+                mesh=mesh,
+                tenant=tenant,
+                flavor=FLAVOR,
+                target=held,
+                slot=self.wants[mesh, tenant].slot,
+                token=self.tokens[mesh, tenant],
+                priority=self.wants[mesh, tenant].priority,
+            )
+            for (mesh, tenant), held in sorted(self.held.items())
+            if any(held.values())
+        ]
+
+    def missing(self) -> list[Want]:
+        short = ((want, want.slots - self.slots_of(key)) for key, want in sorted(self.wants.items()))
+        return [
+            Want(
+                mesh=want.mesh,
+                tenant=want.tenant,
+                flavor=FLAVOR,
+                slot=want.slot,
+                slots=slots,
+                priority=want.priority,
+                since_ms=want.since_ms,
+            )
+            for want, slots in short
+            if slots > 0
+        ]
+
+    def ledger(self) -> QuotaLedger:
+        ledger = QuotaLedger(self.forest, keeps_local=True)
+        for (_, tenant), held in self.held.items():
+            ledger.charge(self.forest.node(tenant), {(FLAVOR, name): units for name, units in held.items()})
+        return ledger
+
+
+@given(world=worlds())
+@settings(max_examples=150, deadline=None)
+def test_targets_never_exceed_what_the_limits_allow_and_leases_are_whole_slots(world: tuple[QuotaForest, list[Want]]):
+    federation = Federation(*world)
+    for _ in range(3):
+        federation.round()
+        ledger = federation.ledger()
+        for node in range(len(federation.forest.names)):
+            for name in RESOURCES:
+                assert ledger.room(node, (FLAVOR, name)) >= 0
+        for key, held in federation.held.items():
+            slots = federation.slots_of(key)
+            assert held == {name: slots * units for name, units in federation.wants[key].slot.items() if slots * units}
+            assert slots <= federation.wants[key].slots
+
+
+@given(world=worlds())
+@settings(max_examples=150, deadline=None)
+def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[Want]]):
+    federation = Federation(*world)
+    for _ in range(ROUNDS_MAX):
+        answer = federation.round()
+        if not answer.lowered and not answer.raised:
+            return
+    raise AssertionError(f"still moving after {ROUNDS_MAX} rounds: {answer}")
+
+
+@given(world=worlds())
+@settings(max_examples=100, deadline=None)
+def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Want]]):
+    federation = Federation(*world)
+    for _ in range(ROUNDS_MAX):
+        answer = federation.round()
+    ledger = federation.ledger()
+    for unmet in answer.unmet:
+        node = federation.forest.node(unmet.want.tenant)
+        assert not ledger.fits(node, {(FLAVOR, name): units for name, units in unmet.want.slot.items()})
+
+
+@given(world=worlds(), order=st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[Want]], order):
+    federation = Federation(*world)
+    federation.round()
+    holdings, wants = federation.holdings(), federation.missing()
+    expected = plan(federation.forest, holdings, wants, now_ms=NOW_MS)
+    order.shuffle(holdings)
+    answer = plan(federation.forest, holdings, wants, now_ms=NOW_MS)
+    assert sorted(map(repr, answer.lowered)) == sorted(map(repr, expected.lowered))
+    assert sorted(map(repr, answer.raised)) == sorted(map(repr, expected.raised))

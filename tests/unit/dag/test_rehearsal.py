@@ -1,0 +1,49 @@
+"""Where the stages of a run would go."""
+
+import json
+
+from dag.rehearsal import rehearse
+from dag.runs import RunRecord
+from dag.spec import kept_form, parse
+from federation.estimates import CostRules
+from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
+
+
+def record_of(**nodes):
+    """Nodes by the node that each needs, and the zone that it asks for: `a="@east"`, `b="a@west"`."""
+    spec = {"spec": "dag/1", "nodes": {}, "outputs": {}}
+    for node, told in nodes.items():
+        need, _, zone = told.partition("@")
+        spec["nodes"][node] = {
+            "call": "work:do",
+            "args": [{"$ref": need}] if need else [],
+            "options": {"labels": {"zone": zone}, "num_cpus": 2, "priority": 3},
+        }
+        spec["outputs"][node] = {"$ref": node}
+    return RunRecord(run="new", tenant="acme", digest="", spec=kept_form(parse(json.dumps(spec).encode())))
+
+
+def mesh(name):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
+    record = MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="c")
+    return MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0)
+
+
+def rehearsed(record):
+    return rehearse(record, Snapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
+
+
+def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
+    told = rehearsed(record_of(a="@east", b="a@west"))
+    assert [(one.stage.stage, one.stage.mesh, one.goes_first) for one in told.stages] == [("new.1", "east", True), ("new.2", "west", False)]
+    assert {(one.slot, one.priority) for one in told.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
+
+
+def test_what_no_mesh_takes_is_told_with_the_reason():
+    told = rehearsed(record_of(a="@north"))
+    assert (told.stages, told.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)

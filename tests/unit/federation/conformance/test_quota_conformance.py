@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import copy
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.conformance.__main__ import main
+
+CASES = Path(__file__).parents[3] / "conformance" / "quota" / "kueue.json"
+
+
+def case(kind: str) -> dict[str, Any]:
+    """The first case of a kind that asks about something that happens."""
+    found = (one for one in json.loads(CASES.read_text(encoding="utf-8"))["cases"] if one["kind"] == kind)
+    return copy.deepcopy(next(one for one in found if any(one["expect"].values())))
+
+
+def run(folder: Path, cases: Any, *options: str) -> tuple[int, list[str], str]:
+    file = folder / "cases.json"
+    file.write_text(cases if isinstance(cases, str) else json.dumps(cases), encoding="utf-8")
+    out, errors = io.StringIO(), io.StringIO()
+    code = main(["quota", str(file), *options], out, errors)
+    return code, out.getvalue().splitlines(), errors.getvalue()
+
+
+def changed(kind: str, *path: Any, to: Any) -> dict[str, Any]:
+    changed_case = case(kind)
+    *above, last = path
+    place: Any = changed_case
+    for step in above:
+        place = place[step]
+    if to is KeyError:
+        del place[last]
+    else:
+        place[last] = to
+    return changed_case
+
+
+@pytest.mark.parametrize("kind", ["available", "share", "preempt", "admit"])
+def test_a_case_gets_one_line_and_all_a_sum(tmp_path: Path, kind: str):
+    code, lines, _ = run(tmp_path, {"cases": [case(kind)]})
+    assert json.loads(lines[0]).keys() == {"id", "passed", "expected", "got"}
+    assert (code, lines[1:]) == (0, ["1 passed, 0 failed"])
+
+
+def test_the_sum_is_json_when_asked(tmp_path: Path):
+    assert run(tmp_path, [case("share")], "--json")[1][-1] == '{"passed": 1, "failed": 0}'
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(changed("share", "kind", to="shares"), id="an unknown kind"),
+        pytest.param(changed("share", "kind", to=KeyError), id="no kind"),
+        pytest.param(changed("share", "expect", to={}), id="nothing expected"),
+        pytest.param(changed("share", "expect", to=KeyError), id="no expectation"),
+        pytest.param(changed("share", "expect", to={"nobody": {"share": 0}}), id="a node that is not there"),
+        pytest.param(changed("share", "queues", to=KeyError), id="no queues"),
+        pytest.param(changed("share", "queues", 0, "quotas", 0, "nominal", to="4"), id="an amount that is text"),
+        pytest.param(changed("share", "queues", 0, "quotas", 0, "nominal", to=-4), id="an amount below nothing"),
+        pytest.param(changed("preempt", "queues", 0, "policies", to=KeyError), id="no policies"),
+        pytest.param(changed("preempt", "queues", 0, "policies", "within_queue", to="Maybe"), id="an unknown policy"),
+        pytest.param(changed("preempt", "incoming", "queue", to="nowhere"), id="a queue that is not there"),
+        pytest.param(changed("preempt", "admitted", 0, "priority", to=KeyError), id="no priority"),
+        pytest.param(changed("preempt", "expect", to={"victims": [], "reason": {}}), id="an expectation of an unknown key"),
+        pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=KeyError), id="no count"),
+        pytest.param(changed("admit", "expect", "admitted", to=["somebody"]), id="something else expected"),
+        pytest.param([], id="no object"),
+    ],
+)
+def test_a_case_that_is_wrong_has_failed_and_the_others_go_on(tmp_path: Path, broken: Any):
+    code, lines, _ = run(tmp_path, {"cases": [broken, case("available")]})
+    assert (code, lines[-1]) == (1, "1 passed, 1 failed")
+    assert not json.loads(lines[0])["passed"]
+
+
+@pytest.mark.parametrize("kind", ["available", "share", "preempt", "admit"])
+def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
+    """Other values under the same keys fail, and what the core says stays the same."""
+    right = case(kind)
+
+    def other(value: Any) -> Any:
+        return {key: other(one) for key, one in value.items()} if isinstance(value, dict) and value else "something else"
+
+    wrong = {**copy.deepcopy(right), "expect": {key: other(value) for key, value in right["expect"].items()}}
+    got = [json.loads(run(tmp_path, [one])[1][0])["got"] for one in (right, wrong)]
+    assert {key: got[1][key] for key in got[0]} == got[0] or kind == "available"
+    assert run(tmp_path, [wrong])[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param('{"cases": [}', ":1: not JSON", id="no JSON"),
+        pytest.param('{"case": []}', ":1: there is no list of `cases`", id="no list"),
+    ],
+)
+def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, told: str):
+    code, lines, errors = run(tmp_path, text)
+    assert (code, lines) == (2, [])
+    assert told in errors
+
+
+def test_a_file_without_cases_has_failed(tmp_path: Path):
+    code, lines, _ = run(tmp_path, {"cases": []})
+    assert (code, lines[-1]) == (1, "0 passed, 1 failed")
+    assert "empty" in json.loads(lines[0])["got"]["broken"]
+
+
+def test_an_id_names_one_case(tmp_path: Path):
+    assert run(tmp_path, [case("share"), case("share")])[0] == 1
+
+
+def test_a_file_that_is_not_there_is_told():
+    errors = io.StringIO()
+    assert main(["quota", "/nowhere.json"], io.StringIO(), errors) == 2
+    assert "/nowhere.json:1: cannot be read" in errors.getvalue()

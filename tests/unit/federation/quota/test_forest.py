@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from federation.errors import ConfigError, UnknownTenant
+from federation.quota.forest import UNLIMITED, ForestNode, QuotaForest
+from federation.quota.ledger import QuotaLedger
+from federation.quota.shares import dominant_share
+from federation.quota.testing import RED, Node, forest_of
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.errors import LedgerError
+from mesh.ids import TenantPath
+
+
+def tenants(**nominal: int) -> QuotaForest:
+    paths = [TenantPath(name.replace("__", "/")) for name in nominal]
+    quotas = [{RED: Quota(nominal=units)} for units in nominal.values()]
+    parents = [TenantPath(path.rpartition("/")[0]) or None for path in paths]
+    return QuotaForest.of_tenants(
+        TenantTree(Tenant(path=path, parent=parent, quotas=quota) for path, parent, quota in zip(paths, parents, quotas, strict=True))
+    )
+
+
+def test_a_tenant_with_children_has_a_leaf_for_its_own_work_that_lives_on_what_is_lent():
+    forest = tenants(acme=2, acme__lab=3)
+    leaf = forest.queue_of("acme")
+    assert (forest.names[leaf], forest.tenant_of(leaf), forest.queue_of("acme/lab")) == ("acme/*", "acme", forest.node("acme/lab"))
+    ledger = QuotaLedger(forest, keeps_local=True)
+    assert (ledger.available(leaf, RED), ledger.own(leaf, RED)) == (5, 0)
+
+
+def test_it_counts_as_the_tenant_tree_does():
+    forest = tenants(acme=2, acme__lab=3, acme__lab__a=1, acme__ops=4)
+    ledger = QuotaLedger(forest, keeps_local=False)
+    ledger.charge(forest.node("acme/lab/a"), {RED: 5})
+    tree = TenantTree(
+        Tenant(path=TenantPath(path), parent=TenantPath(path.rpartition("/")[0]) or None, quotas={RED: Quota(nominal=units)})
+        for path, units in (("acme", 2), ("acme/lab", 3), ("acme/lab/a", 1), ("acme/ops", 4))
+    )
+    usage: dict = {}
+    tree.charge(usage, TenantPath("acme/lab/a"), RED, 5)
+    for path in tree.tenants:
+        assert ledger.room(forest.node(path), RED) == tree.available(usage, path, RED)
+        assert forest.rows(RED).potential[forest.node(path)] == tree.potential(path, RED)
+
+
+def test_an_endless_amount_stays_endless_whatever_is_taken_and_lent_of_it():
+    forest = forest_of({"all": Node(), "a": Node(parent="all", nominal=10**21, lending=5), "b": Node(parent="all", nominal=1)})
+    ledger = QuotaLedger(forest, keeps_local=False)
+    ledger.charge(forest.node("a"), {RED: 10**9})
+    assert ledger.available(forest.node("a"), RED) == UNLIMITED
+    assert forest.rows(RED).lent[forest.node("a")] == 5
+    assert ledger.available(forest.node("b"), RED) == 6
+
+
+def test_more_than_is_in_use_cannot_be_given_back():
+    forest = forest_of({"a": Node(nominal=4)})
+    ledger = QuotaLedger(forest, keeps_local=False)
+    ledger.charge(0, {RED: 2})
+    with pytest.raises(LedgerError):
+        ledger.discharge(0, {RED: 3})
+    assert ledger.use(0, RED) == 2
+
+
+def test_equal_shares_are_equal_exactly():
+    nodes = {"all": Node(nominal=3), "a": Node(parent="all", weight=Fraction(1, 3)), "b": Node(parent="all", weight=Fraction(2, 3))}
+    forest = forest_of(nodes)
+    ledger = QuotaLedger(forest, keeps_local=False)
+    ledger.charge(forest.node("a"), {RED: 1})
+    ledger.charge(forest.node("b"), {RED: 2})
+    shares = [dominant_share(ledger, forest.node(name)) for name in ("a", "b", "all")]
+    assert shares[0].key == shares[1].key
+    assert [share.per_mille for share in shares] == [1_000, 1_000, 0]
+
+
+def test_a_weight_of_nothing_that_borrows_is_above_all_others():
+    forest = forest_of({"all": Node(nominal=9), "none": Node(parent="all", weight=Fraction(0)), "small": Node(parent="all")})
+    ledger = QuotaLedger(forest, keeps_local=False)
+    assert dominant_share(ledger, forest.node("none")).per_mille == 0
+    ledger.charge(forest.node("none"), {RED: 1})
+    ledger.charge(forest.node("small"), {RED: 8})
+    endless, finite = (dominant_share(ledger, forest.node(name)) for name in ("none", "small"))
+    assert (endless.per_mille, endless.key > finite.key) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a name twice"),
+        pytest.param([ForestNode(name="a", parent="b")], "there is no parent 'b'", id="no parent"),
+        pytest.param([ForestNode(name="a", parent="b"), ForestNode(name="b", parent="a")], "in a circle", id="a circle"),
+        pytest.param(
+            [ForestNode(name="q", is_queue=True), ForestNode(name="a", parent="q")], "cannot have children", id="a queue as parent"
+        ),
+        pytest.param([ForestNode(name="a", quotas={RED: Quota(nominal=-1)})], "must not be negative", id="a negative quota"),
+        pytest.param([ForestNode(name="a", weight=Fraction(-1))], "must not be negative", id="a negative weight"),
+    ],
+)
+def test_nonsense_is_refused(nodes: list[ForestNode], told: str):
+    with pytest.raises(ConfigError, match=told):
+        QuotaForest(nodes)
+
+
+def test_an_unknown_node_is_told():
+    with pytest.raises(UnknownTenant, match="nobody"):
+        tenants(acme=1).node("nobody")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+
+from federation.config import load_config
+from federation.errors import ConfigError
+from federation.quota.from_config import forest_with_settings, rules_of
+from federation.quota.policies import MESH, OnCut, Preempt, Rules, Stop, TimeWindow
+from federation.quota.scheduler import QuotaScheduler
+
+EXAMPLE = Path(__file__).parents[4] / "configs" / "quickstart.yaml"
+
+
+def written(tenants: dict, **others) -> str:
+    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    for mesh in document["meshes"].values():
+        mesh["tenants"] = ["*"]
+    return yaml.safe_dump({**document, **others, "tenants": tenants})
+
+
+def parts(tenants: dict, **others):
+    config = load_config(written(tenants, **others), source="test.yaml")
+    forest, settings = forest_with_settings(config)
+    return forest, {forest.names[node]: one for node, one in settings.items()}, rules_of(config)
+
+
+def complaint(tenants: dict) -> str:
+    with pytest.raises(ConfigError) as wrong:
+        load_config(written(tenants), source="test.yaml")
+    return str(wrong.value)
+
+
+def test_a_file_that_says_nothing_gives_the_default_rules():
+    _, settings, rules = parts({"acme": {}})
+    assert rules == MESH
+    own = settings["acme"]
+    assert (own.policies.within_queue, own.policies.reclaim, own.policies.borrow) == (Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.NEVER)
+    assert (own.on_cut, own.stop, own.is_strict, own.max_wait_ms) == (OnCut.KEEP, Stop.NONE, False, None)
+
+
+def test_rules_are_read():
+    quota = {"fair_sharing": False, "min_run": "5s", "hold": "0s", "heads_max": 3, "backfill": False, "history_half_life": "1h"}
+    _, _, rules = parts({"acme": {}}, quota=quota)
+    expected = Rules(fair_sharing=False, min_run_ms=5_000, hold_ms=0, heads_max=3, backfills=False, history_half_life_ms=3_600_000)
+    assert rules == expected
+
+
+def test_scheduling_is_inherited_key_by_key():
+    tenants = {
+        "acme": {
+            "scheduling": {"reclaim": "never", "min_run": "9s"},
+            "limits": {"max_wait": "1h"},
+            "tenants": {"lab": {"scheduling": {"reclaim": "lower_priority", "on_cut": "evict"}}, "ops": {"limits": {"max_wait": "1m"}}},
+        }
+    }
+    _, settings, _ = parts(tenants)
+    lab, ops = settings["acme/lab"], settings["acme/ops"]
+    assert (lab.policies.reclaim, lab.min_run_ms, lab.on_cut, lab.max_wait_ms) == (Preempt.LOWER_PRIORITY, 9_000, OnCut.EVICT, 3_600_000)
+    assert (ops.policies.reclaim, ops.on_cut, ops.max_wait_ms) == (Preempt.NEVER, OnCut.KEEP, 60_000)
+
+
+def test_limits_stand_at_the_tenant_and_weights_too():
+    window = {"opens": "22h", "lasts": "8h"}
+    limits = {"running_max": 7, "running_max_per_user": 2, "stop": "hold", "windows": [window]}
+    forest, settings, _ = parts({"acme": {"weight": "1/3", "limits": limits, "tenants": {"lab": {"weight": 0.5}}}})
+    own = settings["acme"]
+    assert (own.running_max, own.running_max_per_user, own.stop) == (7, 2, Stop.HOLD)
+    assert own.windows == (TimeWindow(opens_ms=22 * 3_600_000, lasts_ms=8 * 3_600_000),)
+    assert [forest.weights[forest.index[name]] for name in ("acme", "acme/lab")] == [Fraction(1, 3), Fraction(1, 2)]
+    assert settings["acme/*"].running_max is None
+
+
+def test_the_shipped_file_makes_a_scheduler():
+    config = load_config(EXAMPLE.read_text(encoding="utf-8"), source=str(EXAMPLE))
+    scheduler = QuotaScheduler(*forest_with_settings(config), rules_of(config))
+    assert scheduler.round(0) == []
+    assert scheduler.forest.tenant_of(scheduler.queue_node("acme")) == "acme"
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        pytest.param({"weight": -1}, "must be 0, or a number", id="a negative weight"),
+        pytest.param({"weight": "1/0"}, "must be 0, or a number", id="a weight that is none"),
+        pytest.param({"scheduling": {"reclaim": "all"}}, "must be one of never, lower_priority, any", id="an unknown policy"),
+        pytest.param({"scheduling": {"reclam": "any"}}, "did you mean reclaim", id="a misspelt key"),
+        pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="a limit of nothing"),
+        pytest.param(
+            {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"
+        ),
+        pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may always start", id="a window that never closes"),
+    ],
+)
+def test_what_is_wrong_is_told(section: dict, told: str):
+    assert told in complaint({"acme": section})

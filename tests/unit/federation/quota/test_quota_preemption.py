@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Strategy
+from federation.quota.policies import Preempt as Policy
+from federation.quota.preemption import victims_for
+from federation.quota.testing import BLUE, Node, ask_for, runs, snapshot_of, work
+from mesh.reasons import Reason
+
+FAIR = replace(KUEUE, fair_sharing=True)
+DEFAULT = replace(MESH, min_run_ms=0)
+LOWER = Policies(within_queue=Policy.LOWER_PRIORITY)
+ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
+
+
+def victims(snapshot, workload, **asked) -> dict[str, Reason]:
+    found = victims_for(snapshot, ask_for(snapshot, workload, **asked))
+    return {victim.running.workload.workload: victim.reason for victim in found}
+
+
+def test_looking_for_victims_leaves_no_trace():
+    snapshot = snapshot_of(
+        [runs(work("b1", "b", 4))], KUEUE, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all")
+    )
+    before = snapshot.ledger.usage()
+    assert victims(snapshot, work("in", "a", 4))
+    assert (snapshot.ledger.usage(), snapshot.mark()) == (before, 0)
+
+
+def test_a_victim_that_uses_nothing_of_what_is_needed_is_no_candidate():
+    running = [runs(work("blue", "a", 4, priority=-9), key=BLUE), runs(work("red", "a", 4, priority=-1))]
+    snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, blue=4, policies=LOWER))
+    assert victims(snapshot, work("in", "a", 4)) == {"red": Reason.LOWER_IN_QUEUE}
+
+
+def test_what_is_leaving_anyway_goes_before_what_is_less_urgent():
+    running = [runs(work("least", "a", 2, priority=-9)), runs(work("leaving", "a", 2, priority=-1), is_leaving=True)]
+    snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, policies=LOWER))
+    assert victims(snapshot, work("in", "a", 2)) == {"leaving": Reason.LOWER_IN_QUEUE}
+
+
+def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
+    running = [runs(work("saved", "a", 2, priority=-1), since_ms=0, saved_ms=990), runs(work("newer", "a", 2, priority=-1), since_ms=500)]
+    tree = {"a": Node(nominal=4, policies=LOWER)}
+    assert victims(snapshot_of(running, DEFAULT, 1_000, **tree), work("in", "a", 2)) == {"saved": Reason.LOWER_IN_QUEUE}
+    assert victims(snapshot_of(running, KUEUE, 1_000, **tree), work("in", "a", 2)) == {"newer": Reason.LOWER_IN_QUEUE}
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "taken"),
+    [pytest.param(None, False, id="by the rules' time"), pytest.param(0, True, id="unless its queue says 0")],
+)
+def test_what_has_not_run_long_enough_is_spared(own_ms: int | None, taken: bool):
+    young = runs(work("young", "a", 4, priority=-1), since_ms=950)
+    settings = QueueSettings(min_run_ms=own_ms)
+    snapshot = snapshot_of([young], replace(MESH, min_run_ms=100), 1_000, a=Node(nominal=4, settings=settings, policies=LOWER))
+    assert bool(victims(snapshot, work("in", "a", 4))) is taken
+
+
+def test_work_that_may_not_be_preempted_is_spared():
+    stays = runs(replace(work("stays", "a", 4, priority=-1), is_preemptible=False))
+    assert not victims(snapshot_of([stays], DEFAULT, a=Node(nominal=4, policies=LOWER)), work("in", "a", 4))
+
+
+def test_the_pass_without_borrowing_follows_when_the_one_with_borrowing_found_too_little():
+    """Priority 5 is above the threshold, so `b1` can be taken only by a queue that ends within its own quota."""
+    policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY, borrow=Policy.LOWER_PRIORITY, borrow_priority_max=0)
+    running = [runs(work("a1", "a", 2)), runs(work("b1", "b", 2, priority=5))]
+    tree = {"all": Node(), "a": Node(parent="all", nominal=4, policies=policies), "b": Node(parent="all")}
+    snapshot = snapshot_of(running, KUEUE, **tree)
+    assert victims(snapshot, work("in", "a", 4, priority=1)) == {"a1": Reason.LOWER_IN_QUEUE, "b1": Reason.QUOTA_RECLAIMED}
+
+
+def test_a_queue_within_a_cohort_that_does_not_borrow_is_closed_to_outsiders():
+    tree = {
+        "root": Node(nominal=0),
+        "rich": Node(parent="root", nominal=4),
+        "inside": Node(parent="rich"),
+        "poor": Node(parent="root", nominal=2, policies=ALL),
+    }
+    snapshot = snapshot_of([runs(work("w", "inside", 4)), runs(work("own", "poor", 2))], FAIR, **tree)
+    assert not victims(snapshot, work("in", "poor", 1))
+
+
+def test_shares_that_would_only_be_turned_round_allow_nothing():
+    tree = {"all": Node(nominal=6), "a": Node(parent="all", policies=ALL), "b": Node(parent="all")}
+    snapshot = snapshot_of([runs(work("b1", "b", 3)), runs(work("a1", "a", 3, priority=5))], FAIR, **tree)
+    assert not victims(snapshot, work("in", "a", 3))
+
+
+@pytest.mark.parametrize(
+    ("strategies", "taken"),
+    [
+        pytest.param((Strategy.FINAL_SHARE,), {}, id="a huge one is safe from what leaves it with less"),
+        pytest.param((Strategy.INITIAL_SHARE,), {"huge": Reason.FAIR_SHARE}, id="a huge one goes for a small one"),
+        pytest.param((Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE), {"huge": Reason.FAIR_SHARE}, id="it goes in the second try"),
+    ],
+)
+def test_strategies_decide_whether_one_huge_job_goes_for_a_small_one(strategies, taken):
+    tree = {"all": Node(nominal=6), "a": Node(parent="all", policies=ALL), "b": Node(parent="all")}
+    snapshot = snapshot_of([runs(work("huge", "b", 6))], replace(FAIR, strategies=strategies), **tree)
+    assert victims(snapshot, work("in", "a", 2)) == taken
+
+
+def test_by_default_the_work_that_displaced_one_cannot_be_displaced_by_it():
+    tree = {"all": Node(nominal=4), "a": Node(parent="all", policies=ALL), "b": Node(parent="all", policies=ALL)}
+    snapshot = snapshot_of([runs(work("b1", "b", 4))], DEFAULT, **tree)
+    assert victims(snapshot, work("in", "a", 2)) == {"b1": Reason.FAIR_SHARE}
+    snapshot.displaces = lambda by, victim: (by.workload, victim.workload) == ("in", "b1")
+    assert not victims(snapshot, work("in", "a", 2))
+    within = {**tree, "a": Node(parent="all", nominal=2, policies=ALL)}
+    reclaiming = snapshot_of([runs(work("b1", "b", 6))], DEFAULT, **within)
+    reclaiming.displaces = lambda *_: True
+    assert victims(reclaiming, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}

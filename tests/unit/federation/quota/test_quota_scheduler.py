@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federation.errors import UnknownTenant
+from federation.quota.decisions import Admit, Evict, Preempt, Wait
+from federation.quota.policies import KUEUE, MESH, OnCut, Policies, QueueSettings, Rules, Stop, TimeWindow
+from federation.quota.policies import Preempt as Policy
+from federation.quota.scheduler import QuotaScheduler
+from federation.quota.testing import RED, Node, forest_of, scheduler_of, settings_of, work
+from mesh.errors import LedgerError
+from mesh.reasons import Reason
+
+ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
+QUICK = replace(MESH, min_run_ms=0, hold_ms=1_000)
+HOUR_MS = 3_600_000
+
+
+def started(scheduler: QuotaScheduler, now_ms: int) -> list[str]:
+    return [decision.workload for decision in scheduler.round(now_ms) if isinstance(decision, Admit)]
+
+
+def reasons(scheduler: QuotaScheduler, now_ms: int) -> dict[str, Reason]:
+    return {decision.workload: decision.reason for decision in scheduler.round(now_ms) if isinstance(decision, Wait)}
+
+
+def shared(rules: Rules = QUICK) -> QuotaScheduler:
+    """`a` has a quota of 4 that `b` borrows with one workload."""
+    scheduler = scheduler_of(rules, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all"), c=Node(parent="all"))
+    scheduler.submit(work("b1", "b", 4))
+    assert started(scheduler, 0) == ["b1"]
+    return scheduler
+
+
+def test_work_starts_in_the_order_of_its_queue():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=3))
+    for number, priority in enumerate((0, 5, 0)):
+        scheduler.submit(work(f"w{number}", "a", 1, priority=priority, created_ms=number))
+    assert started(scheduler, 10) == ["w1", "w0", "w2"]
+
+
+def test_one_round_decides_about_several_of_a_queue_and_no_more_than_it_may():
+    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=Node(nominal=9))
+    for number in range(5):
+        scheduler.submit(work(f"w{number}", "a", 1, created_ms=number))
+    assert [started(scheduler, now_ms) for now_ms in (1, 2, 3)] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
+
+
+def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
+    free, strict = Node(nominal=2), Node(nominal=2, settings=QueueSettings(is_strict=True))
+    for node, expected in ((free, ["small"]), (strict, [])):
+        scheduler = scheduler_of(QUICK, a=node)
+        scheduler.submit(work("big", "a", 3, created_ms=0))
+        scheduler.submit(work("small", "a", 1, created_ms=1))
+        assert started(scheduler, 5) == expected
+
+
+def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=2), z=Node(nominal=2))
+    for name, queue in (("a1", "a"), ("z1", "z")):
+        scheduler.submit(work(name, queue, 2))
+    scheduler.round(0)
+    scheduler.submit(work("a2", "a", 2))
+    assert reasons(scheduler, 1) == {"a2": Reason.NO_VICTIMS}
+    assert scheduler.is_parked("a2")
+    scheduler.end("z1", 2)
+    assert scheduler.round(3) == []
+    scheduler.end("a1", 4)
+    assert started(scheduler, 5) == ["a2"]
+
+
+def test_a_shape_that_was_parked_parks_what_is_like_it():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=2))
+    for number in range(50):
+        scheduler.submit(work(f"w{number:02}", "a", 3, created_ms=number))
+    assert len(scheduler.round(1)) == 1
+    scheduler.submit(work("late", "a", 3, created_ms=60))
+    assert scheduler.round(2) == []
+    scheduler.submit(work("urgent", "a", 3, priority=1))
+    assert list(reasons(scheduler, 3)) == ["urgent"]
+
+
+def test_freed_room_is_held_for_who_freed_it():
+    scheduler = shared()
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    (decision,) = scheduler.round(10)
+    assert isinstance(decision, Preempt)
+    assert [victim.running.workload.workload for victim in decision.victims] == ["b1"]
+    scheduler.stopped("b1", 20)
+    scheduler.submit(work("thief", "c", 4, priority=9))
+    assert started(scheduler, 30) == ["a1"]
+
+
+def test_without_a_hold_only_the_order_gives_the_preemptor_its_room():
+    scheduler = shared(replace(KUEUE, fair_sharing=True))
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    scheduler.round(10)
+    scheduler.end("b1", 20)
+    scheduler.submit(work("b2", "b", 4, priority=9))
+    assert started(scheduler, 30) == ["a1"]  # It stays within its own quota, so it goes first.
+
+
+def test_a_preemptor_stays_the_head_of_its_queue():
+    scheduler = shared(replace(KUEUE, fair_sharing=True))
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    scheduler.round(10)
+    scheduler.submit(work("a2", "a", 4, priority=9, created_ms=2))
+    assert [workload.workload for workload in scheduler.waiting("a")] == ["a1", "a2"]
+    scheduler.end("b1", 20)
+    assert started(scheduler, 30) == ["a1"]
+
+
+def test_a_hold_that_is_not_used_in_time_is_given_up():
+    scheduler = shared()
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    scheduler.round(10)
+    assert scheduler.next_round_ms() == 1_010
+    decisions = scheduler.round(1_010)
+    assert [type(decision) for decision in decisions] == [Wait, Preempt]
+    assert decisions[0].reason is Reason.HOLD_EXPIRED  # type: ignore[union-attr]  # of `Wait`, as the line above says
+    assert all(victim.running.is_leaving for victim in decisions[1].victims)  # type: ignore[union-attr]  # of `Preempt`
+
+
+def test_what_was_stopped_waits_at_its_old_place():
+    scheduler = shared()
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    scheduler.submit(work("b2", "b", 4, created_ms=5))
+    scheduler.round(10)
+    scheduler.stopped("b1", 20)
+    assert [workload.workload for workload in scheduler.waiting("b")] == ["b1", "b2"]
+
+
+def test_protected_work_is_preempted_when_it_has_run_long_enough():
+    scheduler = shared(replace(QUICK, min_run_ms=500))
+    scheduler.submit(work("a1", "a", 4, created_ms=1))
+    assert reasons(scheduler, 10) == {"a1": Reason.NO_VICTIMS}
+    assert scheduler.next_round_ms() == 500
+    assert [type(decision) for decision in scheduler.round(500)] == [Preempt]
+
+
+def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_delay_it():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=4))
+    scheduler.submit(work("long", "a", 3, runs_ms=1_000))
+    scheduler.round(0)
+    scheduler.submit(work("big", "a", 4, created_ms=1, runs_ms=500))
+    assert reasons(scheduler, 10) == {"big": Reason.NO_VICTIMS}
+    assert scheduler.reservations[0].start_ms == 1_000
+    scheduler.submit(work("slow", "a", 1, created_ms=2, runs_ms=5_000))
+    scheduler.submit(work("short", "a", 1, created_ms=3, runs_ms=100))
+    decided = {type(decision): decision for decision in scheduler.round(20)}
+    assert (decided[Wait].workload, decided[Wait].reason) == ("slow", Reason.ROOM_RESERVED)
+    assert decided[Admit].workload == "short"
+    scheduler.end("short", 120)
+    scheduler.end("long", 1_000)
+    assert started(scheduler, 1_000) == ["big"]
+
+
+def test_a_date_takes_nothing_from_others_within_their_own_quota():
+    scheduler = scheduler_of(QUICK, all=Node(nominal=2), a=Node(parent="all"), b=Node(parent="all", nominal=2))
+    scheduler.submit(work("a1", "a", 2, runs_ms=1_000))
+    scheduler.round(0)
+    scheduler.submit(work("big", "a", 4, created_ms=1))
+    scheduler.round(10)
+    scheduler.submit(work("mine", "b", 2, runs_ms=9_000))
+    assert started(scheduler, 20) == ["mine"]
+
+
+def test_who_has_waited_too_long_gets_all_room_that_comes_free():
+    settings = QueueSettings(max_wait_ms=1_000)
+    scheduler = scheduler_of(QUICK, all=Node(nominal=4), a=Node(parent="all", settings=settings), b=Node(parent="all"))
+    for name in ("b1", "b2"):
+        scheduler.submit(work(name, "b", 2))
+    scheduler.round(0)
+    scheduler.submit(work("big", "a", 4, created_ms=0))
+    scheduler.round(10)
+    scheduler.end("b1", 500)
+    scheduler.submit(work("b3", "b", 2))
+    assert started(scheduler, 600) == ["b3"]
+    scheduler.end("b3", 1_100)
+    scheduler.submit(work("b4", "b", 2))
+    assert started(scheduler, 1_200) == []
+    scheduler.end("b2", 1_300)
+    assert started(scheduler, 1_400) == ["big"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param(QueueSettings(running_max=1), {"u2": Reason.RUNNING_LIMIT}, id="of a tenant"),
+        pytest.param(QueueSettings(running_max_per_user=1), {"u2": Reason.USER_LIMIT}, id="of a user"),
+    ],
+)
+def test_limits_on_running_work_hold_for_all_below_a_tenant(settings: QueueSettings, expected: dict[str, Reason]):
+    scheduler = scheduler_of(QUICK, all=Node(nominal=9, settings=settings), a=Node(parent="all"), b=Node(parent="all"))
+    scheduler.submit(work("u1", "a", 1, user="ann"))
+    scheduler.submit(work("u2", "b", 1, user="ann"))
+    assert started(scheduler, 0) == ["u1"]
+    assert {name: gate.reason for name, gate in scheduler.gates.items()} == expected
+    assert {gate.node for gate in scheduler.gates.values()} == {"all"}
+    scheduler.end("u1", 1)
+    assert started(scheduler, 2) == ["u2"]
+
+
+def test_a_user_at_the_limit_does_not_stand_in_the_way_of_others():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=9, settings=QueueSettings(running_max_per_user=1)))
+    for number, user in enumerate(("ann", "ann", "bob")):
+        scheduler.submit(work(f"{user}{number}", "a", 1, created_ms=number, user=user))
+    assert started(scheduler, 5) == ["ann0", "bob2"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "decided", "reason"),
+    [
+        pytest.param(Stop.HOLD, [], Reason.TENANT_HELD, id="on hold"),
+        pytest.param(Stop.DRAIN, [Evict(workload="a1", reason=Reason.TENANT_DRAINED)], Reason.TENANT_DRAINED, id="drained"),
+    ],
+)
+def test_a_tenant_that_is_stopped_starts_nothing(stop: Stop, decided: list, reason: Reason):
+    open_, closed = ({"all": Node(nominal=4, settings=QueueSettings(stop=way)), "a": Node(parent="all")} for way in (Stop.NONE, stop))
+    scheduler = scheduler_of(QUICK, **open_)
+    scheduler.submit(work("a1", "a", 1))
+    scheduler.round(0)
+    forest = forest_of(closed)
+    scheduler.reshape(forest, settings_of(forest, closed), 1)
+    scheduler.submit(work("a2", "a", 1))
+    assert scheduler.round(2) == decided
+    assert scheduler.gates["a2"].reason is reason
+
+
+def test_work_starts_only_inside_of_the_windows():
+    window = TimeWindow(opens_ms=22 * HOUR_MS, lasts_ms=4 * HOUR_MS)
+    scheduler = scheduler_of(QUICK, a=Node(nominal=4, settings=QueueSettings(windows=(window,))))
+    scheduler.submit(work("night", "a", 1))
+    assert started(scheduler, 12 * HOUR_MS) == []
+    assert scheduler.gates["night"].reason is Reason.OUTSIDE_WINDOW
+    assert scheduler.next_round_ms() == 22 * HOUR_MS
+    assert started(scheduler, 25 * HOUR_MS) == ["night"]
+
+
+@pytest.mark.parametrize(
+    ("on_cut", "stopped"), [pytest.param(OnCut.KEEP, [], id="go on"), pytest.param(OnCut.EVICT, ["low"], id="as few as can be stop")]
+)
+def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_cut: OnCut, stopped: list[str]):
+    before, after = ({"a": Node(nominal=nominal, settings=QueueSettings(on_cut=on_cut))} for nominal in (4, 3))
+    scheduler = scheduler_of(QUICK, **before)
+    scheduler.submit(work("low", "a", 2))
+    scheduler.submit(work("high", "a", 2, priority=5))
+    scheduler.round(0)
+    forest = forest_of(after)
+    assert [decision.workload for decision in scheduler.reshape(forest, settings_of(forest, after), 1)] == stopped
+    scheduler.submit(work("new", "a", 1))
+    assert started(scheduler, 2) == []
+
+
+def test_a_tenant_takes_its_work_along_to_another_parent():
+    before = {"x": Node(nominal=4), "y": Node(nominal=4), "a": Node(parent="x"), "b": Node(parent="y")}
+    scheduler = scheduler_of(QUICK, **before)
+    scheduler.submit(work("a1", "a", 3))
+    scheduler.round(0)
+    after = {**before, "a": Node(parent="y"), "z": Node(parent="x")}
+    forest = forest_of(after)
+    assert scheduler.reshape(forest, settings_of(forest, after), 1) == []
+    ledger = scheduler.snapshot.ledger
+    assert [ledger.use(forest.index[name], RED) for name in ("x", "y", "a")] == [0, 3, 3]
+
+
+def test_a_tenant_with_work_does_not_vanish():
+    scheduler = scheduler_of(QUICK, a=Node(nominal=4), b=Node(nominal=4))
+    scheduler.submit(work("a1", "a", 3))
+    forest = forest_of({"b": Node(nominal=4)})
+    with pytest.raises(UnknownTenant):
+        scheduler.reshape(forest, {}, 1)
+    assert started(scheduler, 2) == ["a1"]
+
+
+def test_where_the_past_counts_who_used_less_goes_first():
+    rules = replace(QUICK, fair_sharing=False, history_half_life_ms=1_000)
+    scheduler = scheduler_of(rules, all=Node(nominal=4), a=Node(parent="all"), b=Node(parent="all"))
+    scheduler.submit(work("a1", "a", 4))
+    scheduler.round(0)
+    scheduler.end("a1", 2_000)
+    scheduler.submit(work("urgent", "a", 4, priority=9))
+    scheduler.submit(work("light", "b", 4, created_ms=5))
+    assert started(scheduler, 2_000) == ["light"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda scheduler: scheduler.submit(work("b1", "b", 1)), id="a second workload of an id"),
+        pytest.param(lambda scheduler: scheduler.end("nobody", 1), id="the end of the unknown"),
+        pytest.param(lambda scheduler: scheduler.stopped("waits", 1), id="a stop of what does not run"),
+        pytest.param(lambda scheduler: scheduler.saved("waits", 1), id="kept state of what does not run"),
+    ],
+)
+def test_what_cannot_have_happened_is_refused(call):
+    scheduler = shared()
+    scheduler.submit(work("waits", "a", 9))
+    before = scheduler.snapshot.ledger.usage()
+    with pytest.raises(LedgerError):
+        call(scheduler)
+    assert scheduler.snapshot.ledger.usage() == before

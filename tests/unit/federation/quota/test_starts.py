@@ -1,0 +1,91 @@
+"""How many more workloads may start: stops, windows, limits on what runs."""
+
+import pytest
+
+from federation.quota.policies import QueueSettings, StandingOrders, Stop, TimeWindow
+from federation.quota.starts import ANY_NUMBER, Starts, Tally
+from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, TenantPath
+from mesh.reasons import Reason
+
+ACME, NLP, VISION = TenantPath("acme"), TenantPath("acme/nlp"), TenantPath("acme/vision")
+TREE = TenantTree(
+    [
+        Tenant(path=ACME, parent=None, quotas={(FlavorName("std"), "cpu"): Quota(nominal=1)}),
+        Tenant(path=NLP, parent=ACME),
+        Tenant(path=VISION, parent=ACME),
+    ]
+)
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+def starts_with(stops=None, **settings):
+    filed = StandingOrders(settings={TenantPath(path.replace("_", "/")): own for path, own in settings.items()})
+    return Starts(TREE, OrdersInForce(filed=filed, stops=stops or {}))
+
+
+def allowed(starts, tenant=NLP, user="ann"):
+    told = starts.allowed(tenant, user, NOW_MS)
+    return told.starts, told.gate.reason if told.gate is not None else None
+
+
+def test_where_nothing_is_said_any_number_may_start():
+    assert starts_with().allowed(NLP, "ann", NOW_MS) == ANY_NUMBER
+
+
+def test_a_tenant_that_is_not_in_the_tree_is_for_others_to_refuse():
+    starts = starts_with(stops={ACME: TenantStop()})
+    starts.count(Tally(tenant=TenantPath("gone"), user="", started=1), 1)
+    assert starts.allowed(TenantPath("gone"), "ann", NOW_MS) == ANY_NUMBER
+
+
+@pytest.mark.parametrize("stop", [Stop.HOLD, Stop.DRAIN])
+def test_a_stop_shuts_all_below_it_and_nobody_beside_it(stop):
+    starts = starts_with(stops={NLP: TenantStop(stop=stop, reason="the budget")})
+    reason = Reason.TENANT_HELD if stop is Stop.HOLD else Reason.TENANT_DRAINED
+    assert (allowed(starts), allowed(starts, VISION)) == ((0, reason), (None, None))
+    assert starts.allowed(NLP, "", NOW_MS).is_shut
+    assert "(the budget)" in starts.allowed(NLP, "", NOW_MS).detail
+    assert allowed(starts_with(stops={ACME: TenantStop(stop=stop)}), VISION) == (0, reason)
+
+
+def test_a_closed_window_shuts_and_says_when_it_opens():
+    opens_ms = (NOW_MS + 60_000) % DAY_MS
+    told = starts_with(acme=QueueSettings(windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=1),))).allowed(NLP, "", NOW_MS)
+    assert (told.starts, told.gate.opens_ms, told.is_shut) == (0, NOW_MS + 60_000, True)
+    assert told.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
+
+
+def test_what_runs_anywhere_below_counts_at_a_limit_and_what_has_ended_does_not():
+    starts = starts_with(acme=QueueSettings(running_max=3))
+    starts.count(Tally(tenant=VISION, user="bob", started=2), 2)
+    assert allowed(starts) == (1, Reason.RUNNING_LIMIT)
+    starts.count(Tally(tenant=VISION, user="bob", started=1), -1)
+    assert allowed(starts) == (2, Reason.RUNNING_LIMIT)
+    assert not starts.allowed(NLP, "", NOW_MS).is_shut
+
+
+def test_a_limit_per_user_counts_each_for_himself():
+    starts = starts_with(acme=QueueSettings(running_max_per_user=1))
+    starts.count(Tally(tenant=VISION, user="bob", started=1), 1)
+    assert (allowed(starts, NLP, "bob"), allowed(starts, NLP, "ann")) == ((0, Reason.USER_LIMIT), (1, Reason.USER_LIMIT))
+
+
+def test_of_several_limits_the_tightest_counts():
+    starts = starts_with(acme=QueueSettings(running_max=2), acme_nlp=QueueSettings(running_max=5))
+    assert allowed(starts) == (2, Reason.RUNNING_LIMIT)
+
+
+def test_after_a_limit_was_lowered_so_many_have_to_end_first():
+    starts = starts_with(acme=QueueSettings(running_max=1))
+    starts.count(Tally(tenant=NLP, user="", started=3), 3)
+    assert starts.allowed(NLP, "", NOW_MS).starts == -2
+    assert starts.allowed(NLP, "", NOW_MS).is_closed
+
+
+def test_work_of_a_tenant_with_tenants_below_counts_at_the_tenant_too():
+    starts = starts_with(acme=QueueSettings(running_max=1))
+    starts.count(Tally(tenant=ACME, user="", started=1), 1)
+    assert allowed(starts, ACME) == (0, Reason.RUNNING_LIMIT)

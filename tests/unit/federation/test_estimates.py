@@ -1,0 +1,47 @@
+"""How long work would wait, and its inputs be on the way, by hand."""
+
+import pytest
+
+from federation.estimates import CostRules, Pace, paced, transfer_ms, typical_run_ms, wait_ms
+
+
+@pytest.mark.parametrize(
+    ("told", "expected_ms"),
+    [
+        pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="room and nobody before it"),
+        pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="room for all that come first, and for it"),
+        pytest.param({"waiting": 2, "room": 2, "running": 1}, 600, id="room for all that come first, and not for it"),
+        pytest.param({"waiting": 0, "room": 0, "running": 1}, 600, id="one runs, and it comes after that"),
+        pytest.param({"waiting": 3, "room": 0, "running": 4}, 600, id="four run side by side"),
+        pytest.param({"waiting": 3, "room": 0, "running": 7}, 343, id="rounded up"),
+        pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="what takes the room is not a stage of the mesh"),
+    ],
+)
+def test_the_wait_is_the_time_until_enough_stages_have_ended(told, expected_ms):
+    assert wait_ms(**told, run_ms=600) == expected_ms
+
+
+def test_stages_that_take_no_time_are_waited_for_all_the_same():
+    assert wait_ms(waiting=4, room=0, running=1, run_ms=0) == 5
+
+
+def test_bytes_are_on_the_way_by_the_bandwidth_and_anything_at_all_takes_a_moment():
+    rules = CostRules(bandwidth_bytes_per_s=1_000)
+    assert [transfer_ms(size, rules) for size in (0, 1, 1_000, 1_500, 1_501)] == [0, 1, 1_000, 1_500, 1_501]
+    assert transfer_ms(1, CostRules()) == 1
+
+
+def test_the_pace_follows_what_was_seen_lately():
+    pace = paced(None, 800)
+    assert pace == Pace(run_ms=800, stages=1)
+    assert paced(pace, 1_600) == Pace(run_ms=900, stages=2)
+    assert paced(pace, 0) == Pace(run_ms=700, stages=2)
+
+
+def test_a_clock_that_fell_back_makes_no_pace_negative():
+    assert paced(paced(None, -5), -1_000_000) == Pace(run_ms=0, stages=2)
+
+
+def test_a_mesh_without_a_pace_is_taken_for_what_the_others_are():
+    assert typical_run_ms([Pace(run_ms=100, stages=3), None, Pace(run_ms=500, stages=1)], CostRules()) == 200
+    assert typical_run_ms([None], CostRules(run_ms_unknown=77)) == 77

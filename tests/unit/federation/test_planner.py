@@ -1,0 +1,248 @@
+"""The planner: who shall hold how much, over all meshes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from federation.planning.planner import plan
+from federation.planning.values import Holding, Plan, Target, Want
+from federation.quota.forest import ForestNode, QuotaForest
+from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
+from federation.tenants import Quota
+from mesh.reasons import Reason
+
+GPU = ("a100", "gpu")
+NOW_MS = 1_000_000
+
+
+def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
+    """Nodes by name: parent, quota of GPUs, weight; those without children are queues."""
+    parents = {parent for parent, _, _ in nodes.values()}
+    return QuotaForest(
+        ForestNode(name=name, parent=parent, quotas={GPU: quota}, weight=Fraction(weight), is_queue=name not in parents)
+        for name, (parent, quota, weight) in nodes.items()
+    )
+
+
+def company(**nominal: int) -> QuotaForest:
+    """Teams right under one root, each with so many GPUs of its own."""
+    return forest(acme=(None, Quota(), 1), **{name: ("acme", Quota(nominal=units), 1) for name, units in nominal.items()})
+
+
+def holding(tenant: str, gpus: int, *, mesh: str = "east", **more: object) -> Holding:
+    return Holding(mesh=mesh, tenant=tenant, flavor="a100", target={"gpu": gpus}, **more)  # type: ignore[arg-type]
+
+
+def want(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> Want:
+    return Want(mesh=mesh, tenant=tenant, flavor="a100", slot={"gpu": gpus}, slots=slots, **more)  # type: ignore[arg-type]
+
+
+def decide(tree: QuotaForest, holdings: tuple[Holding, ...] = (), wants: tuple[Want, ...] = (), **more: object) -> Plan:
+    return plan(tree, holdings, wants, now_ms=NOW_MS, **more)  # type: ignore[arg-type]
+
+
+def gpus_of(targets: tuple[Target, ...]) -> dict[str, int]:
+    return {target.tenant: target.amounts.get("gpu", 0) for target in targets}
+
+
+def test_what_is_free_is_given():
+    answer = decide(company(vision=4, nlp=4), (), (want("vision", 3),))
+    assert gpus_of(answer.raised) == {"vision": 3}
+    assert answer.raised[0].reason is Reason.QUOTA_FREE
+    assert answer.lowered == answer.unmet == ()
+
+
+def test_a_tenants_own_quota_is_given_before_anybody_borrows():
+    answer = decide(company(vision=2, nlp=2, batch=0), (), (want("batch", 4, priority=9), want("vision", 2), want("nlp", 1)))
+    assert gpus_of(answer.raised) == {"vision": 2, "nlp": 1, "batch": 1}
+    assert [(unmet.want.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("batch", 3, Reason.QUOTA_EXHAUSTED)]
+
+
+def test_what_may_be_borrowed_is_shared_by_weight():
+    tree = forest(acme=(None, Quota(nominal=12), 1), heavy=("acme", Quota(), 2), light=("acme", Quota(), 1))
+    answer = decide(tree, (), (want("light", 12), want("heavy", 12)))
+    assert gpus_of(answer.raised) == {"heavy": 8, "light": 4}
+
+
+def test_the_more_urgent_borrows_first():
+    tree = forest(acme=(None, Quota(nominal=3), 1), a=("acme", Quota(), 1), b=("acme", Quota(), 1))
+    assert gpus_of(decide(tree, (), (want("a", 3), want("b", 3, priority=5))).raised) == {"b": 3}
+
+
+def test_a_tenant_reclaims_its_own_from_a_borrower_on_another_mesh():
+    answer = decide(company(vision=4, batch=0), (holding("batch", 4),), (want("vision", 3),))
+    assert gpus_of(answer.lowered) == {"batch": 1}
+    assert gpus_of(answer.raised) == {"vision": 3}
+    assert [target.reason for target in (*answer.lowered, *answer.raised)] == [Reason.QUOTA_RECLAIMED, Reason.QUOTA_FREED]
+
+
+def test_nobody_is_brought_below_its_own_quota():
+    answer = decide(company(vision=4, batch=3), (holding("batch", 7),), (want("vision", 4),))
+    assert gpus_of(answer.lowered) == {"batch": 3}
+    assert decide(company(vision=4, batch=3), (holding("batch", 3), holding("vision", 4)), (want("vision", 1),)).lowered == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "gives"),
+    [
+        pytest.param({"priority": 1, "token": 1}, {"priority": 2, "token": 9}, "first", id="the lowest priority, whoever is newer"),
+        pytest.param({"gpus": 3, "token": 1}, {"gpus": 1, "token": 9}, "first", id="then the largest share"),
+        pytest.param({"since_ms": 0, "token": 9}, {"since_ms": 500_000, "token": 1}, "second", id="then what loses least work"),
+        pytest.param(
+            {"since_ms": 0, "saved_ms": 900_000, "token": 1},
+            {"since_ms": 500_000, "token": 9},
+            "first",
+            id="a checkpoint counts as saved work",
+        ),
+        pytest.param({"token": 1}, {"token": 2}, "second", id="then the newest grant"),
+    ],
+)
+def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str, int], gives: str):
+    first, second = {"gpus": 2, **first}, {"gpus": 2, **second}
+    tree = company(vision=first["gpus"] + second["gpus"], first=0, second=0)
+    answer = decide(
+        tree, (holding("first", first.pop("gpus"), **first), holding("second", second.pop("gpus"), **second)), (want("vision", 1),)
+    )
+    assert list(gpus_of(answer.lowered)) == [gives]
+
+
+def test_the_nearest_borrower_gives_way_first():
+    tree = forest(
+        acme=(None, Quota(), 1),
+        research=("acme", Quota(), 1),
+        sales=("acme", Quota(), 1),
+        vision=("research", Quota(nominal=4), 1),
+        near=("research", Quota(), 1),
+        far=("sales", Quota(nominal=0), 1),
+    )
+    answer = decide(tree, (holding("near", 2, priority=9), holding("far", 2)), (want("vision", 3),))
+    assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
+
+
+def test_a_young_lease_is_left_alone():
+    young = holding("batch", 4, since_ms=NOW_MS - 1_000)
+    answer = decide(company(vision=4, batch=0), (young,), (want("vision", 1),))
+    assert answer.lowered == ()
+    assert answer.unmet[0].reason is Reason.QUOTA_EXHAUSTED
+    assert gpus_of(decide(company(vision=4, batch=0), (young,), (want("vision", 1),), rules=Rules(min_run_ms=1_000)).lowered) == {
+        "batch": 3
+    }
+
+
+def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
+    answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (want("vision", 1, priority=5),))
+    assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
+    assert decide(company(vision=4), (holding("vision", 4, priority=5),), (want("vision", 1, priority=5),)).lowered == ()
+
+
+def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():
+    tree = company(idle=8, a=0, b=0)
+    answer = decide(tree, (holding("a", 8),), (want("b", 8),))
+    assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"a": 4}, {"b": 4})
+    even = (holding("a", 4), holding("b", 4))
+    assert decide(tree, even, (want("a", 4), want("b", 4, mesh="east"))).lowered == ()
+
+
+def test_without_fair_sharing_borrowers_keep_what_they_have():
+    assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (want("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
+
+
+def test_a_gang_gets_all_or_nothing():
+    tree = company(vision=4)
+    assert decide(tree, (holding("vision", 2),), (want("vision", 3, slots_min=3),)).raised == ()
+    assert gpus_of(decide(tree, (holding("vision", 1),), (want("vision", 3, slots_min=3),)).raised) == {"vision": 3}
+
+
+def test_a_lease_gives_whole_slots_only():
+    answer = decide(company(vision=8, batch=0), (holding("batch", 8, slot={"gpu": 4}),), (want("vision", 1),))
+    assert gpus_of(answer.lowered) == {"batch": 4}
+
+
+def test_what_can_never_be_is_told_from_what_cannot_be_now():
+    tree = forest(acme=(None, Quota(), 1), vision=("acme", Quota(nominal=2), 1))
+    assert decide(tree, (), (want("vision", 1, gpus=3),)).unmet[0].reason is Reason.QUOTA_TOO_SMALL
+
+
+@pytest.mark.parametrize(
+    ("stop", "left", "reason"),
+    [(Stop.HOLD, None, Reason.TENANT_HELD), (Stop.DRAIN, 0, Reason.TENANT_DRAINED)],
+    ids=["hold", "drain"],
+)
+def test_a_tenant_that_is_held_gets_nothing_new_and_one_that_is_drained_gives_all_back(stop: Stop, left: int | None, reason: Reason):
+    answer = decide(company(vision=4), (holding("vision", 2),), (want("vision", 1),), settings={"vision": QueueSettings(stop=stop)})
+    assert gpus_of(answer.lowered).get("vision") == left
+    assert answer.raised == ()
+    assert answer.unmet[0].reason is reason
+
+
+def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
+    tree = company(vision=6, a=0, b=0, c=0)
+    answer = decide(tree, (holding("a", 2), holding("b", 2), holding("c", 2)), (want("vision", 6, slots_min=6),), rules=MESH)
+    assert gpus_of(answer.lowered) == {"a": 0, "b": 0, "c": 0}
+    assert gpus_of(answer.raised) == {"vision": 6}
+
+
+@pytest.mark.parametrize(("on_cut", "left"), [(OnCut.KEEP, {}), (OnCut.EVICT, {"batch": 1})], ids=["keep", "evict"])
+def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_so(on_cut: OnCut, left: dict[str, int]):
+    held = (holding("vision", 2), holding("batch", 3))
+    answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
+    assert gpus_of(answer.lowered) == left
+    assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)
+
+
+def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
+    tree = company(vision=2, a=0, b=0, free=4)
+    held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
+    assert gpus_of(decide(tree, held, (want("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
+    crowded = decide(tree, held, (want("vision", 1, is_crowded=True),))
+    assert gpus_of(crowded.lowered) == {"a": 1}
+    assert gpus_of(crowded.raised) == {"vision": 1}
+
+
+def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
+    full = (holding("vision", 2, mesh="west"),)
+    answer = decide(company(vision=4), full, (want("vision", 1, priority=9, is_crowded=True),))
+    assert (answer.lowered, answer.raised) == ((), ())
+    assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
+
+
+@pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_HELD), (Stop.DRAIN, Reason.TENANT_DRAINED)])
+def test_a_stop_holds_for_all_below_the_tenant(stop: Stop, reason: Reason):
+    tree = forest(acme=(None, Quota(nominal=4), 1), lab=("acme", Quota(), 1), nlp=("lab", Quota(), 1), sales=("acme", Quota(), 1))
+    answer = decide(tree, (holding("nlp", 1),), (want("nlp", 1), want("sales", 1)), settings={"lab": QueueSettings(stop=stop)})
+    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("nlp", reason)]
+    assert gpus_of(answer.raised) == {"sales": 1}
+    assert gpus_of(answer.lowered) == ({"nlp": 0} if stop is Stop.DRAIN else {})
+
+
+def test_who_has_waited_longer_than_its_tenant_likes_goes_before_the_more_urgent():
+    tree = forest(acme=(None, Quota(nominal=2), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, gpus=2, since_ms=NOW_MS - 5_000), want("new", 2, priority=9, since_ms=NOW_MS))
+    assert gpus_of(decide(tree, (), wants).raised) == {"new": 2}
+    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_000)}).raised) == {"old": 2}
+    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_001)}).raised) == {"new": 2}
+
+
+def test_while_the_overdue_does_not_fit_the_room_that_it_lacks_is_promised_to_nobody():
+    tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, gpus=2), want("new", 1))
+    held = (holding("new", 2, since_ms=NOW_MS),)
+    answer = decide(tree, held, wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    assert (gpus_of(answer.raised), gpus_of(answer.lowered)) == ({}, {})
+    assert ("old", Reason.QUOTA_EXHAUSTED) in [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet]
+
+
+def test_what_could_never_be_held_keeps_nobody_waiting():
+    tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    answer = decide(tree, (), (want("old", 1, gpus=4), want("new", 1)), settings={"old": QueueSettings(max_wait_ms=1)})
+    assert gpus_of(answer.raised) == {"new": 1}
+
+
+def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_keeps_no_quota_from_others():
+    tree = forest(acme=(None, Quota(nominal=4), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
+    wants = (want("old", 1, mesh="west", is_crowded=True), want("new", 4, mesh="east"))
+    answer = decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    assert gpus_of(answer.raised) == {"new": 4}
+    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.CAPACITY_BUSY)]

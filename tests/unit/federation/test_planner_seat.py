@@ -1,0 +1,195 @@
+"""The planner's seat on a ledger in memory: quota that one mesh has borrowed reaches the mesh of whoever owns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import pytest
+
+from federation.leases import Beat, Granted, Kept, Lease, Session, Told, Want
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import Rules, StandingOrders, Stop
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenant_orders import TenantStop
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+A100 = FlavorName("a100")
+ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
+GPU = ResourceSet.of({"gpu": 1})
+TTL_MS, GRACE_MS, SEAT_MS = 30_000, 10_000, 5_000
+AT_ONCE = MemoryTenantOrders()
+AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+TREE = TenantTree(
+    [
+        Tenant(path=ACME, parent=None),
+        Tenant(path=VISION, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"] * 4)}),
+        Tenant(path=BATCH, parent=ACME),
+    ]
+)
+
+
+@dataclass
+class Mesh:
+    """A mesh that tells what it is asked to tell, and keeps what it hears."""
+
+    store: MemoryStore
+    name: MeshId
+    session: Session = field(init=False)
+    leases: dict[TenantPath, Lease] = field(default_factory=dict)
+    beats: int = 0
+
+    def __post_init__(self) -> None:
+        pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=GPU.times(8))
+        self.record = MeshRecord(mesh=self.name, labels={}, pools=(pool,), cluster="c")
+        self.session = self.store.join(self.record)
+
+    def hear(self, told: Told) -> None:
+        self.leases.update({lease.tenant: lease for lease in told.leases})
+
+    def beat(self, *wants: Want, acks: tuple[Kept, ...] = ()) -> None:
+        self.beats += 1
+        self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, wants=wants)))
+
+    def want(self, tenant: TenantPath, slots: int, priority: int = 0) -> Want:
+        lease = self.leases.get(tenant)
+        return Want(tenant=tenant, flavor=A100, slot=GPU, slots=slots, priority=priority, version=lease.version if lease else 0)
+
+    def acquire(self, tenant: TenantPath, slots: int, priority: int = 0) -> object:
+        acquired = self.store.acquire(self.session, (self.want(tenant, slots, priority),))
+        self.hear(acquired.told)
+        return acquired.answers[0]
+
+    def held(self, tenant: TenantPath) -> int:
+        return self.leases[tenant].held["gpu"] // GPU["gpu"] if tenant in self.leases else 0
+
+    def obey(self) -> tuple[Kept, ...]:
+        """Acknowledge every target."""
+        return tuple(Kept(tenant=lease.tenant, flavor=A100, version=lease.version, amounts=lease.target) for lease in self.leases.values())
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    store.configure(TREE)
+    return store
+
+
+@pytest.fixture
+def seat(store: MemoryStore) -> PlannerSeat:
+    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+
+
+def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    assert east.acquire(BATCH, 4) == Granted(slots=4)
+    assert west.acquire(VISION, 3).reason is Reason.QUOTA_EXHAUSTED
+
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.mesh, target.tenant) for target in answer.lowered] == [("east", BATCH)]
+
+    east.beat()
+    assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
+    west.beat(west.want(VISION, 3))
+    assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
+    east.beat(acks=east.obey())
+    west.beat(west.want(VISION, 3))
+    assert (east.held(BATCH), west.held(VISION)) == (1, 3)
+    assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
+
+
+def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, seat: PlannerSeat):
+    east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 4)
+    seat.tick()
+    east.beat()
+    east.beat(acks=east.obey())
+    assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
+    west.beat(west.want(VISION, 4))
+    assert (west.held(VISION), north.held(BATCH)) == (4, 0)
+
+
+def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 1)
+    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=AT_ONCE)
+    assert seat.tick() is not None
+    assert other.tick() is None
+    for _ in range(1 + SEAT_MS // 1_000):
+        clock.advance(1_000)
+        store.sweep()
+    assert other.tick() is not None
+
+
+def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 4)
+    east.store.join(east.record)  # Another life of the mesh: what the first one held runs out by itself.
+    west = Mesh(store, MeshId("west"))
+    west.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    assert [unmet.reason for unmet in answer.unmet] == [Reason.QUOTA_EXHAUSTED]
+
+
+def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 1)
+    apply = store.plan_apply
+
+    def meanwhile(*arguments: object) -> int:
+        store.configure(TREE)
+        return apply(*arguments)  # type: ignore[arg-type]
+
+    store.plan_apply = meanwhile  # type: ignore[method-assign]
+    seat.tick()
+    east.beat()
+    assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
+
+
+def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 2)
+    east.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
+    east.beat()
+    east.beat(acks=east.obey())
+    assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
+
+
+def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME)
+    store.configure(TenantTree([*TREE.tenants.values(), more]))
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
+    east.beat(east.want(BATCH, 4))
+    west.beat(west.want(more.path, 4))
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}

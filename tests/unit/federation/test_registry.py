@@ -1,0 +1,62 @@
+"""A look at the ledger: what is known after it, and what of it is written down."""
+
+from dataclasses import replace
+
+from federation.estimates import Pace
+from federation.registry import NOTE_MS, Standings, enrolled, look
+from federation.snapshot import MeshRecord, MeshView, Snapshot
+from federation.standing import NEWCOMER, Drain, Standing
+from federation.steadiness import Steadiness, SteadinessRules
+from federation.tenants import TenantTree
+
+RULES = SteadinessRules()
+NOW_MS = 1_000_000
+
+
+def a_snapshot(at_ms=NOW_MS, **incarnations):
+    views = (
+        MeshView(record=MeshRecord(mesh=mesh, labels={}, pools=(), cluster="c"), incarnation=incarnation, alive=True, heartbeat_age_ms=0)
+        for mesh, incarnation in incarnations.items()
+    )
+    return Snapshot(at_ms=at_ms, tree=TenantTree(), meshes=tuple(views))
+
+
+def test_the_first_look_writes_down_who_is_there():
+    after, note = look(a_snapshot(east=1), Standings(), {}, RULES)
+    assert after.meshes == {"east": Standing(steadiness=Steadiness(incarnation=1, alive=True))}
+    assert note is not None
+    assert (note.watched_ms, note.steadiness, note.paces) == (NOW_MS, {"east": Steadiness(incarnation=1, alive=True)}, {})
+
+
+def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
+    known, _ = look(a_snapshot(east=1), Standings(), {}, RULES)
+    known = replace(known, watched_ms=NOW_MS)
+    assert look(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
+    later = look(a_snapshot(NOW_MS + NOTE_MS, east=1), known, {}, RULES)[1]
+    assert later is not None
+    assert (later.watched_ms, later.steadiness) == (NOW_MS + NOTE_MS, {})
+
+
+def test_run_times_become_the_pace_and_are_written_down_at_once():
+    known = Standings(watched_ms=NOW_MS, meshes={"east": Standing(pace=Pace(run_ms=800))})
+    after, note = look(a_snapshot(), known, {"east": (1_600, 900), "west": (50,), "south": ()}, RULES)
+    assert note is not None
+    assert note.paces == {"east": Pace(run_ms=900, stages=3), "west": Pace(run_ms=50)}
+    assert {mesh: kept.pace for mesh, kept in after.meshes.items()} == note.paces
+
+
+def test_a_look_touches_no_drain():
+    drain = Drain(reason="disks")
+    known = Standings(meshes={"east": Standing(drain=drain), "gone": Standing(drain=drain)})
+    after, note = look(a_snapshot(east=1), known, {"east": (5,)}, RULES)
+    assert {mesh: kept.drain for mesh, kept in after.meshes.items()} == {"east": drain, "gone": drain}
+    assert note is not None
+
+
+def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothing_against_them():
+    kept = Standing(drain=Drain(reason="disks"))
+    told = enrolled(a_snapshot(east=1, west=1), Standings(meshes={"east": kept, "gone": kept}))
+    assert [(view.record.mesh, view.standing, view.is_draining) for view in told.meshes] == [
+        ("east", kept, True),
+        ("west", NEWCOMER, False),
+    ]

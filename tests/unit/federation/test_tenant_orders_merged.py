@@ -1,0 +1,29 @@
+"""What a file says and who was stopped by hand, as one."""
+
+import pytest
+
+from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.tenant_orders import OrdersInForce, TenantStop
+from mesh.ids import TenantPath
+
+NLP = TenantPath("acme/nlp")
+
+
+@pytest.mark.parametrize(
+    ("filed", "stopped", "comes_to"),
+    [
+        pytest.param(Stop.NONE, Stop.HOLD, Stop.HOLD, id="a stop counts where the file says nothing"),
+        pytest.param(Stop.HOLD, Stop.DRAIN, Stop.DRAIN, id="a drain is more than a hold"),
+        pytest.param(Stop.DRAIN, Stop.HOLD, Stop.DRAIN, id="a hold takes no drain back"),
+    ],
+)
+def test_the_stronger_word_counts(filed, stopped, comes_to):
+    orders = OrdersInForce(
+        filed=StandingOrders(settings={NLP: QueueSettings(stop=filed, running_max=3)}), stops={NLP: TenantStop(stop=stopped)}
+    )
+    assert orders.merged().settings[NLP] == QueueSettings(stop=comes_to, running_max=3)
+
+
+def test_a_tenant_that_the_file_does_not_name_can_be_stopped():
+    merged = OrdersInForce(stops={NLP: TenantStop(stop=Stop.HOLD)}).merged()
+    assert merged.settings == {NLP: QueueSettings(stop=Stop.HOLD)}

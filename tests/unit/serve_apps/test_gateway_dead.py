@@ -1,0 +1,143 @@
+"""`/v1/dead` and `/v1/audit`, and the commands that say the same, on stores in memory."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from dag.compiling import tasks_of
+from dag.dead_letters import DeadLetter
+from dag.requeueing import next_id
+from dag.runs import RunChange
+from dag.spec import load
+from dag.states import RunState
+from dag.store.remote import Client
+from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.reasons import Reason
+from serve_apps.cli import dead, session
+from serve_apps.cli.app import run_command
+from serve_apps.testing import ACME, ADDRESS, RESEARCH, World, spec_of
+
+
+@pytest.fixture
+def world() -> World:
+    """A run whose second node is poison."""
+    world = World()
+    world.client().submit_spec(spec_of("a", "b", id="night", user="ann"))
+    record = world.record("night")
+    letter = DeadLetter(
+        run=RunId("night"),
+        node=NodeId("b"),
+        tenant=RESEARCH,
+        stage=StageId("night.1"),
+        mesh=MeshId("east"),
+        reason=Reason.POISON,
+        type_name="schedulemesh.Poison",
+        message="3 workers died under it",
+        attempts=3,
+        retries_used=0,
+        losses=0,
+        kills=3,
+        at_ms=1_000,
+    )
+    assert world.runs.commit(record, RunChange(dead=(letter,)))
+    world.move("night", RunState.FAILED, ended_ms=2_000)
+    world.runs.settle(RunId("night"))
+    return world
+
+
+@pytest.fixture
+def operated(world, monkeypatch) -> World:
+    """The same, for whoever has an operator's key or the state folder."""
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", ADDRESS)
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    stores = SimpleNamespace(runs=world.runs, blobs=world.store, queue=world.store, ledger=world.store)
+    monkeypatch.setattr(dead, "running_stores", lambda _: stores)
+    return world
+
+
+def test_an_operator_lists_and_inspects_dead_letters(world):
+    (letter,) = world.http("*").get("/v1/dead").json()["letters"]
+    assert (letter["letter"], letter["reason"], letter["kills"], letter["mesh"]) == ("night:b", "POISON", 3, "east")
+    assert world.http("*").get("/v1/dead/night:b").json() == letter
+    answer = world.http("*").get("/v1/dead/night:a")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_letter")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/night:b"), ("POST", "/night:b/requeue"), ("POST", "/night:b/drop")])
+def test_dead_letters_are_for_operators_alone(world, method, path):
+    assert world.http(ACME).request(method, f"/v1/dead{path}").status_code == 403
+    assert len(world.runs.dead()) == 1
+
+
+def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone(world):
+    answer = world.http("*").post("/v1/dead/night:b/requeue")
+    assert (answer.status_code, answer.json()) == (200, {"letter": "night:b", "run": "night.again-1"})
+    again = world.record("night.again-1")
+    assert (again.state, again.tenant, again.user, set(again.nodes)) == (RunState.PENDING, RESEARCH, "ann", {"a", "b"})
+    assert set(tasks_of(load(again.spec))) == {"a", "b"}
+    assert world.runs.dead() == ()
+    assert world.http("*").post("/v1/dead/night:b/requeue").status_code == 404
+    assert world.store.inbox(0)[-1].run == "night.again-1"
+
+
+def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
+    sha256 = "ab" * 32
+    sent = {"spec": "dag/1", "nodes": {"b": {"function": {"$blob": sha256}}}, "outputs": {"b": {"$ref": "b"}}}
+    world.runs._runs["night"].fields["spec"] = json.dumps(sent).encode()
+    answer = world.http("*").post("/v1/dead/night:b/requeue")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
+    world.store.put("night", sha256, b"code")
+    assert world.http("*").post("/v1/dead/night:b/requeue").status_code == 200
+    assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
+
+
+def test_the_letter_of_a_run_that_still_goes_on_is_not_requeued(world):
+    world.runs._runs["night"].fields["state"] = b"RUNNING"
+    answer = world.http("*").post("/v1/dead/night:b/requeue")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
+    assert len(world.runs.dead()) == 1
+
+
+def test_a_dropped_letter_leaves_its_run(world):
+    assert world.http("*").post("/v1/dead/night:b/drop").json() == {"letters": 1}
+    assert world.http("*").post("/v1/dead/night:b/drop").json() == {"letters": 0}
+    assert world.record("night").state is RunState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("run", "after"),
+    [("r", "r.again-1"), ("r.again-1", "r.again-2"), ("r.again-9", "r.again-10"), ("x" * 128, "x" * 120 + ".again-1")],
+)
+def test_what_runs_again_is_named_after_what_it_repeats(run, after):
+    assert next_id(RunId(run)) == after
+    assert len(after) <= 128
+
+
+def test_a_sound_store_has_nothing_to_tell_in_an_audit(world):
+    assert world.http("*").get("/v1/audit").json() == {"orphans": [], "mismatches": []}
+    assert world.http(ACME).get("/v1/audit").status_code == 403
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_the_terminal_lists_shows_requeues_and_drops_by_way_of(operated, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    for command, word in ((["list"], "POISON"), (["show", "night:b"], "3 workers died"), (["requeue", "night:b"], "night.again-1")):
+        assert run_command(["dead", *command]) == 0
+        assert word in capsys.readouterr().out
+    assert run_command(["dead", "list"]) == 0
+    assert "no dead letters" in capsys.readouterr().out
+    assert run_command(["dead", "drop", "night:b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"letters": 0}
+    assert run_command(["dead", "show", "night:b"]) == 1
+    assert "there is no dead letter" in capsys.readouterr().err
+
+
+def test_an_audit_that_finds_something_fails_the_command(operated, capsys):
+    assert run_command(["audit"]) == 0
+    assert "agree" in capsys.readouterr().out
+    operated.store._claims[MeshId("east")][StageId("gone.1")] = SimpleNamespace(incarnation=1)
+    assert run_command(["audit"]) == 1
+    assert "INDEX_WITHOUT_RECORD gone.1 at east" in capsys.readouterr().out

@@ -1,0 +1,287 @@
+"""Why something waits, what would happen if, stories of leases, and stopping tenants: over HTTP, on stores in memory."""
+
+import pytest
+
+from dag.coordinator import Coordinator
+from federation.leases import Want
+from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.testing import HandMesh
+from mesh.ids import PoolName, StageId
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from serve_apps.testing import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
+
+ONE_CPU = ResourceSet.of({"cpu": 1})
+TWO_CPUS = ResourceSet.of({"cpu": 2})
+
+
+@pytest.fixture
+def world() -> World:
+    """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time, and has three runs."""
+    built = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1"))
+    mesh.acquire(SALES, STANDARD, ONE_CPU, 5)
+    built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
+    built.client(RESEARCH).submit_spec(two_cpus("night"))
+    for run in ("report-1", "report-2", "report-3"):
+        built.client(SALES).submit_spec(spec_of("a", id=run))
+        built.clock.advance(1)
+    coordinator = coordinator_of(built)
+    coordinator.step(0)
+    built.store.explain(mesh.session, StageId("night.1"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    coordinator.step(0)
+    mesh.beat(wants=(Want(tenant=RESEARCH, flavor=STANDARD, slot=TWO_CPUS, slots=1),))
+    return built
+
+
+def two_cpus(run, **fields):
+    spec = spec_of("a", "b", id=run, **fields)
+    for node in spec["nodes"].values():
+        node["options"] = {"num_cpus": 2}
+    return spec
+
+
+def coordinator_of(world):
+    return Coordinator(
+        runs=world.runs,
+        queue=world.store,
+        ledger=world.store,
+        registry=world.registry,
+        orders=world.orders,
+        blobs=world.store,
+        clock=world.clock,
+        on_end=lambda _: None,
+        delete=lambda _: None,
+        clear=lambda _run, _keep: None,
+        retention_ms=10**9,
+    )
+
+
+def get(world, path, tenant="*"):
+    answer = world.http(tenant).get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+# -- queues ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_tells_places_reason_levers_and_start(world):
+    view = get(world, f"/v1/queues/{ACME}", ACME)
+    first, second = view["waiting"]
+    assert (first["stage"], first["position"], first["tenant_position"], first["reason"]) == ("night.1", 1, 1, "QUOTA_EXHAUSTED")
+    (change,) = first["changes"]
+    assert (change["lever"], change["tenant"], change["amount"]["amount"]) == ("free", ACME, 1)
+    assert change["words"] == "1 cpu of standard came free in acme"
+    assert first["start_ms"] > view["at_ms"]
+    assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
+
+
+def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(world):
+    kept_back = get(world, f"/v1/queues/{SALES}", SALES)["kept_back"]
+    assert [(one["run"], one["position"], one["reason"]) for one in kept_back] == [
+        ("report-2", 1, "RUNNING_LIMIT"),
+        ("report-3", 2, "RUNNING_LIMIT"),
+    ]
+    assert kept_back[0]["detail"] == "acme/sales may run 1 stage at a time, and does"
+
+
+def test_a_queue_shows_a_tenant_its_own_subtree_and_nothing_else(world):
+    view = get(world, "/v1/queues", RESEARCH)
+    assert (view["tenant"], [one["stage"] for one in view["waiting"]], view["kept_back"]) == ("*", ["night.1"], [])
+    assert view["waiting"][0]["position"] == 1
+    assert [one["stage"] for one in get(world, "/v1/queues")["waiting"]] == ["night.1", "report-1.1"]
+    assert get(world, "/v1/queues", RIVAL)["waiting"] == []
+
+
+def test_a_tenant_that_is_unknown_is_told_as_one_that_is_out_of_reach(world):
+    http = world.http(ACME)
+    unknown, foreign = http.get("/v1/queues/acme/nobody"), http.get(f"/v1/queues/{RIVAL}")
+    assert (unknown.status_code, foreign.status_code) == (403, 403)
+    words = [answer.json()["error"]["message"].replace(name, "it") for answer, name in ((unknown, "acme/nobody"), (foreign, RIVAL))]
+    assert words[0] == words[1]
+
+
+def test_beyond_the_limit_stages_are_only_listed(world):
+    first, second = get(world, "/v1/queues?limit=1")["waiting"]
+    assert (first["tenant_position"], second["tenant_position"], second["position"]) == (1, None, 2)
+
+
+def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 6)
+    mesh.beat(wants=(Want(tenant=SALES, flavor=STANDARD, slot=ONE_CPU, slots=2),))
+    (unmet,) = get(world, f"/v1/queues/{SALES}", SALES)["unmet"]
+    assert (unmet["mesh"], unmet["slots"], unmet["reason"]) == (EAST, 2, "QUOTA_EXHAUSTED")
+    assert get(world, "/v1/queues", RIVAL)["unmet"] == []
+
+
+# -- explain ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
+    told = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
+    assert (told["state"], told["reason"], told["detail"], told["position"]) == ("QUEUED", "QUOTA_EXHAUSTED", "2 cpu short", 1)
+    (gives,) = told["gives_way"]
+    assert (gives["tenant"], gives["mesh"], gives["amounts"]["cpu"]["amount"]) == (SALES, EAST, 1)
+    assert [event["after"] for event in told["story"]] == ["PLANNED", "QUEUED", "QUEUED"]
+
+
+def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world):
+    (gives,) = get(world, "/v1/runs/night/stages/1/explain", RESEARCH)["gives_way"]
+    assert gives["tenant"] is None
+    assert SALES not in str(gives)
+
+
+def test_a_run_is_explained_by_its_open_stages_and_its_blocked_nodes(world):
+    told = get(world, "/v1/runs/night/explain", RESEARCH)
+    assert [(stage["stage"], stage["reason"]) for stage in told["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
+    told = get(world, "/v1/runs/report-2/explain", SALES)
+    assert (told["stages"], told["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
+
+
+def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
+    assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
+    assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
+    answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "the run night has no stage 9")
+
+
+# -- what if ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
+    before = world.store.snapshot()
+    answer = world.http(RESEARCH).post("/v1/plan", json=two_cpus("tomorrow"))
+    assert answer.status_code == 200, answer.text
+    view = answer.json()
+    (stage,) = view["stages"]
+    assert (stage["mesh"], stage["goes_first"], stage["reason"], stage["position"]) == (EAST, True, "QUOTA_EXHAUSTED", 3)
+    assert (stage["tenant_position"], stage["slot"]["cpu"]["amount"]) == (2, 2)
+    assert world.runs.summary("tomorrow") is None
+    assert world.store.snapshot() == before
+
+
+def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1")).acquire(SALES, STANDARD, ONE_CPU, 6)
+    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
+    (gives,) = stage["gives_way"]
+    assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("QUOTA_EXHAUSTED", SALES, 2)
+    (stage,) = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()["stages"]
+    assert stage["gives_way"][0]["tenant"] is None
+
+
+def test_a_dry_run_says_what_keeps_the_whole_run_back(world):
+    view = world.http(SALES).post("/v1/plan", json=spec_of("a", id="t")).json()
+    assert (view["reason"], view["detail"]) == ("RUNNING_LIMIT", "acme/sales may run 1 stage at a time, and does")
+
+
+def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
+    spec = spec_of("a", id="t")
+    spec["nodes"]["a"]["options"] = {"labels": {"zone": "north"}}
+    view = world.http(RESEARCH).post("/v1/plan", json=spec).json()
+    assert (view["stages"], view["blocked"][0]["reason"]) == ([], "LABEL_MISMATCH")
+
+
+def test_a_dry_run_refuses_what_a_submission_refuses(world):
+    http = world.http(RESEARCH)
+    assert http.post("/v1/plan", json=spec_of("a", tenant=RIVAL)).status_code == 403
+    assert http.post("/v1/plan", json={"spec": "dag/1"}).status_code == 422
+    assert http.post("/v1/plan", content=b"{", headers={"Content-Type": "application/json"}).status_code == 400
+    foreign = spec_of("a")
+    foreign["nodes"]["a"]["call"] = "os:system"
+    assert http.post("/v1/plan", json=foreign).status_code == 422
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------------
+
+
+def test_leases_tell_where_they_go_and_since_when(world):
+    (lease,) = get(world, "/v1/leases", SALES)["leases"]
+    assert (lease["amounts"]["cpu"]["amount"], lease["target"]["cpu"]["amount"], lease["running_out"]) == (5, 5, False)
+    assert lease["granted_ms"] == NOW_MS
+
+
+def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
+    (chapter,) = get(world, f"/v1/leases/story?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["chapters"]
+    assert (chapter["verb"], chapter["tenant"], chapter["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
+    assert get(world, "/v1/leases/story", RIVAL)["chapters"] == []
+    assert get(world, "/v1/leases/story?flavor=other", ACME)["chapters"] == []
+    assert world.http(RIVAL).get(f"/v1/leases/story?tenant={SALES}").status_code == 403
+
+
+# -- stopping --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tenant_is_held_by_a_key_of_its_own_and_shown_with_the_reason(world):
+    held = world.http(SALES).post(f"/v1/tenants/{SALES}/hold", json={"reason": "the budget"})
+    assert (held.status_code, held.json()["stop"], held.json()["reason"]) == (200, "hold", "the budget")
+    (tenant,) = get(world, "/v1/tenants", SALES)["tenants"]
+    assert (tenant["stop"], tenant["stop_reason"], tenant["running_max"]) == ("hold", "the budget", 1)
+    drained = world.http(ACME).post(f"/v1/tenants/{SALES}/drain")
+    assert drained.json()["stop"] == "drain"
+    released = world.http(ACME).post(f"/v1/tenants/{SALES}/release").json()
+    assert (released["stop"], released["changed"]) == ("none", True)
+    assert world.http(ACME).post(f"/v1/tenants/{SALES}/release").json()["changed"] is False
+
+
+def test_a_hold_keeps_back_what_comes_after_it(world):
+    world.http("*").post(f"/v1/tenants/{ACME}/hold", json={"reason": "the budget"})
+    coordinator_of(world).tick()
+    kept_back = get(world, f"/v1/queues/{ACME}", ACME)["kept_back"]
+    assert {one["reason"] for one in kept_back} == {"TENANT_HELD"}
+    assert get(world, "/v1/queues")["waiting"] == []
+
+
+@pytest.mark.parametrize("verb", ["hold", "drain", "release"])
+def test_nobody_stops_what_the_key_does_not_reach_or_what_is_not_there(world, verb):
+    for tenant in (RIVAL, "acme/nobody"):
+        assert world.http(ACME).post(f"/v1/tenants/{tenant}/{verb}").status_code == 403
+    assert world.http(None).post(f"/v1/tenants/{ACME}/{verb}").status_code == 401
+    assert world.orders.in_force().stops == {}
+
+
+def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
+    world.http("*").post(f"/v1/tenants/{SALES}/drain")
+    for verb in ("release", "hold"):
+        answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
+        assert (answer.status_code, "an operator has stopped" in answer.json()["error"]["message"]) == (403, True)
+    assert world.orders.in_force().stops[SALES].stop is Stop.DRAIN
+    assert world.http("*").post(f"/v1/tenants/{SALES}/release").json()["stop"] == "none"
+
+
+def test_what_the_file_stops_a_release_leaves_stopped(world):
+    world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
+    told = world.http("*").post(f"/v1/tenants/{SALES}/release").json()
+    assert (told["stop"], told["changed"]) == ("hold", False)
+
+
+# -- users -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_of_the_user_of_the_key_or_of_whom_the_graph_names_or_of_the_key(world):
+    world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", id="hers"))
+    world.http(RESEARCH).post("/v1/runs", json=spec_of("a", id="his", user="bob"))
+    world.http(RESEARCH).post("/v1/runs", json=spec_of("a", id="somebodys"))
+    users = {run["id"]: run["user"] for run in get(world, "/v1/runs", RESEARCH)["runs"]}
+    assert (users["hers"], users["his"]) == ("ann", "bob")
+    assert users["somebodys"].startswith("key ")
+
+
+def test_the_key_of_one_user_submits_for_no_other(world):
+    answer = world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", user="bob"))
+    assert (answer.status_code, answer.json()["error"]["problems"][0]["place"]) == (422, "/user")
+    assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", user="ann")).status_code == 202
+
+
+def test_the_same_graph_of_another_user_under_the_same_id_is_the_same_run(world):
+    assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
+    assert not world.http(RESEARCH, "bob").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
+    assert world.record("shared").user == "ann"
