@@ -31,8 +31,7 @@ DOORS = frozenset({
 
 #: Doors that a core file may import all the same, each with its reason.
 EXCEPTIONS = {
-    ("federation/conformance/__main__.py", "pathlib"): "the program reads the files of cases that it is given",
-    ("mesh/conformance/__main__.py", "pathlib"): "the program reads the files of cases that it is given",
+    ("mesh/conformance/program.py", "pathlib"): "the program reads the files of cases that it is given",
     ("mesh/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
     ("simulator/mesh_world.py", "random"): "as world.py: chance of its seed alone",
     ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",

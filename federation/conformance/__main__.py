@@ -7,18 +7,15 @@ there are none; 2: a file could not be read, and the message says where and what
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import TextIO
 
-from federation.conformance.fields import CaseError
 from federation.conformance.judging import judge_all, read_cases
 from federation.conformance.quota_cases import run_case
 from federation.quota.policies import KUEUE, MESH
+from mesh.conformance.program import Judge, judge_files
 
 RULES = {"kueue": KUEUE, "mesh": MESH}
 
@@ -31,22 +28,8 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     parser.add_argument("--rules", choices=sorted(RULES), default="kueue", help="whose rules; the cases expect Kueue's")
     parser.add_argument("--json", action="store_true", help="write the last line as JSON, too")
     options = parser.parse_args(arguments)
-    cases = []
-    for file in options.files:
-        try:
-            cases += read_cases(pathlib.Path(file).read_text(encoding="utf-8"))
-        except CaseError as wrong:
-            errors.write(f"{file}:{wrong}\n")
-            return 2
-        except (OSError, UnicodeDecodeError) as wrong:
-            errors.write(f"{file}:1: cannot be read: {wrong}; name a JSON file in UTF-8\n")
-            return 2
-    passed = failed = 0
-    for verdict in judge_all(cases, partial(run_case, RULES[options.rules])):
-        out.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
-        passed, failed = passed + verdict.passed, failed + (not verdict.passed)
-    out.write(json.dumps({"passed": passed, "failed": failed}) + "\n" if options.json else f"{passed} passed, {failed} failed\n")
-    return 1 if failed else 0
+    judge = Judge(read=read_cases, judge=partial(judge_all, run=partial(run_case, RULES[options.rules])))
+    return judge_files(options.files, judge, as_json=options.json, out=out, errors=errors)
 
 
 if __name__ == "__main__":

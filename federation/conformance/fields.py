@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, final
 
-from federation.errors import FederationError
+from mesh.conformance.fields import CaseError
 
 T = TypeVar("T")
 _REQUIRED: Any = object()
-
-
-class CaseError(FederationError):
-    """A case, or a file of cases, cannot be read; the message tells what is wrong."""
 
 
 @final

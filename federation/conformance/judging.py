@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from federation.conformance.fields import CaseError, Fields
+from federation.conformance.fields import Fields
+from mesh.conformance.fields import CaseError
+from mesh.conformance.program import parsed
 
 #: Of a case and what is asked about it (of the expectation only its keys may be read) to what the core says.
 Run = Callable[[Fields, Mapping[str, Any]], dict[str, Any]]
@@ -32,10 +33,7 @@ def read_cases(text: str) -> list[Any]:
     Raises:
         CaseError: It is no such file; the message begins with the line.
     """
-    try:
-        written = json.loads(text)
-    except json.JSONDecodeError as wrong:
-        raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
+    written = parsed(text)
     cases = written.get("cases") if isinstance(written, dict) else written
     if not isinstance(cases, list):
         raise CaseError('1: there is no list of `cases`; write {"cases": […]}')

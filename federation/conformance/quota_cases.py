@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from federation.conformance.fields import CaseError, Fields
+from federation.conformance.fields import Fields
 from federation.quota.candidates import Victim, victim_order
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Preempt, Wait
@@ -33,6 +33,7 @@ from federation.quota.shares import dominant_share
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.tenants import FlavorResource, Quota
+from mesh.conformance.fields import CaseError
 from mesh.ids import FlavorName
 from mesh.reasons import Reason
 

@@ -7,15 +7,12 @@ One line of JSON per case, then `N passed, M failed` (with `--json` as JSON, too
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TextIO
 
-from mesh.conformance.fields import CaseError
 from mesh.conformance.judging import judge_all, read_cases
+from mesh.conformance.program import Judge, judge_files
 
 
 def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
@@ -24,22 +21,7 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE.json", help="cases, as docs/conformance.md describes them")
     parser.add_argument("--json", action="store_true", help="write the last line as JSON, too")
     options = parser.parse_args(arguments)
-    cases = []
-    for file in options.files:
-        try:
-            cases += read_cases(pathlib.Path(file).read_text(encoding="utf-8"))
-        except CaseError as wrong:
-            errors.write(f"{file}:{wrong}\n")
-            return 2
-        except (OSError, UnicodeDecodeError) as wrong:
-            errors.write(f"{file}:1: cannot be read: {wrong}; name a JSON file in UTF-8\n")
-            return 2
-    passed = failed = 0
-    for verdict in judge_all(cases):
-        out.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
-        passed, failed = passed + verdict.passed, failed + (not verdict.passed)
-    out.write(json.dumps({"passed": passed, "failed": failed}) + "\n" if options.json else f"{passed} passed, {failed} failed\n")
-    return 1 if failed else 0
+    return judge_files(options.files, Judge(read=read_cases, judge=judge_all), as_json=options.json, out=out, errors=errors)
 
 
 if __name__ == "__main__":

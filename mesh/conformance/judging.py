@@ -9,6 +9,7 @@ from typing import Any
 
 from mesh.conformance.fields import CaseError, Fields
 from mesh.conformance.kinds import KINDS, STEPPED, Run
+from mesh.conformance.program import parsed
 
 FORMAT = "schedulemesh-mesh-cases/1"
 
@@ -30,10 +31,7 @@ def read_cases(text: str) -> list[Any]:
     Raises:
         CaseError: It is no such file; the message begins with the line, `3: …`.
     """
-    try:
-        written = json.loads(text)
-    except json.JSONDecodeError as wrong:
-        raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
+    written = parsed(text)
     try:
         with Fields(written, "the file") as file:
             form, cases = file.take("format"), file.take("cases")
