@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, typical_run_ms, wait_ms
 from federation.planning.planner import plan
-from federation.planning.reading import granted_ms, has_room, holdings_of, wants_of
+from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
 from federation.quota.explain import Change, Explanation, dry_run, explain
 from federation.quota.flavors import Mode
@@ -81,6 +81,8 @@ class Outlooks:
 
     def __init__(self, snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules) -> None:
         self._snapshot = snapshot
+        self._wants = wants_of(snapshot)
+        self._free = free_room(snapshot)
         self._orders = orders.merged()
         self._forest = QuotaForest.of_tenants(snapshot.tree, self._orders.weights)
         self._meshes = {view.record.mesh: view for view in snapshot.meshes}
@@ -103,7 +105,7 @@ class Outlooks:
         told = _honest(explain(self._scheduler, stage))
         outlook = self._outlook(piece, told, self._places[stage])
         if asks_planner:
-            others = [want for want in wants_of(self._snapshot) if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
+            others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
             outlook = replace(outlook, gives_way=self._gives_way(piece, told, others))
         return replace(outlook, reason=self._reason(stage, told))
 
@@ -124,13 +126,13 @@ class Outlooks:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
         mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
         outlook = self._outlook(piece, told, mesh_ahead)
-        wants = [*wants_of(self._snapshot), *(self._want(other) for other in before if self._flavors_at(other))]
+        wants = [*self._wants, *(self._want(other) for other in before if self._flavors_at(other))]
         is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
         return replace(outlook, reason=Reason.CAPACITY_BUSY if is_full else told.reason, gives_way=self._gives_way(piece, told, wants))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """What meshes want and the planner would not give them now, each with its reason."""
-        return self._plan(wants_of(self._snapshot)).unmet
+        return self._plan(self._wants).unmet
 
     def _plan(self, wants: Iterable[Want]) -> Plan:
         return plan(
@@ -248,7 +250,7 @@ class Outlooks:
             slots=1,
             priority=piece.priority,
             since_ms=self._snapshot.at_ms,
-            is_crowded=not has_room(self._snapshot, piece.mesh, flavor, piece.slot),
+            is_crowded=not has_room(self._free, piece.mesh, flavor, piece.slot),
         )
 
     def _difference(self, target: Target, usual: Target | None) -> GivesWay:

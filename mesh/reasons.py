@@ -235,6 +235,5 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.WAITING_FOR_GANG,
         Reason.STARTING,
         Reason.GATHERING_ROOM,
-        Reason.ROOM_RESERVED,
     }
 )

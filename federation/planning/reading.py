@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from federation.planning.values import Holding, Want
-from federation.snapshot import LeaseView, Snapshot, WantView
+from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
 from mesh.ids import FlavorName, MeshId
+
+#: Pools by mesh and flavor: looked at for each want, and read from a snapshot once.
+FreeRoom = dict[tuple[MeshId, FlavorName], list[PoolRecord]]
 
 #: The ledger's tokens are microseconds of its clock when they are minted.
 _TOKENS_A_MS = 1_000
@@ -26,13 +29,23 @@ def wants_of(snapshot: Snapshot) -> list[Want]:
     """All that meshes want which are there, for tenants that are."""
     alive = {view.record.mesh for view in snapshot.meshes if view.alive}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
-    wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot) for view in snapshot.wants)
+    free = free_room(snapshot)
+    wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot.at_ms, free) for view in snapshot.wants)
     return [want for want in wants if want.slots > 0 and want.mesh in alive and want.tenant in snapshot.tree.tenants]
 
 
-def has_room(snapshot: Snapshot, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> bool:
+def free_room(snapshot: Snapshot) -> FreeRoom:
+    """The pools of every mesh, by mesh and flavor."""
+    free: FreeRoom = {}
+    for view in snapshot.meshes:
+        for pool in view.record.pools:
+            free.setdefault((view.record.mesh, pool.flavor), []).append(pool)
+    return free
+
+
+def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> bool:
     """Would one slot fit into a pool of the mesh, by what the mesh has told last?"""
-    pools = (pool for view in snapshot.meshes if view.record.mesh == mesh for pool in view.record.pools if pool.flavor == flavor)
+    pools = free.get((mesh, flavor), ())
     return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in slot.items()) for pool in pools)
 
 
@@ -50,7 +63,7 @@ def _holding(lease: LeaseView) -> Holding:
     )
 
 
-def _want(view: WantView, lease: LeaseView | None, snapshot: Snapshot) -> Want:
+def _want(view: WantView, lease: LeaseView | None, at_ms: int, free: FreeRoom) -> Want:
     """Slots that an earlier plan has promised and that are still on their way are wanted no more."""
     coming = 0
     if lease is not None:
@@ -62,6 +75,6 @@ def _want(view: WantView, lease: LeaseView | None, snapshot: Snapshot) -> Want:
         slot=dict(view.slot.items()),
         slots=view.slots - max(0, coming),
         priority=view.priority,
-        since_ms=snapshot.at_ms - view.waiting_ms,
-        is_crowded=not has_room(snapshot, view.mesh, view.flavor, view.slot),
+        since_ms=at_ms - view.waiting_ms,
+        is_crowded=not has_room(free, view.mesh, view.flavor, view.slot),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -111,8 +112,8 @@ class _Wanted:
     since: int
 
 
-class MemoryLedger:
-    """`LeaseLedger` in one process; safe to call from many threads.
+class MemoryLedger(ABC):
+    """`LeaseLedger` in one process, but for what the stage queue does; safe to call from many threads.
 
     Args:
         clock: The server's clock: tokens and the lease clock follow its wall time.
@@ -148,17 +149,17 @@ class MemoryLedger:
 
     # ---- what the stage queue does
 
+    @abstractmethod
     def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
         """Report what the session has claimed as lost; which stages it was."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _wake_meshes(self) -> None:
         """Room may have come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
         """Somebody wants what the mesh may hold idle."""
-        raise NotImplementedError
 
     # ---- clock, tokens, epochs: see lua/lib_clock.lua
 
@@ -715,9 +716,9 @@ class MemoryLedger:
         with self._changed:
             return mismatches(self.snapshot())
 
+    @abstractmethod
     def snapshot(self) -> Snapshot:
         """See `LeaseLedger.snapshot`."""
-        raise NotImplementedError
 
     def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
         """See `LeaseLedger.story`."""

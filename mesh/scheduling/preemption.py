@@ -178,7 +178,7 @@ def evaluate(
         given_way: How many of each label have been preempted in the last minute.
         scorer: In place of `score`. It decides about worth only; what is out of reach stays so.
     """
-    allowed = rules.cross_label.get(preemptor.label, ()) + rules.cross_label.get(ANY_LABEL, ())
+    allowed = _labels_in_reach(preemptor, rules)
     return tuple([_judge(preemptor, candidate, rules, now_ms, allowed, given_way, scorer) for candidate in candidates])
 
 
@@ -192,9 +192,14 @@ def eligible(
     scorer: Scorer = score,
 ) -> tuple[Scored, ...]:
     """Those of `evaluate` who may be asked, found sooner: nobody is scored who is out of reach. Arguments as there."""
-    allowed = rules.cross_label.get(preemptor.label, ()) + rules.cross_label.get(ANY_LABEL, ())
+    allowed = _labels_in_reach(preemptor, rules)
     within = [candidate for candidate in candidates if _out_of_reach(preemptor, candidate, rules, allowed) is None]
     return tuple([found for found in evaluate(preemptor, within, rules, now_ms, given_way=given_way, scorer=scorer) if found.is_eligible])
+
+
+def _labels_in_reach(preemptor: Preemptor, rules: PreemptionRules) -> tuple[LabelName, ...]:
+    """Labels beside its own that it may take from."""
+    return rules.cross_label.get(preemptor.label, ()) + rules.cross_label.get(ANY_LABEL, ())
 
 
 def _judge(

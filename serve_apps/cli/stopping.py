@@ -5,6 +5,7 @@ Whoever runs the stack of this state folder may stop any tenant; from elsewhere 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
@@ -39,10 +40,7 @@ def hold(
     as_json: JsonOption = False,
 ) -> None:
     """Let nothing new of a tenant start; what runs goes on. Until `release`."""
-    if is_elsewhere(address):
-        view = _tell(f"/v1/tenants/{quote(tenant)}/hold", {"reason": reason}, address)
-    else:
-        view = _stop(tenant, Stop.HOLD, reason, state)
+    view = _stop(tenant, Stop.HOLD, reason, address, state)
     _show(view, f"{tenant} is on hold: nothing new of it starts, what runs goes on", as_json=as_json)
 
 
@@ -54,10 +52,7 @@ def drain_tenant(
     as_json: JsonOption = False,
 ) -> None:
     """Let nothing new of a tenant start, and stop what runs, to run again after `release`."""
-    if is_elsewhere(address):
-        view = _tell(f"/v1/tenants/{quote(tenant)}/drain", {"reason": reason}, address)
-    else:
-        view = _stop(tenant, Stop.DRAIN, reason, state)
+    view = _stop(tenant, Stop.DRAIN, reason, address, state)
     _show(view, f"{tenant} is drained: nothing new of it starts, what runs gives way", as_json=as_json)
 
 
@@ -75,7 +70,9 @@ def release(tenant: TenantArgument, address: AddressOption = None, state: StateO
     _show(view, words, as_json=as_json)
 
 
-def _stop(tenant: str, stop: Stop, reason: str, state: StateOption) -> StopView:
+def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path) -> StopView:
+    if is_elsewhere(address):
+        return _tell(f"/v1/tenants/{quote(tenant)}/{stop.value}", {"reason": reason}, address)
     stores = running_stores(state)
     orders = stop_tenant(stores.ledger, stores.orders, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
     return stop_view(TenantPath(tenant), orders)

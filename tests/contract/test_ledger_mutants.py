@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import redis
-from conftest import Store, redis_store
+from ledger_stores import Store, redis_store
 
 from federation.errors import FederationError, StaleFence
 from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, Want

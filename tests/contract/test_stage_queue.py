@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import redis
-from conftest import redis_store
+from ledger_stores import redis_store
 
 from federation.dispatch import STAGE_MESSAGES, Claim, Mail, MailKind
 from federation.errors import EpochChanged, LeaseLost, LedgerLearning, SessionLost, StaleFence, TooManyClaims

@@ -9,30 +9,24 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import patience
 import psutil
 import pytest
 import ray
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mesh.runtime.node_guards import NodeGuards
 from mesh.runtime.watch_folder import register, socket_of, workers_of
 
 LIMIT_S = 30.0
+eventually = partial(patience.eventually, patience_s=LIMIT_S)
 LONG_MS = 600_000
 #: Longer than a worker takes to begin, shorter than a test waits for its end.
 STOP_MS = 12_000
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    for attempt in Retrying(
-        retry=retry_if_exception_type(AssertionError), stop=stop_after_delay(LIMIT_S), wait=wait_fixed(0.02), reraise=True
-    ):
-        with attempt:
-            assert check()
 
 
 def is_gone(process: subprocess.Popen[bytes]) -> bool:

@@ -1,0 +1,73 @@
+"""The stores that the contract suites hold one contract over: each back-end with its time and faults in the test's hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import redis
+
+from federation.blobs import BlobStore
+from federation.dispatch import StageQueue
+from federation.leases import LeaseLedger, LeaseTerms
+from federation.receipts import ReceiptKeys
+from federation.store.keys import Keys
+from federation.store.memory import MemoryStore
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
+from federation.store.testing import copied, feign_restart, lose_writes, move_time
+from mesh.clock import ManualClock
+
+#: Long against the run time of any test, so that only `advance` decides what has run out.
+TTL_MS = 600_000
+GRACE_MS = 300_000
+#: What the lease clock moves at most at once: as far as the tests step.
+STEP_MS_MAX = 2_000_000
+RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One back-end with its three ports, and its time and faults in the test's hand."""
+
+    ledger: LeaseLedger
+    queue: StageQueue
+    blobs: BlobStore
+    advance: Callable[[int], None]  #: Milliseconds; negative sets the server's clock back.
+    restart: Callable[[], None]  #: As if the server had been restarted.
+    keep: Callable[[], Any]  #: A copy of everything.
+    lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses what was written since.
+    client: "redis.Redis | None" = None  #: Of the server, where there is one.
+    ttl_ms: int = TTL_MS
+    grace_ms: int = GRACE_MS
+
+
+def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
+    """Everything in this process."""
+    clock = ManualClock(now_ms=1_000_000_000)
+    memory = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
+    return Store(
+        ledger=memory,
+        queue=memory,
+        blobs=memory,
+        advance=clock.advance,
+        restart=memory.restart,
+        keep=memory.copied,
+        lose=memory.lose_writes,
+    )
+
+
+def redis_store(client: "redis.Redis", *, max_step_ms: int = STEP_MS_MAX, functions: bool | None = None) -> Store:
+    """Everything on a server."""
+    keys, terms = Keys("contract"), LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
+    return Store(
+        ledger=RedisLedger(client, keys, terms=terms, founding=True, receipts=RECEIPTS, functions=functions),
+        queue=RedisStageQueue(client, keys),
+        blobs=RedisBlobs(client, keys),
+        advance=partial(move_time, client, keys),
+        restart=partial(feign_restart, client, keys),
+        keep=partial(copied, client, keys),
+        lose=partial(lose_writes, client, keys),
+        client=client,
+    )
