@@ -102,7 +102,7 @@ class ChosenMethod:
         except BaseException:
             chooser.in_flight.back(load)
             raise
-        chooser.in_flight.follow(reference, load)
+        chooser.in_flight.follow(reference, line, load)
         return reference
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +136,7 @@ class ChosenMethod:
         except BaseException:
             chooser.in_flight.back(load)
             raise
-        chooser.in_flight.follow(references.completed(), load)
+        chooser.in_flight.follow(references.completed(), line, load)
         return self._values(references, line, load)
 
     def _once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -148,7 +148,7 @@ class ChosenMethod:
             try:
                 return ray.get(reference, timeout=self._timeout)
             except GetTimeoutError as late:
-                in_flight.follow(reference, load)
+                in_flight.follow(reference, line, load)
                 is_followed = True
                 whose = f"agent {line.member.agent} (rank {self._chooser.rank_of(line)})"
                 raise CallTimeout(f"{self._name}: {whose} has not answered within {self._timeout} s; the call goes on") from late

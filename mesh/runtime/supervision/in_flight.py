@@ -6,6 +6,9 @@ other ways, as a share of a call: the callback 0-6 % (for who waits for each cal
 is under way, whenever counts are used, 0-25 %, since asking for what is not there yet costs a switch of threads; the older
 callback that gets the value, 5-25 %, and it would bring large results to this node. Counting when a result is fetched would
 miss all who fetch by themselves.
+
+Even so each callback takes Python's lock from whoever is sending meanwhile: of many calls under way, only some are followed
+(`Trail`).
 """
 
 from __future__ import annotations
@@ -26,17 +29,17 @@ from mesh.runtime.supervision.user_words import unsendable
 
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types
 
+#: A call whose end is told tells of up to this part of those under way: a fourth.
+TOLD_TOGETHER = 4
+
 
 class Line:
     """The way to one agent. Groups and their parts share it, so each knows what the others have sent."""
 
-    __slots__ = ("_known_state", "_senders", "load", "member")
+    __slots__ = ("_known_state", "_senders", "load", "member", "trail")
 
     def __init__(self, member: Member) -> None:
-        self.member = member
-        self.load = Load(priority=member.priority)
-        self._senders: dict[str, Callable[..., Any]] = {}
-        self._known_state: Callable[[], Any] = getattr(member.handle, "_get_local_state", _unknown)
+        self._lead_to(member)
 
     def sender(self, method: str) -> Callable[..., Any]:
         """What sends a call of the method: arguments in, Ray's reference out. Kept, since making one costs more than sending."""
@@ -66,14 +69,19 @@ class Line:
 
     def replace(self, member: Member) -> None:
         """Lead there from now on. It begins with nothing to do: calls to the one before have ended or will never."""
-        self.member = member
-        self.load = Load(priority=member.priority)
-        self._senders = {}
-        self._known_state = getattr(member.handle, "_get_local_state", _unknown)
+        self._lead_to(member)
 
     def is_dead(self) -> bool:
         """What Ray knows here, without asking anybody; False when it knows nothing."""
         return bool(self._known_state() == _DEAD)
+
+    def _lead_to(self, member: Member) -> None:
+        self.member = member
+        self.load = Load(priority=member.priority)
+        #: Agents take one call after the other; of other actors that is not known.
+        self.trail = Trail(self.load) if hasattr(member.handle, "call_named") else None
+        self._senders: dict[str, Callable[..., Any]] = {}
+        self._known_state: Callable[[], Any] = getattr(member.handle, "_get_local_state", _unknown)
 
     def _sender(self, method: str) -> Callable[..., Any]:
         named = getattr(self.member.handle, "call_named", None)
@@ -86,6 +94,45 @@ class Line:
         """With the attempt in it, where it is known: a late call then does not reach whoever the agent hosts next."""
         task = self.member.task
         return method if task is None or not self.member.attempt else call_name(task, self.member.attempt, method)
+
+
+class Trail:
+    """Calls under way to an agent that takes one after the other: when one has ended, so have those before it.
+
+    Of many calls only some are followed, and each tells of itself and of those before it that are not. So the count is exact while
+    there are few, and else too high by at most a quarter of what was under way. Where several threads send, a call can be counted
+    back a little before its end. Beside what is followed only the newest reference is held.
+    Guarded by the lock of `InFlight`.
+    """
+
+    __slots__ = ("_behind", "_followed", "_newest", "load")
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self._followed = 0  #: Whose end will be told.
+        self._behind = 0  #: Sent after the last of these.
+        self._newest: Any = None  #: The last of those.
+
+    def add(self, reference: Any) -> int:
+        """A call was sent, and is counted: of how many calls its end has to tell; 0: of none, it need not be followed."""
+        self._behind += 1
+        if self._followed and self._behind * TOLD_TOGETHER <= self.load.in_flight:
+            self._newest = reference
+            return 0
+        return self._follow()
+
+    def end(self, covered: int) -> tuple[Any, int]:
+        """A followed call has ended, and with it so many. When nobody else will tell: which one has to be followed next, and of how
+        many it tells; else (None, 0)."""
+        self.load.in_flight -= covered
+        self._followed -= 1
+        newest = self._newest
+        return (newest, self._follow()) if self._behind and not self._followed else (None, 0)
+
+    def _follow(self) -> int:
+        covered, self._behind, self._newest = self._behind, 0, None
+        self._followed += 1
+        return covered
 
 
 class InFlight:
@@ -102,18 +149,39 @@ class InFlight:
             loads[index].in_flight += 1
         return index
 
-    def follow(self, reference: Any, load: Load) -> None:
-        """Count a call back when its result is there; it was counted as sent."""
-        # Not under the lock: Ray calls at once for what is there already. Older Rays have only the callback with the value.
-        (getattr(reference, "_on_ready", None) or reference._on_completed)(_CountBack(self._lock, reference, load))  # noqa: SLF001  see above
+    def follow(self, reference: Any, line: Line, load: Load) -> None:
+        """Count a call on the line back when its result is there; it was counted on the load as sent."""
+        trail = line.trail
+        if trail is None or trail.load is not load:  # The line leads elsewhere meanwhile.
+            self._watch(reference, load, None, 1)
+            return
+        with self._lock:
+            covered = trail.add(reference)
+        if covered:
+            self._watch(reference, load, trail, covered)
 
     def send(self, reference: Any, line: Line) -> Load:
         """Count a call on the line as sent, and back when its result is there; the load that it was counted on."""
         with self._lock:
             load = line.load
             load.in_flight += 1
-        self.follow(reference, load)
+        self.follow(reference, line, load)
         return load
+
+    def _watch(self, reference: Any, load: Load, trail: Trail | None, covered: int) -> None:
+        # Not under the lock: Ray calls at once for what is there already. Older Rays have only the callback with the value.
+        watch = getattr(reference, "_on_ready", None) or reference._on_completed  # noqa: SLF001  see above
+        watch(_CountBack(self, reference, load, trail, covered))
+
+    def came(self, load: Load, trail: Trail | None, covered: int) -> None:
+        """The end of a call that was followed: so many calls are counted back."""
+        if trail is None:
+            self.back(load)
+            return
+        with self._lock:
+            newest, behind = trail.end(covered)
+        if behind:
+            self._watch(newest, load, trail, behind)
 
     def back(self, load: Load) -> None:
         """Count a call back that was counted as sent."""
@@ -137,17 +205,18 @@ class InFlight:
 class _CountBack:
     """What Ray calls at the end of a call. Holds the reference until then: nobody is told of the end of what was dropped."""
 
-    __slots__ = ("_load", "_lock", "_reference")
+    __slots__ = ("_calls", "_covered", "_load", "_reference", "_trail")
 
-    def __init__(self, lock: threading.Lock, reference: Any, load: Load) -> None:
-        self._lock = lock
+    def __init__(self, calls: InFlight, reference: Any, load: Load, trail: Trail | None, covered: int) -> None:
+        self._calls = calls
         self._reference = reference
         self._load = load
+        self._trail = trail
+        self._covered = covered
 
     def __call__(self, _ended: Any) -> None:
         self._reference = None
-        with self._lock:
-            self._load.in_flight -= 1
+        self._calls.came(self._load, self._trail, self._covered)
 
 
 def is_lost(error: BaseException) -> bool:

@@ -1,14 +1,20 @@
 """Counting calls, with references that end when the test says so."""
 
+import gc
 import threading
+import weakref
+from collections import deque
+from itertools import repeat
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mesh.actors.members import Member
 from mesh.actors.selection import least_busy
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.chosen import Chooser
-from mesh.runtime.supervision.in_flight import InFlight, Line
+from mesh.runtime.supervision.in_flight import TOLD_TOGETHER, InFlight, Line
 
 
 class Reference:
@@ -124,16 +130,58 @@ def test_a_dead_agent_is_passed_over_before_it_is_called():
     assert (dead.load.in_flight, well.load.in_flight) == (0, 3)
 
 
-def test_s3_many_threads_lose_no_count():
-    calls, ways = InFlight(), (line(0), line(1), line(2))
+def agent_line():
+    """To an agent, which takes one call after the other."""
+    return line(handle=Handle(call_named=Method()))
+
+
+@given(st.lists(st.booleans(), max_size=120))
+def test_calls_to_an_agent_are_counted_back_a_few_together(sends):
+    calls, way, under_way, most = InFlight(), agent_line(), deque(), 0
+    for is_sent in sends:
+        if is_sent:
+            under_way.append(Reference())
+            calls.send(under_way[-1], way)
+        elif under_way:
+            under_way.popleft().end()
+        most = max(most, way.load.in_flight) if under_way else 0
+        assert len(under_way) <= way.load.in_flight <= len(under_way) + most // TOLD_TOGETHER
+    while under_way:
+        under_way.popleft().end()
+    assert way.load.in_flight == 0
+
+
+def test_most_calls_of_a_burst_are_not_followed_and_nothing_is_held_after_it():
+    calls, way = InFlight(), agent_line()
+    burst = [Reference() for _ in range(100)]
+    list(map(calls.send, burst, repeat(way)))
+    assert sum(len(reference.told) for reference in burst) < 25
+    held = [weakref.ref(reference) for reference in burst]
+    while burst:
+        burst.pop(0).end()
+    gc.collect()
+    assert [reference() for reference in held] == [None] * 100
+
+
+def test_calls_that_may_overtake_each_other_are_all_followed():
+    calls, way, burst = InFlight(), line(), [Reference() for _ in range(9)]
+    for reference in burst:
+        calls.send(reference, way)
+    burst[-1].end()
+    assert way.load.in_flight == 8
+
+
+@pytest.mark.parametrize("handle", [Handle(), Handle(call_named=Method())])
+def test_s3_many_threads_lose_no_count(handle):
+    calls, ways = InFlight(), (line(0, handle=handle), line(1, handle=handle), line(2, handle=handle))
     chooser = Chooser(calls, ways, least_busy, "the group")
     per_thread = 200
 
     def call():
         for _ in range(per_thread):
-            _, load = chooser.choose()
+            way, load = chooser.choose()
             reference = Reference()
-            calls.follow(reference, load)
+            calls.follow(reference, way, load)
             reference.end()
 
     threads = [threading.Thread(target=call) for _ in range(4)]
