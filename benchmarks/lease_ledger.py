@@ -1,8 +1,9 @@
 """What the lease ledger costs, beside the least that a script can cost, on every Redis server of this machine.
 
-One client on one server, call after call, so all sides wait for the same wire. The measure is a script that counts up one
-key. A heartbeat must cost the same whatever is held, and no more than twice the measure; a call that grants or takes back
-a hundred leases (four tenants deep, two resources) must come to two leases or more in the time of the measure.
+One client on one server, call after call, all sides in turns, so all wait for the same wire and the same machine; figures are
+medians, and ratios those of each turn. The measure is a script that counts up one key. A heartbeat must cost the same whatever is
+held, and no more than twice the measure; a call that grants or takes back a hundred leases (four tenants deep, two resources) must
+come to two leases or more in the time of the measure.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import redis
 from rich.table import Table
 
+from benchmarks.measuring import WALL, Sample, Series, in_turns
 from federation.leases import ROWS_MAX, Acquired, Kept, LeaseTerms, Told, Want
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -30,6 +33,9 @@ HEARTBEAT_SHARE_MIN, LEASES_PER_COUNT_MIN = 0.5, 2.0
 _RED = FlavorName("red")
 _SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
 _HELD = (1, 100, 1000)
+_COUNTING, _GROWING, _SHRINKING = "bare counter", f"grow {ROWS_MAX} leases a call", f"shrink {ROWS_MAX} leases a call"
+#: For what is no heartbeat.
+_LEAST = {_GROWING: LEASES_PER_COUNT_MIN, _SHRINKING: LEASES_PER_COUNT_MIN}
 _COUNTER = "return redis.call('INCR', KEYS[1])"
 
 
@@ -49,8 +55,8 @@ class Found:
         return self.least is None or self.to_count >= self.least
 
 
-def measure(turns: int = TURNS, *, calls: int = 2000) -> list[Found]:
-    """All sides on every server; `turns` calls that grow and shrink, and so many heartbeats."""
+def measure(turns: int = TURNS, *, calls: int = 100) -> list[Found]:
+    """All sides on every server, in turns: so many calls of each side a turn, one of a call that grows or shrinks."""
     found: list[Found] = []
     for binary in servers().values():
         with running_redis(binary) as client:
@@ -61,51 +67,69 @@ def measure(turns: int = TURNS, *, calls: int = 2000) -> list[Found]:
 def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
     server = f"Redis {client.info('server')['redis_version']}"
     sha = client.script_load(_COUNTER)
-    counted = _per_s(lambda: client.evalsha(sha, 1, "counter"), calls)
-    found = [Found(server=server, what="bare counter", per_s=counted, to_count=1.0)]
     ledger = RedisLedger(client, Keys("bench"), terms=LeaseTerms(ttl_ms=600_000, grace_ms=10_000), founding=True)
     tenants = _tree(ledger)
+    sides: dict[str, Callable[[], Sample]] = {_COUNTING: partial(_spent, lambda: client.evalsha(sha, 1, "counter"), calls)}
     for held in _HELD:
-        mesh = HandMesh(ledger, MeshRecord(mesh=MeshId(f"m{held}"), labels={}, pools=(), cluster="c"))
+        mesh = _mesh(ledger, f"m{held}")
         for first in range(0, held, ROWS_MAX):
             _take_in(mesh, ledger.acquire(mesh.session, _wants(mesh, tenants[first : min(held, first + ROWS_MAX)])))
-        per_s = _per_s(mesh.beat, calls)
-        what = f"heartbeat, {held} leases"
-        found.append(Found(server=server, what=what, per_s=per_s, to_count=per_s / counted, least=HEARTBEAT_SHARE_MIN))
-    for what, spent in _grow_and_shrink(ledger, tenants[:ROWS_MAX], turns).items():
-        per_s = ROWS_MAX / spent
-        found.append(Found(server=server, what=what, per_s=per_s, to_count=per_s / counted, least=LEASES_PER_COUNT_MIN))
-    return found
+        sides[f"heartbeat, {held} leases"] = partial(_spent, mesh.beat, calls)
+    grows = _mesh(ledger, "grows")
+    sides[_GROWING] = partial(_grow, ledger, grows, tenants[:ROWS_MAX])
+    sides[_SHRINKING] = partial(_shrink, ledger, grows, tenants[:ROWS_MAX])
+    taken = in_turns(sides, warm_ups=2, turns=turns)
+    counted = _series(_COUNTING, taken)
+    return [_found(server, _series(side, taken), counted) for side in sides]
 
 
-def _grow_and_shrink(ledger: RedisLedger, tenants: list[TenantPath], turns: int) -> dict[str, float]:
-    """Seconds of the call of either kind that was disturbed least."""
-    mesh = HandMesh(ledger, MeshRecord(mesh=MeshId("grows"), labels={}, pools=(), cluster="c"))
-    grow_s, shrink_s = [], []
-    for _ in range(turns):
-        wants = _wants(mesh, tenants)
-        started = time.perf_counter()
-        acquired = ledger.acquire(mesh.session, wants)
-        grow_s.append(time.perf_counter() - started)
-        _take_in(mesh, acquired)
-        parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
-        started = time.perf_counter()
-        told = ledger.release(mesh.session, parts)
-        shrink_s.append(time.perf_counter() - started)
-        mesh.session = replace(mesh.session, mark=told.mark)
-        mesh.leases.clear()
-    return {f"grow {ROWS_MAX} leases a call": min(grow_s), f"shrink {ROWS_MAX} leases a call": min(shrink_s)}
+def _found(server: str, side: Series, counted: Series) -> Found:
+    """The rate and its ratio to the counter's; both are of one call or lease, so a ratio of times is turned over."""
+    least = None if side.name == counted.name else _LEAST.get(side.name, HEARTBEAT_SHARE_MIN)
+    return Found(server=server, what=side.name, per_s=1000 / side.median_ms, to_count=1 / side.ratio_to(counted), least=least)
 
 
-def _per_s(call: Callable[[], object], calls: int) -> float:
-    """Calls per second in the run that was disturbed least, of twenty."""
-    spent = []
-    for _ in range(20):
-        started = time.perf_counter()
-        for _ in range(calls // 20):
-            call()
-        spent.append(time.perf_counter() - started)
-    return calls / 20 / min(spent)
+def _series(side: str, taken: dict[str, list[Sample]]) -> Series:
+    return Series(name=side, samples_ms=tuple(sample[WALL] for sample in taken[side]))
+
+
+def _spent(call: Callable[[], object], calls: int) -> Sample:
+    """Milliseconds a call."""
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return {WALL: (time.perf_counter() - started) * 1000 / calls}
+
+
+def _grow(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
+    """Milliseconds a lease; what the mesh has is given back first, and not counted."""
+    _release(ledger, mesh, tenants)
+    wants = _wants(mesh, tenants)
+    started = time.perf_counter()
+    acquired = ledger.acquire(mesh.session, wants)
+    spent = (time.perf_counter() - started) * 1000 / len(tenants)
+    _take_in(mesh, acquired)
+    return {WALL: spent}
+
+
+def _shrink(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
+    """Milliseconds a lease; what is given back was granted before, and that is not counted."""
+    _grow(ledger, mesh, tenants)
+    return {WALL: _release(ledger, mesh, tenants) / len(tenants)}
+
+
+def _release(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> float:
+    parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
+    started = time.perf_counter()
+    told = ledger.release(mesh.session, parts)
+    spent = (time.perf_counter() - started) * 1000
+    mesh.session = replace(mesh.session, mark=told.mark)
+    mesh.leases.clear()
+    return spent
+
+
+def _mesh(ledger: RedisLedger, name: str) -> HandMesh:
+    return HandMesh(ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(), cluster="c"))
 
 
 def _tree(ledger: RedisLedger) -> list[TenantPath]:
