@@ -1,8 +1,9 @@
 """The Lua verbs: read from their folder, called by name or by hash, their errors told in this project's words.
 
 A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: the pieces `lib_keys.lua` and
-`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them. Of keys that
-are named one by one (`local META = KEYS[1]`) a verb is given those that its whole text names: each costs on the way.
+`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them. Of
+the functions there only those stay that the verb reaches, and of keys that are named one by one (`local META = KEYS[1]`) a
+verb is given those that its whole text names: each costs with every call.
 
 From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
 access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
@@ -27,6 +28,8 @@ _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
 #: In `lib_keys.lua`: the name of a key and its place among all keys.
 _KEY = re.compile(r"^local (?P<name>[A-Z_]+) = KEYS\[(?P<place>\d+)\]\n", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
+#: At the top level: from its first line to the next `end` at the margin.
+_FUNCTION = re.compile(r"^local function (?P<name>\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 #: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election; or that
 #: does not let us now, for somebody takes our rights away, or changes them, while we run.
 _NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
@@ -81,7 +84,16 @@ def key_places(package: str, verb: str) -> tuple[int, ...] | None:
 
 @cache
 def _whole(package: str, verb: str) -> str:
-    return "\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in _in_order(package, verb))
+    return _reached("\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in _in_order(package, verb)))
+
+
+def _reached(text: str) -> str:
+    """Without the functions that nothing names: a script makes all that it has anew with every call."""
+    for function in _FUNCTION.finditer(text):
+        others = text[: function.start()] + text[function.end() :]
+        if not re.search(rf"\b{function['name']}\b", _COMMENT.sub("", others)):
+            return _reached(others)
+    return text
 
 
 def verbs(package: str) -> tuple[str, ...]:
