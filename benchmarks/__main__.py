@@ -28,6 +28,7 @@ from benchmarks import (
     planner_round,
     preempting_start,
     queue_memory,
+    reclaiming,
     report,
     routing,
     urgent_start,
@@ -55,7 +56,7 @@ ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
     "preempting_start": (preempting_start.measure, 30),
 }
 DEMO_TURNS = 5
-STARTUP, DEMO = "startup", "demo"
+STARTUP, DEMO, RECLAIMING = "startup", "demo", "reclaiming"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
         measure=planner_round.measure, turns=planner_round.TURNS, table=planner_round.table, as_json=planner_round.as_json
     ),
 }
-NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, *ON_THEIR_OWN)
+NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, *ON_THEIR_OWN)
 
 
 def main() -> None:
@@ -100,6 +101,8 @@ def main() -> None:
         results += _on_the_mesh_bed(names, asked, console)
     if DEMO in names:
         results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
+    if RECLAIMING in names:
+        results.append(_told(reclaiming.measure(asked.turns or reclaiming.TURNS), console))
     on_their_own: list[dict[str, Any]] = []
     for benchmark in (ON_THEIR_OWN[name] for name in names if name in ON_THEIR_OWN):
         sides = benchmark.measure(asked.turns or benchmark.turns)

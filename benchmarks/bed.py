@@ -51,23 +51,36 @@ class Bed:
 @contextmanager
 def open_bed(cpus: int) -> Iterator[Bed]:
     """A bed; whatever ends the block, nothing is left running. `startup` is complete when the block is left."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # As the stack's own clusters; read by `ray.init`.
-    configure_logging()
     startup: dict[str, float] = {}
     with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedulemesh-bench-")))
-        owned = opened.enter_context(StateFolder(folder / "state"))
-        steps = _Steps()
-        stack = Stack(_config(cpus, folder), owned, say=steps.begin)
-        opened.callback(_stop, stack, startup)
-        stack.start()
-        startup.update(steps.durations_ms())
+        stack = opened.enter_context(open_stack(TEMPLATE, cpus=cpus, startup=startup))
         ray.init(address=stack.clusters["bed"].address, namespace="benchmarks", log_to_driver=False, logging_level=logging.ERROR)
         let_sigterm_interrupt()
         opened.callback(ray.shutdown)
         access = Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)
         client = opened.enter_context(Client(access))
         yield Bed(client=client, redis_url=stack.redis_url, cpus=cpus, startup=startup)
+
+
+@contextmanager
+def open_stack(template: Path, *, cpus: int, startup: dict[str, float] | None = None) -> Iterator[Stack]:
+    """A federation that runs, made from a template in a temporary folder; whatever ends the block, nothing is left of it.
+
+    Args:
+        startup: Takes the milliseconds of each step, and, at the end of the block, those of the stop.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # As the stack's own clusters; read by `ray.init`.
+    configure_logging()
+    took: dict[str, float] = {} if startup is None else startup
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedulemesh-bench-")))
+        owned = opened.enter_context(StateFolder(folder / "state"))
+        steps = _Steps()
+        stack = Stack(_config(template, cpus, folder), owned, say=steps.begin)
+        opened.callback(_stop, stack, took)
+        stack.start()
+        took.update(steps.durations_ms())
+        yield stack
 
 
 class _Steps:
@@ -99,9 +112,9 @@ def let_sigterm_interrupt() -> None:
     signal.signal(signal.SIGINT, interrupt)
 
 
-def _config(cpus: int, folder: Path) -> FederationConfig:
+def _config(template: Path, cpus: int, folder: Path) -> FederationConfig:
     file = folder / "federation.yaml"
-    file.write_text(Template(TEMPLATE.read_text()).substitute(cpus=cpus, root=ROOT))
+    file.write_text(Template(template.read_text()).substitute(cpus=cpus, root=ROOT))
     return read_config(file)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 
@@ -25,3 +27,14 @@ class Replier:
     def reply(self) -> int:
         """Says that it is there."""
         return 1
+
+
+def moment_ms() -> float:
+    """When it runs: milliseconds since the epoch, by the clock of the worker's machine."""
+    return time.time_ns() / 1_000_000
+
+
+def wait_for_file(path: str) -> None:
+    """Occupies its room until somebody makes the file."""
+    while not Path(path).exists():
+        time.sleep(0.005)

@@ -318,6 +318,8 @@ class ChildMesh:
             self._guard(self._look)
         if MailKind.LEASE in kinds:
             self._guard(self._give_back_now)
+        if MailKind.PLAN in kinds:
+            self._due_ms = 0
 
     def take_report(self, report: HostReport) -> None:
         """What the host tells of a stage."""
@@ -331,6 +333,8 @@ class ChildMesh:
             del self._running[report.stage]
             self._untold.append(lambda: self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=report.stage))))
         self._guard(self._tell)
+        if over and running.gives_way:
+            self._due_ms = 0  # Somebody waits to hear that what was wanted back is free.
 
     def _telling(self, running: _Running, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
         running.batch += 1

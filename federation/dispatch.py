@@ -72,6 +72,8 @@ class MailKind(str, Enum):
     """A stage is to be stopped (`subject`: stage id)."""
     LEASE = "lease"
     """Others wait for quota: what lies idle is to be given back."""
+    PLAN = "plan"
+    """A plan takes something back that the mesh holds; its next heartbeat tells what."""
     FORGET = "forget"
     """A run has ended; its values may go (`subject`: run id)."""
 

@@ -161,6 +161,10 @@ class MemoryLedger(ABC):
     def _ask_for_idle(self, mesh: MeshId) -> None:
         """Somebody wants what the mesh may hold idle."""
 
+    @abstractmethod
+    def _tell_of_plan(self, mesh: MeshId) -> None:
+        """The mesh has to give something up."""
+
     # ---- clock, tokens, epochs: see lua/lib_clock.lua
 
     def _now_us(self) -> int:
@@ -650,8 +654,9 @@ class MemoryLedger(ABC):
             if self._learn_left():
                 raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; plan then")
             self._check_plan(aims)
-            for aim in aims:
-                self._aim(aim)
+            shrinking = {aim.mesh for aim in aims if self._aim(aim)}
+            for mesh in sorted(shrinking):
+                self._tell_of_plan(mesh)
             self._plans += 1
             return self._plans
 
@@ -677,17 +682,19 @@ class MemoryLedger(ABC):
                 raise QuotaExceeded(f"the targets exceed a limit at {aim.tenant}/{aim.flavor}/{resource}")
             self._tree.charge(sums, aim.tenant, key, by)
 
-    def _aim(self, aim: Aim) -> None:
+    def _aim(self, aim: Aim) -> bool:
+        """Set the target of a lease; does its mesh have to give something up?"""
         row = self._row_of(aim.mesh, (aim.tenant, aim.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
         if before == dict(aim.target.items()):
-            return
+            return False
         for resource in sorted({*row.target, *aim.target}):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
         row.cut = (row.cut or self._seats[aim.mesh].expires) if row.shrinks else 0
         if row.grows:
             self._growing.add(aim.mesh)
         self._keep(aim.mesh, row, "plan")
+        return row.shrinks
 
     def revoke(
         self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False

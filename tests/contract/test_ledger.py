@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import redis
 
+from federation.dispatch import Mail, MailKind
 from federation.errors import (
     BatchTooLarge,
     EpochChanged,
@@ -482,6 +483,14 @@ def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledg
     assert [(lease.held, lease.target, lease.shrink_ms is not None) for lease in west.beat().leases] == [(gpu(4), gpu(1), True)]
     west.obey(LAB, A100)
     assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (1, gpu(1))
+
+
+def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, east, store):
+    ask(west, 4)
+    cursors = {mesh: store.queue.mail(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
+    aim(ledger, ("west", LAB, 1), ("east", SHOP, 2))
+    letters = {mesh: store.queue.mail(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}
+    assert letters == {"west": (Mail(kind=MailKind.PLAN, subject=""),), "east": ()}
 
 
 def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):

@@ -1,5 +1,6 @@
 -- needs: session, lease
 -- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
+-- Who has to give something up is told by mail, too, so that nobody waits for the next heartbeat.
 --
 -- The sum of all targets stays within the limits: raised is only what fits after everything was lowered.
 --
@@ -20,7 +21,7 @@ elseif learn_left() > 0 then
   return { 'LEARN', text(learn_left()) }
 end
 
-local raised, growing = {}, {}
+local raised, growing, shrinking = {}, {}, {}
 for _, aim in ipairs(cjson.decode(ARGV[3])) do
   local mesh, tenant, flavor, target = unpack(aim)
   local session = session_of(mesh)
@@ -57,10 +58,17 @@ for _, raise in ipairs(raised) do
 end
 for _, lease in ipairs(LEASE_ORDER) do
   if lease.changed then -- A time to give way that is running already is not made longer.
-    lease.cut = shrinks(lease) and (lease.cut > 0 and lease.cut or lease.expires) or 0
+    local has_to_shrink = shrinks(lease)
+    lease.cut = has_to_shrink and (lease.cut > 0 and lease.cut or lease.expires) or 0
+    shrinking[lease.holder] = shrinking[lease.holder] or has_to_shrink
   end
 end
 keep_leases()
+for mesh, has_to_shrink in pairs(shrinking) do
+  if has_to_shrink then
+    post_mail(mesh, 'plan', '')
+  end
+end
 for mesh in pairs(growing) do
   redis.call('HSET', MARKS, mesh .. '|grow', '1')
 end

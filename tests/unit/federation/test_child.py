@@ -748,6 +748,19 @@ def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_
     assert federation.held() == 2
 
 
+def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_stopped(busy):
+    busy.mail()
+    planner = busy.store.elect("me", 60_000)
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=ResourceSet())
+    busy.store.plan_apply(planner, busy.store.snapshot().version, (aim,))
+    before_ms = busy.clock.monotonic_ms()
+    busy.mail()
+    busy.beat()
+    busy.work(0)
+    busy.beat()
+    assert (busy.held(), busy.clock.monotonic_ms() - before_ms) == (0, 0)
+
+
 def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy):
     busy.store.revoke(tenant="acme")
     busy.beat()

@@ -1,0 +1,113 @@
+"""From a claim to its task: the quota is all borrowed, by another tenant on another cluster, whose work has to stop first.
+
+Nobody holds quota back, so the way is a long one: the claimant's mesh is refused and tells what it wants, the planner takes it from
+the borrower, the borrower's mesh hears of it with its next heartbeat, stops as much as it has to and says so, the claimant's mesh hears
+of what has become free and starts. What the parts end with is read from the ledger's own log after the run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import dag
+from benchmarks.bed import open_stack
+from benchmarks.journey import now_ms
+from benchmarks.measuring import WALL, Result, Sample, result_of
+from benchmarks.work import moment_ms, wait_for_file
+from dag.store.client_access import Access
+from dag.store.remote import Client, Run
+from federation.leases import Chapter
+from mesh.ids import TenantPath
+from serve_apps.stores import Stores, open_stores
+
+TURNS = 10
+HEARTBEAT_MS, CANCEL_GRACE_MS = 2_000, 2_000
+LIMIT_MS = 2 * HEARTBEAT_MS + CANCEL_GRACE_MS
+CLAIM = "claim across clusters"
+_TEMPLATE = Path(__file__).with_name("two_meshes.yaml")
+_OWNER, _GUEST = TenantPath("lab/owner"), TenantPath("lab/guest")
+_VICTIMS = 2
+_WARM_UPS = 2
+
+#: Names of the parts, in the order of time; each ends with what its comment names.
+PLANNED = "refused, wanted, planned"  # the borrower's lease has a lower target
+FREED = "told, stopped, given back"  # the borrower's lease has shrunk
+GRANTED = "granted"  # the claimant's lease has grown
+STARTED = "started"  # the claimant's task runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bed:
+    client: Client
+    stores: Stores
+
+
+def measure(turns: int = TURNS) -> Result:
+    """One claim a turn; the borrower's work runs again after it, so that the next turn finds it there."""
+    about = (
+        f"one CPU claimed on a cluster, {_VICTIMS} of {_VICTIMS} borrowed on another; heartbeat {HEARTBEAT_MS / 1000:g} s, a victim may"
+        f" clean up for {CANCEL_GRACE_MS / 1000:g} s; target: {LIMIT_MS / 1000:g} s, twice the heartbeat and the grace"
+    )
+    with _open_bed() as bed:
+        samples = [_claim(bed) for _ in range(_WARM_UPS + turns)]
+    return result_of("reclaiming", about, {CLAIM: samples[_WARM_UPS:]})
+
+
+@contextmanager
+def _open_bed() -> Iterator[_Bed]:
+    with ExitStack() as opened:
+        stack = opened.enter_context(open_stack(_TEMPLATE, cpus=2))
+        client = opened.enter_context(Client(Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)))
+        stores = open_stores(stack.redis_url, lease_ttl_ms=15_000, lease_grace_ms=10_000)
+        opened.callback(stores.client.close)
+        yield _Bed(client=client, stores=stores)
+
+
+def _claim(bed: _Bed) -> Sample:
+    with tempfile.TemporaryDirectory(prefix="schedulemesh-bench-") as folder:
+        gate = str(Path(folder, "gate"))
+        victims = [bed.client.submit(dag.task(wait_for_file, labels={"zone": "west"}).bind(gate), tenant=_GUEST) for _ in range(_VICTIMS)]
+        for victim in victims:
+            _await_start(victim)
+        begun = now_ms()
+        started = float(bed.client.submit(dag.task(moment_ms, labels={"zone": "east"}).bind(), tenant=_OWNER).result())
+        Path(gate).touch()
+        for victim in victims:
+            victim.result()
+    return {WALL: started - begun, **_parts(bed.stores, begun, started)}
+
+
+def _await_start(run: Run) -> None:
+    for event in run.events():
+        if event.kind == "node" and event.after == "RUNNING":
+            return
+    raise AssertionError(f"run {run.id} ended before it had begun")
+
+
+def _parts(stores: Stores, begun: float, started: float) -> Sample:
+    """Each from the end of the one before to its own."""
+    chapters = [chapter for chapter in stores.ledger.story(limit=200) if chapter.at_ms >= begun - 1 and chapter.lease is not None]
+    ends = {
+        PLANNED: _first(chapters, _GUEST, "plan"),
+        FREED: _first(chapters, _GUEST, "shrink", "release"),
+        GRANTED: _first(chapters, _OWNER, "grow", "grant"),
+        STARTED: started,
+    }
+    parts, before = {}, begun
+    for name, end in ends.items():
+        parts[name] = end - before
+        before = end
+    return parts
+
+
+def _first(chapters: list[Chapter], tenant: TenantPath, *verbs: str) -> float:
+    """When a lease of the tenant was changed so for the first time; a change can be of several verbs."""
+    return next(
+        float(chapter.at_ms)
+        for chapter in chapters
+        if chapter.lease and chapter.lease.tenant == tenant and not set(verbs).isdisjoint(chapter.verb.split(","))
+    )
