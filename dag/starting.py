@@ -13,10 +13,12 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
+from federation.quota.policies import MESH, OnMaxWait, Preempt, QueueSettings
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
-from mesh.ids import RunId
+from mesh.giving_way import YieldRules
+from mesh.ids import RunId, TenantPath
 from mesh.reasons import Reason
 
 _SENT = (StageState.QUEUED, StageState.RUNNING)
@@ -82,6 +84,18 @@ class Starting:
             return allowed
         return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
 
+    def yielding(self, tenant: TenantPath) -> YieldRules:
+        """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
+        orders = self._starts.orders.filed if self._starts is not None else None
+        rules = orders.rules if orders is not None else MESH
+        own = orders.settings.get(tenant) if orders is not None else None
+        return yield_rules(own, min_run_ms=rules.min_run_ms, hold_ms=rules.hold_ms)
+
+    def max_wait_ms(self, tenant: TenantPath) -> int | None:
+        """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
+        own = self._starts.orders.filed.settings.get(tenant) if self._starts is not None else None
+        return own.max_wait_ms if own is not None and own.on_max_wait is OnMaxWait.REFUSE else None
+
     def count(self, record: RunRecord, allowed: Allowance) -> None:
         """Take note of what the run has under way, and whether the gate kept something back."""
         has_ended = record.state in RUN_ENDS
@@ -118,11 +132,22 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     return any(reason in wanted for reason in (*stages, *nodes))
 
 
-def told(record: RunRecord, allowed: Allowance) -> StartsAllowed:
+def yield_rules(own: QueueSettings | None, *, min_run_ms: int, hold_ms: int) -> YieldRules:
+    """What goes along with a stage of a tenant for which this holds.
+
+    Args:
+        min_run_ms: Of the federation, where the tenant has none of its own.
+    """
+    takes = own is None or own.policies.within_queue is not Preempt.NEVER
+    own_min_run_ms = own.min_run_ms if own is not None else None
+    return YieldRules(takes=takes, min_run_ms=min_run_ms if own_min_run_ms is None else own_min_run_ms, hold_ms=hold_ms)
+
+
+def told(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:
     """What the run machine hears of it: in all, so that what ends in a step makes room for what starts in it."""
     reason = allowed.gate.reason if allowed.gate is not None else None
     most = None if allowed.starts is None else 0 if allowed.is_shut else max(0, under_way(record) + allowed.starts)
-    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut)
+    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut, yielding=yielding)
 
 
 def under_way(record: RunRecord) -> int:

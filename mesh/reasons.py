@@ -152,6 +152,8 @@ class Reason(str, Enum):
     """Worker after worker died under it, so it is not run again; an operator finds it among the dead letters."""
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     """The stage ran for longer than its run allows, and was taken back from its mesh."""
+    WAITED_TOO_LONG = "WAITED_TOO_LONG"
+    """It waited for longer than its tenant's `max_wait`, and was refused."""
     QUEUE_FULL = "QUEUE_FULL"
     """As many stages wait for the mesh as may; it gets more when there are fewer."""
     VALUE_LOST = "VALUE_LOST"

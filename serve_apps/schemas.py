@@ -356,7 +356,8 @@ class TenantView(_View):
     weight: str = Field(default="1", description="Its part of what is borrowed, beside its siblings'.")
     running_max: int | None = Field(default=None, description="Stages that it and all below it may run at a time.")
     running_max_per_user: int | None = Field(default=None, description="The same for each user.")
-    max_wait_ms: int | None = Field(default=None, description="Work that waited longer goes before all others.")
+    max_wait_ms: int | None = Field(default=None, description="How long work may wait to start.")
+    on_max_wait: str = Field(default="refuse", description="What waited longer: `refuse` it, or let it go `first`.")
     windows: list[WindowView] = Field(default=[], description="New work starts only inside of one of these; none: always.")
 
 

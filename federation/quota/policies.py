@@ -72,6 +72,13 @@ class OnCut(str, Enum):
     EVICT = "evict"  #: As much as needed is asked to stop, in the order of victims.
 
 
+class OnMaxWait(str, Enum):
+    """What becomes of work that waits longer than its tenant likes."""
+
+    REFUSE = "refuse"  #: It ends, and says why.
+    FIRST = "first"  #: It goes before all others when quota is planned, and waits on.
+
+
 class Stop(str, Enum):
     """Whether a tenant takes in work."""
 
@@ -110,6 +117,7 @@ class QueueSettings:
     running_max: int | None = None  #: Workloads at a time.
     running_max_per_user: int | None = None
     max_wait_ms: int | None = None  #: A head that waited longer is given all room that comes free in its queue's reach.
+    on_max_wait: OnMaxWait = OnMaxWait.REFUSE
     windows: tuple[TimeWindow, ...] = ()  #: New work starts only inside of one; empty: always.
     on_cut: OnCut = OnCut.KEEP
     min_run_ms: int | None = None  #: Instead of the one of `Rules`.
