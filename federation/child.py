@@ -4,7 +4,7 @@ One thread calls `beat` when it is due and hands in mail and reports; nothing he
 the mesh's pools, the host runs, and each stage is paid for by the lease of its tenant: the ledger is asked only for what
 the leases at hand do not cover, and what lies idle goes back after a while, or as soon as others want it. What the ledger
 takes away is given up: the last and least urgent stages stop, and then it is told. A stage that waits while less urgent ones of its
-own tenant run has these stopped (`precedence`), and what they free is held for it.
+own tenant run has these stopped (`making_way`), and what they free is held for it.
 
 While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
 less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
@@ -39,7 +39,7 @@ from federation.errors import (
     TooManyClaims,
 )
 from federation.leases import ROWS_MAX, Beat, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
-from federation.precedence import Leaving, Precedence, WayMade, words_of
+from federation.making_way import Leaving, MakingWay, WayMade, words_of
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh import admission_events as events
 from mesh.admission import StageAdmission, Workload, WorkloadState
@@ -403,21 +403,21 @@ class ChildMesh:
         """Stop less urgent stages for those of their own tenant that wait, and keep the room for these."""
         if self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
             return
-        precedence = self._precedence()
+        making_way = self._making_way()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
-        for workload in tuple(precedence.waiting()):
+        for workload in tuple(making_way.waiting()):
             need = (workload.offer.tenant, workload.offer.slot)
-            way = precedence.way_for(workload, self._grants_slot) if need not in in_vain else None
+            way = making_way.way_for(workload, self._grants_slot) if need not in in_vain else None
             if way is None:
                 in_vain.add(need)
             else:
                 self._promise(way)
-                precedence = self._precedence()
+                making_way = self._making_way()
 
-    def _precedence(self) -> Precedence:
+    def _making_way(self) -> MakingWay:
         holding = {stage: running for stage, running in self._running.items() if self._scheduler.ledger.pools_of(stage)}
         leaving = {stage for stage, running in holding.items() if running.gives_way or running.cancelled}
-        return Precedence(
+        return MakingWay(
             admission=self._scheduler,
             balance=self._balance,
             occupants=tuple(self._occupant(stage) for stage in holding if stage not in leaving),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from federation.balance import LeaseBalance
 from federation.leases import Lease, Told
-from federation.precedence import Precedence
+from federation.making_way import MakingWay
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
@@ -115,15 +115,15 @@ class Mesh:
             stage=name, tenant="acme", priority=kept.offer.priority, pool="p", amounts=kept.offer.slot, started_ms=-int(name[1:])
         )
 
-    def precedence(self):
+    def making_way(self):
         asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
-        return Precedence(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
+        return MakingWay(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
 
     def round(self):
         """One choice, carried out to its end; False when nobody has to stop for anybody."""
         self.handle(RoomMayHaveCome())
-        precedence = self.precedence()
-        ways = (precedence.way_for(workload, lambda *_: False) for workload in precedence.waiting())
+        making_way = self.making_way()
+        ways = (making_way.way_for(workload, lambda *_: False) for workload in making_way.waiting())
         way = next((way for way in ways if way is not None), None)
         if way is None:
             return False

@@ -5,7 +5,7 @@ holds of its pool what its lease pays for. For each waiting stage, the most urge
 want of one of the two is looked at; where stages can make good what is missing, those are taken that do least harm. What is
 leaving already comes free by itself, and nobody is asked for what comes free.
 
-Pure: `Precedence` reads the books of the mesh, and whoever asks carries out.
+Pure: `MakingWay` reads the books of the mesh, and whoever asks carries out.
 
 Source: ADR 0025; victims are chosen by `mesh.giving_way`.
 """
@@ -51,7 +51,7 @@ class WayMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Precedence:
+class MakingWay:
     """Over the books of one mesh at one moment.
 
     Args:

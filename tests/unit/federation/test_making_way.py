@@ -4,7 +4,7 @@ import pytest
 
 from federation.balance import LeaseBalance
 from federation.leases import Lease, Told
-from federation.precedence import Leaving, Precedence, words_of
+from federation.making_way import Leaving, MakingWay, words_of
 from mesh.admission import StageAdmission
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
 from mesh.giving_way import Occupant, YieldRules
@@ -54,8 +54,8 @@ class Books:
         for reason in refused:
             self.admission.handle(LeaseRefused(workload=name, reason=reason, detail="no"))
 
-    def precedence(self):
-        return Precedence(
+    def made(self):
+        return MakingWay(
             admission=self.admission,
             balance=self.balance,
             occupants=tuple(self.occupants),
@@ -68,7 +68,7 @@ class Books:
         return self.grants
 
     def victims(self, name):
-        way = self.precedence().way_for(self.admission.workloads[name], self.ask)
+        way = self.made().way_for(self.admission.workloads[name], self.ask)
         return None if way is None else (way.pool, [victim.stage for victim in way.victims])
 
 
@@ -80,7 +80,7 @@ def test_only_stages_that_others_could_stop_for_are_looked_at_the_most_urgent_fi
     books.wait("late", priority=5)
     books.wait("polite", priority=9, takes=False)
     books.wait("high", priority=8)
-    assert [workload.offer.workload for workload in books.precedence().waiting()] == ["high", "late"]
+    assert [workload.offer.workload for workload in books.made().waiting()] == ["high", "late"]
 
 
 def test_the_pool_where_it_does_least_harm_is_chosen():
