@@ -648,7 +648,7 @@ class RunMachine:
             waited_s, longest_s = (self._moves.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
             words = f"waited {waited_s:.1f} s to start, and {self.record.tenant} waits {longest_s:g} s at most{why}"
             self._fail_for_good(kept, Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words))
-            if stage is not None and stage.state in _NOT_BEGUN:
+            if stage is not None and stage.state in _NOT_BEGUN and not self._winding_down():
                 self._take_out_of_queue(stage)
 
     def _take_out_of_queue(self, stage: StageRecord) -> None:
