@@ -13,7 +13,7 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
-from federation.quota.policies import MESH, OnMaxWait, Preempt, QueueSettings
+from federation.quota.policies import OnMaxWait, StandingOrders
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
@@ -85,11 +85,9 @@ class Starting:
         return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
 
     def yielding(self, tenant: TenantPath) -> YieldRules:
-        """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
-        orders = self._starts.orders.filed if self._starts is not None else None
-        rules = orders.rules if orders is not None else MESH
-        own = orders.settings.get(tenant) if orders is not None else None
-        return yield_rules(own, min_run_ms=rules.min_run_ms, hold_ms=rules.hold_ms)
+        """What holds among the tenant's stages on one mesh."""
+        filed = self._starts.orders.filed if self._starts is not None else StandingOrders()
+        return filed.yielding(tenant)
 
     def max_wait_ms(self, tenant: TenantPath) -> int | None:
         """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
@@ -130,17 +128,6 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     stages = (stage.reason for stage in record.stages.values() if stage.state is StageState.PLANNED)
     nodes = (node.reason for node in record.nodes.values() if node.state is NodeState.BLOCKED)
     return any(reason in wanted for reason in (*stages, *nodes))
-
-
-def yield_rules(own: QueueSettings | None, *, min_run_ms: int, hold_ms: int) -> YieldRules:
-    """What goes along with a stage of a tenant for which this holds.
-
-    Args:
-        min_run_ms: Of the federation, where the tenant has none of its own.
-    """
-    takes = own is None or own.policies.within_queue is not Preempt.NEVER
-    own_min_run_ms = own.min_run_ms if own is not None else None
-    return YieldRules(takes=takes, min_run_ms=min_run_ms if own_min_run_ms is None else own_min_run_ms, hold_ms=hold_ms)
 
 
 def told(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
+from mesh.giving_way import YieldRules
+
 
 class Preempt(str, Enum):
     """Whose quota may be taken back."""
@@ -164,3 +166,13 @@ class StandingOrders:
     rules: Rules = MESH
     weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 where there is none.
     settings: Mapping[str, QueueSettings] = field(default_factory=dict)  #: By path.
+
+    def yielding(self, tenant: str) -> YieldRules:
+        """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
+        own = self.settings.get(tenant)
+        min_run_ms = own.min_run_ms if own is not None else None
+        return YieldRules(
+            takes=own is None or own.policies.within_queue is not Preempt.NEVER,
+            min_run_ms=self.rules.min_run_ms if min_run_ms is None else min_run_ms,
+            hold_ms=self.rules.hold_ms,
+        )
