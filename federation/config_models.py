@@ -325,7 +325,8 @@ class SchedulingSection(Section):
 
     within_tenant: WithinTenant | None = Field(
         default=None,
-        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), `lower_or_newer` of equal priority.",
+        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), "
+        "`lower_or_newer` of equal priority (within a mesh the same as `lower_priority`).",
     )
     reclaim: Reclaim | None = Field(
         default=None,

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.balance import LeaseBalance
+from federation.foreseeing import RunningStage, foresee
 from federation.leases import Lease, Told
 from federation.making_way import MakingWay
+from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
@@ -164,3 +166,44 @@ def test_each_round_strictly_raises_the_priorities_that_run_so_rounds_end(cpus, 
             return
         assert rises(before, after)
     raise AssertionError("they stop each other for ever")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cpus=st.integers(2, 8),
+    quota=st.integers(2, 8),
+    work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=8),
+    wanted=st.tuples(sizes, priorities),
+)
+def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, wanted):
+    mesh = Mesh(cpus, quota)
+    for units, priority in work:
+        mesh.offer(units, priority)
+    running = [
+        RunningStage(
+            stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=-int(name[1:])
+        )
+        for name, kept in mesh.running().items()
+    ]
+    ledger = mesh.admission.ledger.pools["p"]
+    pool = PoolRecord(pool="p", flavor="standard", capacity=ledger.capacity, used=ledger.used)
+    view = MeshView(
+        record=MeshRecord(mesh="m", labels={}, pools=(pool,), cluster="c"),
+        incarnation=1,
+        alive=True,
+        heartbeat_age_ms=0,
+        waiting=0,
+        claimed=0,
+    )
+    mesh.offer(*wanted)
+    name = f"w{mesh.count}"
+    kept = mesh.admission.workloads[name]
+    stage = RunningStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    held = {"standard": ResourceSet({"cpu": quota})}
+    told = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
+    if kept.state is WorkloadState.RUNNING:
+        assert told is None
+        return
+    mesh.handle(RoomMayHaveCome())
+    way = mesh.making_way().way_for(kept, lambda *_: False)
+    assert (told.stages if told is not None else None) == (tuple(victim.stage for victim in way.victims) if way is not None else None)
