@@ -75,7 +75,6 @@ class _Running:
 
     claim: Claim
     run: RunId
-    tenant: TenantPath
     batch: int = 0  #: Of the last report.
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
@@ -401,7 +400,9 @@ class ChildMesh:
 
     def _make_way(self) -> None:
         """Stop less urgent stages for those of their own tenant that wait, and keep the room for these."""
-        if self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
+        known = self._scheduler.workloads.values()
+        is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.yielding.takes for one in known)
+        if not is_wanted or self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
             return
         making_way = self._making_way()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
@@ -434,7 +435,7 @@ class ChildMesh:
         running = self._running[stage]
         return Occupant(
             stage=stage,
-            tenant=running.tenant,
+            tenant=self._scheduler.workloads[stage].offer.tenant,
             priority=running.priority,
             pool=self._pool_of(stage),
             amounts=self._scheduler.ledger.held_by(stage),
@@ -442,17 +443,14 @@ class ChildMesh:
             token=running.claim.token,
         )
 
-    def _grants_slot(self, workload: Workload, key: LeaseKey) -> bool:
+    def _grants_slot(self, workload: Workload, pool: PoolSpec) -> bool:
         """Does the lease grow by a slot, without anybody's stopping?"""
-        stage, slot = workload.offer.workload, workload.offer.slot
-        if self._is_cut_off or (key, slot) in self._refused:
-            return False
-        self._balance.hold(stage, key, slot)  # What is granted is not idle.
-        refused = self._ask_for(key, slot, 1, stage)
+        offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
+        self._balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
+        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=offer.slot, want=1)
+        refused = self._ask(wanted, key, 1)
         if refused is not None:
-            self._balance.drop_hold(stage)
-            self._refused[key, slot] = refused
-            self._wants = None
+            self._balance.drop_hold(offer.workload)
         return refused is None
 
     def _promise(self, way: WayMade) -> None:
@@ -602,7 +600,6 @@ class ChildMesh:
         running = _Running(
             claim=claimed.claim,
             run=claimed.spec.run,
-            tenant=claimed.spec.tenant,
             delivered=set(claimed.inputs),
             priority=claimed.spec.priority,
             started_ms=self._clock.monotonic_ms(),

@@ -20,13 +20,13 @@ from federation.balance import LeaseBalance, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
 from mesh.giving_way import Claimant, Occupant, harm_of, who_gives_way
 from mesh.ids import PoolName, StageId, TenantPath
-from mesh.pools import Pool
+from mesh.pools import Pool, PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _MAY_TAKE = WANT_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
-#: Is a slot more granted by the ledger, so that the lease lacks nothing? It may be asked for the stage, of the pool's flavor.
-AskLedger = Callable[[Workload, LeaseKey], bool]
+#: Does the ledger let the lease that pays in this pool grow by a slot for the stage?
+AskLedger = Callable[[Workload, PoolSpec], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class MakingWay:
         both = self._choose(workload, name, room, quota)
         if quota and workload.refused_by[name][0] in WANT_OF_ROOM:  # The ledger was not asked: there was no room to spend it on.
             room_only = self._choose(workload, name, room, {})
-            if room_only and room_only != both and asks_ledger(workload, key):
+            if room_only and room_only != both and asks_ledger(workload, pool.spec):
                 both = room_only
         if not both:
             return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, typical_run_ms, wait_ms
-from federation.foreseeing import RunningStage, foresee
+from federation.foreseeing import ForeseenStop, RunningStage, foresee
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
@@ -252,29 +252,26 @@ class Outlooks:
         view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
         if view is None or told.gate is not None or not rules.takes or not piece.slot:
             return ()
-        stop = foresee(
-            RunningStage(
-                stage=StageId(piece.stage),
-                tenant=piece.tenant,
-                mesh=piece.mesh,
-                slot=piece.slot,
-                slots=1,
-                priority=piece.priority,
-                started_ms=self._snapshot.at_ms,
-            ),
-            view,
-            {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == (piece.mesh, piece.tenant)},
-            [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == (piece.mesh, piece.tenant)],
-            is_quota_free=told.reason is None,
-            rules=rules,
-            now_ms=self._snapshot.at_ms,
-        )
+        where = (piece.mesh, piece.tenant)
+        held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
+        running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
+        stop: ForeseenStop | None = None
+        for one in (*self._ahead_of(piece), piece):  # Who stops for those before it stops for nobody else.
+            running = [other for other in running if stop is None or other.stage not in stop.stages]
+            as_begun = _as_begun(one, self._snapshot.at_ms)
+            stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
         if stop is None:
             return ()
         reason = Reason.LOWER_IN_QUEUE
         return (
             GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
         )
+
+    def _ahead_of(self, piece: Piece) -> list[Piece]:
+        """Of the same tenant on the same mesh, the next one first."""
+        others = (one for one in self._pieces.values() if (one.mesh, one.tenant) == (piece.mesh, piece.tenant) and one.slot)
+        order = {one.stage: (-one.priority, one.created_ms) for one in (piece, *others)}
+        return sorted((self._pieces[name] for name in order if order[name] < order[piece.stage]), key=lambda one: order[one.stage])
 
     def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
         """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
@@ -314,6 +311,19 @@ def _honest(told: Explanation) -> Explanation:
     """What others would have to give way to does not start at once, even where they would do it."""
     waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
     return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
+
+
+def _as_begun(piece: Piece, now_ms: int) -> RunningStage:
+    """One slot of the piece, on its mesh."""
+    return RunningStage(
+        stage=StageId(piece.stage),
+        tenant=piece.tenant,
+        mesh=piece.mesh,
+        slot=piece.slot,
+        slots=1,
+        priority=piece.priority,
+        started_ms=now_ms,
+    )
 
 
 def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:

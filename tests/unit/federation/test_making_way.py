@@ -63,8 +63,8 @@ class Books:
             now_ms=NOW_MS,
         )
 
-    def ask(self, workload, key):
-        self.asked.append((workload.offer.workload, key))
+    def ask(self, workload, pool):
+        self.asked.append((workload.offer.workload, pool.flavor))
         return self.grants
 
     def victims(self, name):
@@ -123,7 +123,7 @@ def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
     books.run("b", priority=1)
     books.wait("urgent", 2)
     assert books.victims("urgent") == ("p0", victims)
-    assert books.asked == [("urgent", KEY)]
+    assert books.asked == [("urgent", "standard")]
 
 
 def test_the_ledger_is_not_asked_again_where_it_has_refused():

@@ -198,3 +198,13 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
 def test_no_stage_would_stop_that_is(store, running, orders, priority):
     full(store)
     assert outlooks(store, orders, running).would_be(piece(priority=priority)).gives_way == ()
+
+
+def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
+    full(store)
+    about = outlooks(
+        store,
+        running=[begun("s0"), begun("s1", priority=1)],
+        east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2), queued("r.3", VISION, priority=2)],
+    )
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2", "r.3")] == [[("s0",)], [("s1",)], []]
