@@ -64,6 +64,8 @@ LAST_BATCH = 2**31
 BEATS_PER_COMPARISON = 5
 #: So many heartbeats long a lease may lie idle while nobody else wants quota.
 IDLE_BEATS = 2
+#: For so many stages others are stopped at a look; the rest has its turn at the next.
+WAYS_PER_LOOK = 64
 _NEVER_MS = 2**53
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
@@ -406,14 +408,18 @@ class ChildMesh:
             return
         making_way = self._making_way()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
+        ways = 0
         for workload in tuple(making_way.waiting()):
+            if ways == WAYS_PER_LOOK:
+                return
             need = (workload.offer.tenant, workload.offer.slot)
             way = making_way.way_for(workload, self._grants_slot) if need not in in_vain else None
             if way is None:
                 in_vain.add(need)
             else:
+                ways += 1
                 self._promise(way)
-                making_way = self._making_way()
+                making_way = making_way.after(way)
 
     def _making_way(self) -> MakingWay:
         holding = {stage: running for stage, running in self._running.items() if self._scheduler.ledger.pools_of(stage)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.balance import LeaseBalance, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
@@ -80,6 +80,12 @@ class MakingWay:
         refused = [pool for pool, (reason, _) in workload.refused_by.items() if reason in _MAY_TAKE]
         ways = [way for pool in refused if (way := self._way_in(workload, self.admission.ledger.pools[pool], asks_ledger)) is not None]
         return min(ways, key=lambda way: harm_of(way.victims, self.now_ms), default=None)
+
+    def after(self, way: WayMade) -> MakingWay:
+        """The same when the victims have been asked."""
+        leaving = (Leaving(stage=victim.stage, pool=victim.pool, amounts=victim.amounts) for victim in way.victims)
+        left = tuple(occupant for occupant in self.occupants if occupant not in way.victims)
+        return replace(self, occupants=left, leaving=(*self.leaving, *leaving))
 
     def _way_in(self, workload: Workload, pool: Pool, asks_ledger: AskLedger) -> WayMade | None:
         offer, name = workload.offer, pool.spec.pool

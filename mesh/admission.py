@@ -154,6 +154,7 @@ class StageAdmission:
         if workload is not None and workload.state is WorkloadState.GATHERING:
             self.ledger.release(event.workload)
             workload.state, workload.pool = WorkloadState.QUEUED, None
+            workload.refused_by.clear()
             self._capacity_came()
 
     def _capacity_came(self) -> None:
