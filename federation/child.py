@@ -380,16 +380,17 @@ class ChildMesh:
             for stage in waiting
             if stage.stage not in self._scheduler.workloads
         ]
+        gone: set[StageId] = set()
         if len(waiting) < LOOK_LIMIT:
-            gone = [name for name in self._scheduler.workloads if name not in there and name not in self._running]
-            news.extend(events.WorkloadWithdrawn(workload=name) for name in gone)
-        self._end_promises()
+            gone = {name for name in self._scheduler.workloads if name not in there and name not in self._running}
+            news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
+        self._end_promises(gone)
         self._carry_out(self._scheduler.handle(*news, events.RoomMayHaveCome()))
         self._make_way()
 
     # -- the urgent before the less urgent of one tenant ---------------------------------------------------------------
 
-    def _end_promises(self) -> None:
+    def _end_promises(self, gone: AbstractSet[StageId]) -> None:
         """What was to come free in time and did not is anybody's again; nothing is held for those that have gone."""
         now_ms = self._clock.monotonic_ms()
         gathering = [one for one in self._scheduler.workloads.values() if one.state is WorkloadState.GATHERING]
@@ -397,8 +398,8 @@ class ChildMesh:
         if late:
             log.warning("room was not free in time", mesh=self._record.mesh, stages=sorted(late))
             self._carry_out(self._scheduler.handle(*(events.PromiseEnded(workload=stage) for stage in late)))
-        waiting = (WorkloadState.GATHERING, WorkloadState.RESERVED)
-        self._balance.drop_holds({stage for stage, one in self._scheduler.workloads.items() if one.state in waiting})
+        still = {stage for stage, one in self._scheduler.workloads.items() if one.state is WorkloadState.GATHERING}
+        self._balance.drop_holds(still - gone)
 
     def _make_way(self) -> None:
         """Stop less urgent stages for those of their own tenant that wait, and keep the room for these."""
@@ -413,8 +414,10 @@ class ChildMesh:
             if ways == WAYS_PER_LOOK:
                 return
             need = (workload.offer.tenant, workload.offer.slot)
-            way = making_way.way_for(workload, self._grants_slot) if need not in in_vain else None
-            if way is None:
+            if need in in_vain or workload.state is not WorkloadState.QUEUED:
+                continue
+            way = making_way.way_for(workload, self._grants_slot)
+            if way is None or any(victim.stage not in self._running for victim in way.victims):
                 in_vain.add(need)
             else:
                 ways += 1

@@ -937,15 +937,18 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
     assert federation.running() == {"urgent"}
 
 
-def test_a_claim_that_ends_lets_go_of_what_was_held_for_it():
+def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
     federation.mail()
-    federation.store.cancel("urgent")
+    federation.host.advance()
+    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
     federation.submit("small")
-    federation.work()
-    federation.beat()
-    assert federation.running() == {"small"}
+    federation.mail()
+    assert "small" not in federation.running()
+    federation.store.cancel("urgent")
+    federation.child.take_mail((Mail(kind=MailKind.STAGE, subject="small"),))
+    assert "small" in federation.running()
 
 
 def test_room_that_is_not_free_in_time_is_anybodys_again():
