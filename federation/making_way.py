@@ -12,7 +12,6 @@ Source: ADR 0025; victims are chosen by `mesh.giving_way`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -68,11 +67,12 @@ class MakingWay:
 
     def waiting(self) -> Iterator[Workload]:
         """Stages that others could stop for, the most urgent first."""
-        least: defaultdict[TenantPath, float] = defaultdict(lambda: float("inf"))
+        least: dict[TenantPath, int] = {}
         for occupant in self.occupants:
-            least[occupant.tenant] = min(least[occupant.tenant], occupant.priority)
+            least[occupant.tenant] = min(least.get(occupant.tenant, occupant.priority), occupant.priority)
         found = (workload for workload in self.admission.workloads.values() if workload.state is WorkloadState.QUEUED)
-        able = [one for one in found if one.offer.yielding.takes and one.offer.slot and least[one.offer.tenant] < one.offer.priority]
+        offers = ((one, one.offer) for one in found if one.offer.yielding.takes and one.offer.slot)
+        able = [one for one, offer in offers if least.get(offer.tenant, offer.priority) < offer.priority]
         yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.arrival))
 
     def way_for(self, workload: Workload, asks_ledger: AskLedger) -> WayMade | None:
