@@ -101,8 +101,9 @@ def test_what_is_leaving_already_is_waited_for_and_not_asked_for_twice():
     assert books.victims("large") == ("p0", ["b"])
 
 
-def test_what_others_gather_is_theirs():
-    books = Books(2, held=2)
+@pytest.mark.parametrize("held", [pytest.param(2, id="of pool and lease"), pytest.param(9, id="of the pool alone")])
+def test_what_others_gather_is_theirs(held):
+    books = Books(2, held=held)
     books.run("a", leaves=True)
     books.run("b")
     books.wait("first")
