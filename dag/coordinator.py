@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from dag.compiling import tasks_of
-from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
 from dag.machine import RunInput, RunMachine
 from dag.planning import keep_back, place
 from dag.retrying import RETRY_RULES, RetryRules
@@ -168,6 +168,9 @@ class Coordinator:
         news += _closings(kept, closed - gone)
         if self._starting.nudge(kept.record, self._allowed(kept.record)):
             news.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
+        longest_ms = self._starting.max_wait_ms(kept.record.tenant)
+        if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
+            news.append(WaitsLimited(longest_ms=longest_ms))
         if news or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, news, "", snapshot)
 
@@ -271,7 +274,8 @@ class Coordinator:
         """
         del self._kept[run]
         allowed = self._allowed(machine.record)
-        change = machine.handle((*events, told(machine.record, allowed)), self._clock.wall_ms())
+        starts = told(machine.record, allowed, self._starting.yielding(machine.record.tenant))
+        change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):

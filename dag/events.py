@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import MeshId, NodeId
 from mesh.reasons import Reason
 
@@ -60,3 +61,11 @@ class StartsAllowed:
     reason: Reason | None = None  #: What allows no more.
     detail: str = ""
     is_shut: bool = False  #: What was sent and has not begun comes back as well.
+    yielding: YieldRules = NEVER_TAKES  #: Goes along with what is sent in this step.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsLimited:
+    """Whatever has waited for room or quota for longer than this is refused."""
+
+    longest_ms: int

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from dag.compiling import NodePlan, blobs_named_in
 from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
 from dag.moves import Moves
 from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, SendStage, StageRecord
@@ -36,6 +36,7 @@ from dag.states import (
     RunState,
     StageState,
 )
+from federation.quota.starts import SHUT
 from mesh.errors import IllegalTransition
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.messages import (
@@ -53,9 +54,9 @@ from mesh.messages import (
 from mesh.reasons import Reason
 
 #: Losses that nobody counts: what gave way to others is entitled to run again, however often it has to.
-_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED})
+_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE})
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed | WaitsLimited
 
 _ANY_NUMBER = StartsAllowed()
 _NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
@@ -173,6 +174,8 @@ class RunMachine:
             self._leave_mesh(event.mesh)
         elif isinstance(event, StartsAllowed):
             self._allow(event)
+        elif isinstance(event, WaitsLimited):
+            self._refuse_overdue(event.longest_ms)
         else:
             stage = self.record.stages.get(event.stage)
             if stage is not None and stage.state not in STAGE_ENDS:
@@ -213,6 +216,7 @@ class RunMachine:
             self._moves.run(RunState.RUNNING)
         for node, blockage in event.blockages.items():
             kept = self.record.nodes[node]
+            kept.waits_since_ms = 0 if blockage.reason in SHUT else kept.waits_since_ms or self._moves.now_ms
             if (kept.state, kept.reason, kept.detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail):
                 kept.reason, kept.detail = blockage.reason, blockage.detail
                 self._moves.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
@@ -256,6 +260,7 @@ class RunMachine:
 
     def _keep_back(self, stage: StageRecord) -> None:
         """It could go, and its tenant or its user may start no more now."""
+        self._begin_to_wait(stage)
         told = self._allowed.reason, self._allowed.detail
         if (stage.reason, stage.detail) != told:
             stage.reason, stage.detail = told
@@ -293,7 +298,8 @@ class RunMachine:
     def _send(self, stage: StageRecord) -> None:
         for node in stage.nodes:
             self.record.nodes[node].exported = self._leaves(node, stage.mesh)
-        spec = spec_of(self.record, stage, self.plans, self._runtime_env, self._stage_deadline_ms)
+        self._begin_to_wait(stage)
+        spec = spec_of(self.record, stage, self.plans, self._runtime_env, self._stage_deadline_ms, self._allowed.yielding)
         stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
         self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
@@ -302,6 +308,13 @@ class RunMachine:
         for need in self._external(stage):
             if self._succeeded(need) and self.record.nodes[need].mesh != stage.mesh:
                 self._deliver(stage, self.record.nodes[need])
+
+    def _begin_to_wait(self, stage: StageRecord) -> None:
+        for node in stage.nodes:
+            kept = self.record.nodes[node]
+            if not kept.waits_since_ms:
+                kept.waits_since_ms = self._moves.now_ms
+                self._moves.touch(kept)
 
     def _leaves(self, node: NodeId, mesh: MeshId) -> bool:
         """Somebody outside the mesh reads the value: the user, or a node that is (or may yet be) placed elsewhere."""
@@ -330,6 +343,10 @@ class RunMachine:
         stage = self._stage_of(node)
         node.finished_ms, node.stored, node.incarnation = event.finished_ms, event.stored, stage.incarnation
         self._moves.node(node, NodeState.SUCCEEDED, detail=event.worker)
+        for follower in self._followers[node.node]:  # What waited while this one ran could not have started before.
+            if follower in self._moves.blocked and self.record.nodes[follower].waits_since_ms:
+                self.record.nodes[follower].waits_since_ms = self._moves.now_ms
+                self._moves.touch(self.record.nodes[follower])
         for reader_stage in self._waiting_stages(node.node):
             if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
                 continue
@@ -530,7 +547,7 @@ class RunMachine:
         self._take_back_readers(node.node, old_stage)
         node.attempt += 1
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
-        node.not_before_ms = 0
+        node.not_before_ms = node.waits_since_ms = 0
         node.exported = False
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
@@ -567,6 +584,8 @@ class RunMachine:
             node.state = NodeState.ASSIGNED
         if node.state is NodeState.ASSIGNED:
             self._moves.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+        if node.stage is not None and self.record.stages[node.stage].started_ms:
+            node.waits_since_ms = 0  # Its wait was over when its mesh began with it.
         node.stage, node.mesh = None, None
         self._has_gaps = True
         self._moves.touch(node)
@@ -598,6 +617,46 @@ class RunMachine:
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._moves.blocked)]
         waiting += [stage for stage in self.record.stages.values() if stage.state in _NOT_BEGUN and stage.detail]
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
+
+    # -- waiting too long ----------------------------------------------------------------------------------------------
+
+    def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
+        """Nodes that could have started longer ago than that, and still wait at the root or in the queue of a mesh."""
+        queued = (node for stage in self.record.stages.values() if stage.state in _NOT_BEGUN for node in stage.nodes)
+        return tuple(
+            node
+            for node in dict.fromkeys((*sorted(self._moves.blocked), *queued))
+            if (since_ms := self.record.nodes[node].waits_since_ms) and now_ms - since_ms > longest_ms and self._is_ready(node)
+        )
+
+    def _is_ready(self, node: NodeId) -> bool:
+        """All that it needs is there; a node that waits for others of its own stage is refused with them."""
+        return all(self._succeeded(need) for need in self._needs[node])
+
+    def _refuse_overdue(self, longest_ms: int) -> None:
+        """What has waited too long fails, once for all; what was sent with it and can go on without it is placed again."""
+        if self._winding_down():
+            return
+        for node in self.overdue(longest_ms, self._moves.now_ms):
+            kept = self.record.nodes[node]
+            if kept.state in NODE_ENDS:
+                continue  # The one before it took it along.
+            why = f" (last: {kept.reason.value})" if kept.reason is not None else ""
+            stage = self.record.stages[kept.stage] if kept.stage is not None else None
+            if stage is not None and stage.reason is not None:
+                why = f" (last: {stage.reason.value}{f', {stage.detail}' if stage.detail else ''})"
+            waited_s, longest_s = (self._moves.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
+            words = f"waited {waited_s:.1f} s to start, and {self.record.tenant} waits {longest_s:g} s at most{why}"
+            self._fail_for_good(kept, Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words))
+            if stage is not None and stage.state in _NOT_BEGUN and not self._winding_down():
+                self._take_out_of_queue(stage)
+
+    def _take_out_of_queue(self, stage: StageRecord) -> None:
+        if stage.state is StageState.PLANNED:
+            self._dissolve(stage)
+        else:
+            self._moves.decide(CancelStage(stage=stage.stage))
+            self._recall_stage(stage, Reason.WAITED_TOO_LONG)
 
     # -- stopping and ending -------------------------------------------------------------------------------------------
 

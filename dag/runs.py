@@ -29,6 +29,7 @@ class NodeRecord:
     losses: int = 0  #: Attempts that lost meshes and runners have cost.
     kills: int = 0  #: Workers that died under it.
     not_before_ms: int = 0  #: It waits until then, since the epoch, before it is tried again.
+    waits_since_ms: int = 0  #: Since when it could start and has neither room nor quota; 0: it does not wait for these.
     stage: StageId | None = None
     mesh: MeshId | None = None
     incarnation: int = 0  #: The holder: which runner of the mesh has the value in memory; 0: none.

@@ -13,10 +13,12 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
+from federation.quota.policies import OnMaxWait, StandingOrders
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
-from mesh.ids import RunId
+from mesh.giving_way import YieldRules
+from mesh.ids import RunId, TenantPath
 from mesh.reasons import Reason
 
 _SENT = (StageState.QUEUED, StageState.RUNNING)
@@ -82,6 +84,16 @@ class Starting:
             return allowed
         return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
 
+    def yielding(self, tenant: TenantPath) -> YieldRules:
+        """What holds among the tenant's stages on one mesh."""
+        filed = self._starts.orders.filed if self._starts is not None else StandingOrders()
+        return filed.yielding(tenant)
+
+    def max_wait_ms(self, tenant: TenantPath) -> int | None:
+        """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
+        own = self._starts.orders.filed.settings.get(tenant) if self._starts is not None else None
+        return own.max_wait_ms if own is not None and own.on_max_wait is OnMaxWait.REFUSE else None
+
     def count(self, record: RunRecord, allowed: Allowance) -> None:
         """Take note of what the run has under way, and whether the gate kept something back."""
         has_ended = record.state in RUN_ENDS
@@ -118,11 +130,11 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     return any(reason in wanted for reason in (*stages, *nodes))
 
 
-def told(record: RunRecord, allowed: Allowance) -> StartsAllowed:
+def told(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:
     """What the run machine hears of it: in all, so that what ends in a step makes room for what starts in it."""
     reason = allowed.gate.reason if allowed.gate is not None else None
     most = None if allowed.starts is None else 0 if allowed.is_shut else max(0, under_way(record) + allowed.starts)
-    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut)
+    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut, yielding=yielding)
 
 
 def under_way(record: RunRecord) -> int:

@@ -76,7 +76,7 @@ STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
 #: Moves within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
-    NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.SKIPPED, NodeState.CANCELLED}),
+    NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.ASSIGNED: frozenset(
         {NodeState.WAITING, NodeState.RUNNING, NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}
     ),

@@ -2,12 +2,14 @@
 
 A stage is charged here to the lease of its tenant and flavor. The book never lets more be spent than a lease holds and
 aims at, nor more than the mesh has said it will keep: what it offers to give back counts as gone from the moment of
-offering, whether an answer comes or not. Leases are replaced by newer versions only, so answers may come late or twice.
+offering, whether an answer comes or not. A part of a lease may be held for a stage that others of its tenant stop for:
+it is not spent on any other and not given back as idle, but what the ledger takes away it takes. Leases are replaced by
+newer versions only, so answers may come late or twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from federation.leases import Kept, Lease, Told, Want
@@ -23,6 +25,7 @@ class _Account:
 
     lease: Lease | None = None
     spent: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In the order in which it was spent.
+    held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started, of what is free or comes free.
     offered: ResourceSet | None = None  #: No more than this is kept, as was offered; None: nothing was offered.
     moved_ms: int = 0  #: When something was last spent or came back.
 
@@ -38,11 +41,14 @@ class _Account:
         spendable = self.lease.spendable
         return spendable if self.offered is None else _least(spendable, self.offered)
 
-    @property
-    def idle(self) -> ResourceSet:
-        """What may be spent on top of what is."""
-        in_use, limit = self.in_use, self.limit
-        return ResourceSet({name: max(0, units - in_use[name]) for name, units in limit.items()})
+    def spare(self, stage: StageId | None = None) -> dict[str, int]:
+        """What may be spent on top of what is, by this stage; below zero where more is held for others than has come free."""
+        taken, limit = self.in_use + self.held_but(stage), self.limit
+        return {name: limit[name] - taken[name] for name in {*limit, *taken}}
+
+    def held_but(self, stage: StageId | None) -> ResourceSet:
+        """What is held for others than this stage."""
+        return sum_of(amounts for holder, amounts in self.held.items() if holder != stage)
 
 
 class LeaseBalance:
@@ -67,7 +73,7 @@ class LeaseBalance:
         self._forget_empty()
 
     def _forget_empty(self) -> None:
-        for key in [key for key, account in self._accounts.items() if account.lease is None and not account.spent]:
+        for key in [key for key, account in self._accounts.items() if account.lease is None and not account.spent and not account.held]:
             del self._accounts[key]
 
     # ---- spending
@@ -82,15 +88,51 @@ class LeaseBalance:
         key = self._payers.get(stage)
         return self.lease(key) if key is not None else None
 
-    def room(self, key: LeaseKey, slot: ResourceSet) -> int:
-        """Slots that could be spent now."""
+    def room(self, key: LeaseKey, slot: ResourceSet, stage: StageId | None = None) -> int:
+        """Slots that could be spent now, on this stage: what is held for others is not counted."""
+        spare = self.spare(key, stage)
+        return min((max(0, spare.get(name, 0)) // units for name, units in slot.items()), default=0)
+
+    def spare(self, key: LeaseKey, stage: StageId | None = None) -> dict[str, int]:
+        """Units that could be spent now, on this stage; below zero where more is held for others than has come free."""
         account = self._accounts.get(key)
-        return (slot.copies_in(account.idle) or 0) if account is not None else 0
+        return account.spare(stage) if account is not None else {}
+
+    def spent_on(self, stage: StageId, key: LeaseKey) -> ResourceSet:
+        """What the lease pays for the stage."""
+        account = self._accounts.get(key)
+        return account.spent.get(stage, NOTHING) if account is not None else NOTHING
+
+    def hold(self, stage: StageId, key: LeaseKey, amounts: ResourceSet) -> None:
+        """Keep so much of the lease for the stage, of what is free or comes free, until it is spent or the hold is dropped.
+
+        One hold per stage: the later one counts.
+        """
+        self.drop_hold(stage)
+        self._accounts.setdefault(key, _Account()).held[stage] = amounts
+
+    def holds_for_others(self, key: LeaseKey, slot: ResourceSet, stage: StageId) -> bool:
+        """Could a slot be spent on the stage, if nothing were held for others?"""
+        account = self._accounts.get(key)
+        return account is not None and slot + account.in_use <= account.limit and bool(account.held_but(stage))
+
+    def drop_hold(self, stage: StageId) -> None:
+        """Nothing is held for the stage any more."""
+        for account in self._accounts.values():
+            account.held.pop(stage, None)
+        self._forget_empty()
+
+    def drop_holds(self, but: Collection[StageId]) -> None:
+        """Nothing is held any more for any stage but these."""
+        for account in self._accounts.values():
+            account.held = {stage: amounts for stage, amounts in account.held.items() if stage in but}
+        self._forget_empty()
 
     def spend(self, stage: StageId, key: LeaseKey, amounts: ResourceSet, now_ms: int) -> None:
         """Let the lease pay for the stage; `room` has said that it can."""
         account = self._accounts[key]
         account.spent[stage] = amounts
+        account.held.pop(stage, None)
         account.moved_ms = now_ms
         self._payers[stage] = key
 
@@ -119,7 +161,7 @@ class LeaseBalance:
             if lease is None or key == keep or not lease.target <= lease.held:
                 continue  # What a plan lets grow is not whole yet, and may be of use only then.
             is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
-            kept = _least(lease.held, account.in_use)
+            kept = _least(lease.held, account.in_use + account.held_but(None))
             if is_due and kept != lease.held:
                 account.offered = kept
                 offers.append(Kept(tenant=key[0], flavor=key[1], version=lease.version, amounts=kept))

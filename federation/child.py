@@ -3,7 +3,8 @@
 One thread calls `beat` when it is due and hands in mail and reports; nothing here waits. The scheduler decides inside
 the mesh's pools, the host runs, and each stage is paid for by the lease of its tenant: the ledger is asked only for what
 the leases at hand do not cover, and what lies idle goes back after a while, or as soon as others want it. What the ledger
-takes away is given up: the last and least urgent stages stop, and then it is told.
+takes away is given up: the last and least urgent stages stop, and then it is told. A stage that waits while less urgent ones of its
+own tenant run has these stopped (`making_way`), and what they free is held for it.
 
 While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
 less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
@@ -38,13 +39,15 @@ from federation.errors import (
     TooManyClaims,
 )
 from federation.leases import ROWS_MAX, Beat, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
+from federation.making_way import Leaving, MakingWay, WayMade, words_of
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh import admission_events as events
-from mesh.admission import StageAdmission, WorkloadState
+from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.clock import Clock
+from mesh.giving_way import Occupant
 from mesh.hosting import Delivered, HostReport, StageHost
-from mesh.ids import NodeId, RunId, StageId
+from mesh.ids import NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
@@ -61,6 +64,8 @@ LAST_BATCH = 2**31
 BEATS_PER_COMPARISON = 5
 #: So many heartbeats long a lease may lie idle while nobody else wants quota.
 IDLE_BEATS = 2
+#: For so many stages others are stopped at a look; the rest has its turn at the next.
+WAYS_PER_LOOK = 64
 _NEVER_MS = 2**53
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
@@ -75,8 +80,10 @@ class _Running:
     batch: int = 0  #: Of the last report.
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
-    gives_way: bool = False  #: The quota that pays for it is wanted back; it is being stopped, to run again later.
+    gives_way: bool = False  #: What it holds is wanted for others; it is being stopped, to run again later.
+    gives_way_because: Reason = Reason.QUOTA_RECLAIMED
     priority: int = 0
+    started_ms: int = 0  #: On this process' own clock.
 
 
 class ChildMesh:
@@ -327,7 +334,7 @@ class ChildMesh:
         if running is None:
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
-        messages = _of_one_that_gave_way(running.claim, report.messages) if running.gives_way and not running.cancelled else report.messages
+        messages = _of_one_that_gave_way(running, report.messages) if running.gives_way and not running.cancelled else report.messages
         self._untold.append(self._telling(running, messages, report.blobs))
         if over:
             del self._running[report.stage]
@@ -367,15 +374,116 @@ class ChildMesh:
         there = {stage.stage for stage in waiting}
         news: list[events.AdmissionEvent] = [
             events.WorkloadOffered(
-                workload=stage.stage, tenant=stage.tenant, slot=ResourceSet(stage.slot), width=stage.width, priority=stage.priority
+                workload=stage.stage,
+                tenant=stage.tenant,
+                slot=ResourceSet(stage.slot),
+                width=stage.width,
+                priority=stage.priority,
+                yielding=stage.yielding,
             )
             for stage in waiting
             if stage.stage not in self._scheduler.workloads
         ]
+        gone: set[StageId] = set()
         if len(waiting) < LOOK_LIMIT:
-            gone = [name for name in self._scheduler.workloads if name not in there and name not in self._running]
-            news.extend(events.WorkloadWithdrawn(workload=name) for name in gone)
+            gone = {name for name in self._scheduler.workloads if name not in there and name not in self._running}
+            news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
+        self._end_promises(gone)
         self._carry_out(self._scheduler.handle(*news, events.RoomMayHaveCome()))
+        self._make_way()
+
+    # -- the urgent before the less urgent of one tenant ---------------------------------------------------------------
+
+    def _end_promises(self, gone: AbstractSet[StageId]) -> None:
+        """What was to come free in time and did not is anybody's again; nothing is held for those that have gone."""
+        now_ms = self._clock.monotonic_ms()
+        gathering = [one for one in self._scheduler.workloads.values() if one.state is WorkloadState.GATHERING]
+        late = [one.offer.workload for one in gathering if one.until_ms <= now_ms]
+        if late:
+            log.warning("room was not free in time", mesh=self._record.mesh, stages=sorted(late))
+            self._carry_out(self._scheduler.handle(*(events.PromiseEnded(workload=stage) for stage in late)))
+        still = {stage for stage, one in self._scheduler.workloads.items() if one.state is WorkloadState.GATHERING}
+        self._balance.drop_holds(still - gone)
+
+    def _make_way(self) -> None:
+        """Stop less urgent stages for those of their own tenant that wait, and keep the room for these."""
+        known = self._scheduler.workloads.values()
+        is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.yielding.takes for one in known)
+        if not is_wanted or self._permission(self._clock.monotonic_ms()) is not Permission.PROVED:
+            return
+        making_way = self._making_way()
+        in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
+        ways = 0
+        for workload in tuple(making_way.waiting()):
+            if ways == WAYS_PER_LOOK:
+                return
+            need = (workload.offer.tenant, workload.offer.slot)
+            if need in in_vain or workload.state is not WorkloadState.QUEUED:
+                continue
+            way = making_way.way_for(workload, self._grants_slot)
+            if way is None or any(victim.stage not in self._running for victim in way.victims):
+                in_vain.add(need)
+            else:
+                ways += 1
+                self._promise(way)
+                making_way = making_way.after(way)
+
+    def _making_way(self) -> MakingWay:
+        holding = {stage: running for stage, running in self._running.items() if self._scheduler.ledger.pools_of(stage)}
+        leaving = {stage for stage, running in holding.items() if running.gives_way or running.cancelled}
+        return MakingWay(
+            admission=self._scheduler,
+            balance=self._balance,
+            occupants=tuple(self._occupant(stage) for stage in holding if stage not in leaving),
+            leaving=tuple(
+                Leaving(stage=stage, pool=self._pool_of(stage), amounts=self._scheduler.ledger.held_by(stage)) for stage in leaving
+            ),
+            now_ms=self._clock.monotonic_ms(),
+        )
+
+    def _pool_of(self, stage: StageId) -> PoolName:
+        return self._scheduler.ledger.pools_of(stage)[0]
+
+    def _occupant(self, stage: StageId) -> Occupant:
+        running = self._running[stage]
+        return Occupant(
+            stage=stage,
+            tenant=self._scheduler.workloads[stage].offer.tenant,
+            priority=running.priority,
+            pool=self._pool_of(stage),
+            amounts=self._scheduler.ledger.held_by(stage),
+            started_ms=running.started_ms,
+            token=running.claim.token,
+        )
+
+    def _grants_slot(self, workload: Workload, pool: PoolSpec) -> bool:
+        """Does the lease grow by a slot, without anybody's stopping?"""
+        offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
+        self._balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
+        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=offer.slot, want=1)
+        refused = self._ask(wanted, key, 1)
+        if refused is not None:
+            self._balance.drop_hold(offer.workload)
+        return refused is None
+
+    def _promise(self, way: WayMade) -> None:
+        until_ms = self._clock.monotonic_ms() + way.hold_ms
+        self._balance.hold(way.stage, way.key, way.slot)
+        for victim in way.victims:
+            log.info("a stage gives way to a more urgent one", mesh=self._record.mesh, stage=victim.stage, to=way.stage)
+            running = self._running[victim.stage]
+            running.gives_way, running.gives_way_because = True, Reason.LOWER_IN_QUEUE
+            self._host.cancel(victim.stage)
+        promised = events.RoomPromised(
+            workload=way.stage,
+            pool=way.pool,
+            victims=frozenset(victim.stage for victim in way.victims),
+            until_ms=until_ms,
+            detail=words_of(way.victims),
+        )
+        self._carry_out(self._scheduler.handle(promised))
+
+    # -- deciding and paying -------------------------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Iterable[AdmissionDecision]) -> None:
         pending = deque(decisions)
@@ -430,9 +538,12 @@ class ChildMesh:
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail=detail)
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
-        short = wanted.want - self._balance.room(key, wanted.slot)
+        short = wanted.want - self._balance.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
-        slots = min(wanted.want, self._balance.room(key, wanted.slot))
+        slots = min(wanted.want, self._balance.room(key, wanted.slot, wanted.workload))
+        if slots == 0 and self._balance.holds_for_others(key, wanted.slot, wanted.workload):
+            detail = f"what the lease of {wanted.tenant} has left is set aside for more urgent work, for which others stop"
+            return events.LeaseRefused(workload=wanted.workload, reason=Reason.ROOM_RESERVED, detail=detail)
         if slots == 0:
             return refused or events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_EXHAUSTED, detail="the lease has changed")
         self._unmet.pop(wanted.workload, None)
@@ -449,7 +560,7 @@ class ChildMesh:
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
-                refused = self._ask_for(key, wanted.slot, slots)
+                refused = self._ask_for(key, wanted.slot, slots, wanted.workload)
         except EpochChanged:
             self._due_ms, self._is_cut_off = 0, True
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_LEARNING, detail="the ledger began another epoch")
@@ -464,7 +575,7 @@ class ChildMesh:
             self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
         return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=_in_words(refused))
 
-    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int) -> LeaseRefused | None:
+    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> LeaseRefused | None:
         """Up to three questions: another one when the lease was not as we thought, or after we gave back what lay idle ourselves."""
         refused: LeaseRefused | None = None
         self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
@@ -474,7 +585,7 @@ class ChildMesh:
             (answer,) = acquired.answers
             self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
             refused = answer if isinstance(answer, LeaseRefused) else None
-            if isinstance(answer, Granted) or self._balance.room(key, slot) >= slots:
+            if isinstance(answer, Granted) or self._balance.room(key, slot, stage) >= slots:
                 return None
             if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self._offer(0, keep=key)):
                 break
@@ -499,7 +610,13 @@ class ChildMesh:
             claimed = None  # If it was taken in all the same, `_compare` gives it back.
         if claimed is None:
             return self._scheduler.handle(events.WorkloadWithdrawn(workload=decision.workload))
-        running = _Running(claim=claimed.claim, run=claimed.spec.run, delivered=set(claimed.inputs), priority=claimed.spec.priority)
+        running = _Running(
+            claim=claimed.claim,
+            run=claimed.spec.run,
+            delivered=set(claimed.inputs),
+            priority=claimed.spec.priority,
+            started_ms=self._clock.monotonic_ms(),
+        )
         self._running[decision.workload] = running
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         holder = self._host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs)
@@ -573,9 +690,10 @@ def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
     return None if value is None else (value, blobs.get(value.sha256) if value.uri is None else None)
 
 
-def _of_one_that_gave_way(claim: Claim, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
+def _of_one_that_gave_way(running: _Running, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
     """It did not end and nobody has cancelled it: what was stopped runs again when there is quota."""
-    lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.QUOTA_RECLAIMED)
+    claim = running.claim
+    lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=running.gives_way_because)
     kept = [message for message in messages if not (isinstance(message, NodeFailed) and message.failure.reason is Reason.CANCELLED_BY_USER)]
     return tuple(lost if isinstance(message, StageEnded) else message for message in kept)
 

@@ -95,6 +95,7 @@ Borrow = Annotated[str, _one_of("never", "lower_priority"), _WORD]
 Search = Annotated[str, _one_of("stop", "next"), _WORD]
 Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
 OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
+OnMaxWait = Annotated[str, _one_of("refuse", "first"), _WORD]
 DurabilityWord = Annotated[str, _one_of("D0", "D1"), _WORD]
 Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
@@ -324,7 +325,8 @@ class SchedulingSection(Section):
 
     within_tenant: WithinTenant | None = Field(
         default=None,
-        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), `lower_or_newer` of equal priority.",
+        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), "
+        "`lower_or_newer` of equal priority (within a mesh the same as `lower_priority`).",
     )
     reclaim: Reclaim | None = Field(
         default=None,
@@ -373,7 +375,14 @@ class LimitsSection(Section):
     running_max: int | None = Field(default=None, ge=1, description="Stages that are sent to meshes and have not ended, at a time.")
     running_max_per_user: int | None = Field(default=None, ge=1, description="The same for each [user](http.md#what-holds-for-all).")
     max_wait_ms: DurationMs | None = Field(
-        default=None, ge=1_000, alias="max_wait", description="Work that waited longer goes before all others when quota is planned."
+        default=None,
+        ge=1_000,
+        alias="max_wait",
+        description="How long work may wait to start, at the root or at a mesh; see `on_max_wait`; null: as the tenant above.",
+    )
+    on_max_wait: OnMaxWait | None = Field(
+        default=None,
+        description="What waited longer: `refuse` it (at the top), or let it go `first` when quota is planned; null: as the tenant above.",
     )
     stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs stops as well, to run again later.")
     windows: tuple[WindowSection, ...] = Field(default=(), description="New work starts only inside of one of these; none: always.")

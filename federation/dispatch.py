@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from federation.leases import Lease, Session
+from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
@@ -39,6 +40,7 @@ class QueuedStage:
     width: int
     priority: int
     reason: Reason = Reason.WAITING_IN_QUEUE
+    yielding: YieldRules = NEVER_TAKES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

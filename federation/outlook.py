@@ -1,7 +1,8 @@
 """What can be said about a stage that waits at a mesh, or would: its place, why, what would have to change, when, at whose cost.
 
 Nothing here decides. The numbers are those of the deciders, asked on a snapshot: `quota.explain` for places, levers and the start by
-what runs, `planning.plan` for who would be asked to give way, `estimates` for the queue of the mesh.
+what runs, `foreseeing` for stages that the mesh would stop for one of the same tenant, `planning.plan` for who else would be asked to
+give way, `estimates` for the queue of the mesh.
 
 A lease is taken for one workload of its tenant that ends one mean run time of its mesh from now; what its mesh wants for others beside
 it is not known here. So a start is an estimate, and is told as one.
@@ -9,11 +10,12 @@ it is not known here. So a start is an estimate, and is told as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, typical_run_ms, wait_ms
+from federation.foreseeing import ForeseenStop, RunningStage, foresee
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
@@ -26,7 +28,7 @@ from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.snapshot import LeaseView, MeshView, Snapshot
 from federation.tenant_orders import OrdersInForce
-from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -35,13 +37,14 @@ _SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivesWay:
-    """A lease that would be asked for a part of what it holds."""
+    """A lease that would be asked for a part of what it holds, or pays for stages that would stop."""
 
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
     amounts: ResourceSet  #: The part.
     reason: Reason
+    stages: tuple[StageId, ...] = ()  #: Which would stop, where that is known: the piece's own tenant's, on its own mesh.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +80,19 @@ class Outlooks:
     Args:
         queues: What waits at each mesh, the next one first.
         rules: What a stage is taken to run where none has ended yet.
+        running: What a tenant runs, on any mesh; asked only where less urgent stages of a tenant might stop for more urgent ones.
     """
 
-    def __init__(self, snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        orders: OrdersInForce,
+        queues: Mapping[MeshId, Sequence[QueuedStage]],
+        rules: CostRules,
+        running: Callable[[TenantPath], Sequence[RunningStage]] = lambda _tenant: (),
+    ) -> None:
         self._snapshot = snapshot
+        self._running_of = running
         self._wants = wants_of(snapshot)
         self._free = free_room(snapshot)
         self._orders = orders.merged()
@@ -106,7 +118,7 @@ class Outlooks:
         outlook = self._outlook(piece, told, self._places[stage])
         if asks_planner:
             others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
-            outlook = replace(outlook, gives_way=self._gives_way(piece, told, others))
+            outlook = replace(outlook, gives_way=self._own_stops(piece, told) or self._gives_way(piece, told, others))
         return replace(outlook, reason=self._reason(stage, told))
 
     def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
@@ -128,6 +140,9 @@ class Outlooks:
         outlook = self._outlook(piece, told, mesh_ahead)
         wants = [*self._wants, *(self._want(other) for other in before if self._flavors_at(other))]
         is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
+        stops = self._own_stops(piece, told)
+        if stops:
+            return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, gives_way=stops)
         return replace(outlook, reason=Reason.CAPACITY_BUSY if is_full else told.reason, gives_way=self._gives_way(piece, told, wants))
 
     def unmet(self) -> tuple[Unmet, ...]:
@@ -232,6 +247,32 @@ class Outlooks:
             return 0
         return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
 
+    def _own_stops(self, piece: Piece, told: Explanation) -> tuple[GivesWay, ...]:
+        """Less urgent stages of its own tenant that its mesh would stop, without asking the planner."""
+        view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
+        if view is None or told.gate is not None or not rules.takes or not piece.slot:
+            return ()
+        where = (piece.mesh, piece.tenant)
+        held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
+        running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
+        stop: ForeseenStop | None = None
+        for one in (*self._ahead_of(piece), piece):  # Who stops for those before it stops for nobody else.
+            running = [other for other in running if stop is None or other.stage not in stop.stages]
+            as_begun = _as_begun(one, self._snapshot.at_ms)
+            stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
+        if stop is None:
+            return ()
+        reason = Reason.LOWER_IN_QUEUE
+        return (
+            GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
+        )
+
+    def _ahead_of(self, piece: Piece) -> list[Piece]:
+        """Of the same tenant on the same mesh, the next one first."""
+        others = (one for one in self._pieces.values() if (one.mesh, one.tenant) == (piece.mesh, piece.tenant) and one.slot)
+        order = {one.stage: (-one.priority, one.created_ms) for one in (piece, *others)}
+        return sorted((self._pieces[name] for name in order if order[name] < order[piece.stage]), key=lambda one: order[one.stage])
+
     def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
         """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
         if told.reason is None or told.gate is not None or not self._flavors_at(piece):
@@ -270,6 +311,19 @@ def _honest(told: Explanation) -> Explanation:
     """What others would have to give way to does not start at once, even where they would do it."""
     waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
     return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
+
+
+def _as_begun(piece: Piece, now_ms: int) -> RunningStage:
+    """One slot of the piece, on its mesh."""
+    return RunningStage(
+        stage=StageId(piece.stage),
+        tenant=piece.tenant,
+        mesh=piece.mesh,
+        slot=piece.slot,
+        slots=1,
+        priority=piece.priority,
+        started_ms=now_ms,
+    )
 
 
 def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from mesh.ids import StageId, TenantPath
+from mesh.giving_way import NEVER_TAKES, YieldRules
+from mesh.ids import PoolName, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -16,6 +17,7 @@ class WorkloadOffered:
     slot: ResourceSet
     width: int  #: Slots worth having.
     priority: int
+    yielding: YieldRules = NEVER_TAKES  #: Whether others of its tenant stop for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +57,24 @@ class RoomMayHaveCome:
     """Quota was given back or changed somewhere: what was refused is worth another try."""
 
 
-AdmissionEvent = WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomPromised:
+    """Others have been asked to stop for queued work: one slot in the pool is its own as it comes free."""
+
+    workload: StageId
+    pool: PoolName
+    victims: frozenset[StageId]  #: It asks for its lease when all of these have ended.
+    until_ms: int  #: When the promise ends, on the clock of whoever made it.
+    detail: str  #: Who stops, in words.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseEnded:
+    """The room was not free in time: what has been set aside is anybody's again."""
+
+    workload: StageId
+
+
+AdmissionEvent = (
+    WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome | RoomPromised | PromiseEnded
+)

@@ -43,7 +43,7 @@ class Reason(str, Enum):
     QUOTA_RECLAIMED_BORROWING = "QUOTA_RECLAIMED_BORROWING"
     """It gave way, of lower priority, to a tenant that borrows as well."""
     LOWER_IN_QUEUE = "LOWER_IN_QUEUE"
-    """It gave way to more urgent work of its own tenant."""
+    """It gave way to more urgent work of its own tenant; it runs again when there is room."""
     FAIR_SHARE = "FAIR_SHARE"
     """It gave way to a tenant that has a smaller share."""
     QUOTA_CUT = "QUOTA_CUT"
@@ -51,7 +51,7 @@ class Reason(str, Enum):
     BEHIND_HEAD = "BEHIND_HEAD"
     """Work before it in its queue waits, and goes first."""
     ROOM_RESERVED = "ROOM_RESERVED"
-    """There is room, which is set aside for big work that has waited for long; this work would delay it."""
+    """There is room, which is set aside: for big work that has waited for long, or for work that others stop for."""
     HOLD_EXPIRED = "HOLD_EXPIRED"
     """Room was being freed for it, and was not free in time."""
     TENANT_DRAINED = "TENANT_DRAINED"
@@ -97,7 +97,7 @@ class Reason(str, Enum):
     WAITING_FOR_GROUP = "WAITING_FOR_GROUP"
     """Placed; Ray is making its placement group."""
     WAITING_FOR_VICTIMS = "WAITING_FOR_VICTIMS"
-    """Others give way to it: they keep their state and stop."""
+    """Others give way to it: they stop, and what they free is held for it."""
     WAITING_FOR_AGENT = "WAITING_FOR_AGENT"
     """The agent that it calls is not up yet."""
     WAITING_FOR_GANG = "WAITING_FOR_GANG"
@@ -152,6 +152,8 @@ class Reason(str, Enum):
     """Worker after worker died under it, so it is not run again; an operator finds it among the dead letters."""
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     """The stage ran for longer than its run allows, and was taken back from its mesh."""
+    WAITED_TOO_LONG = "WAITED_TOO_LONG"
+    """It waited for longer than its tenant's `max_wait`, and was refused."""
     QUEUE_FULL = "QUEUE_FULL"
     """As many stages wait for the mesh as may; it gets more when there are fewer."""
     VALUE_LOST = "VALUE_LOST"
@@ -224,6 +226,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.LEDGER_UNREACHABLE,
         Reason.LEDGER_LEARNING,
         Reason.QUOTA_RECLAIMED,
+        Reason.LOWER_IN_QUEUE,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.POOL_BUSY,

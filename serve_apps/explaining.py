@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 
 from dag.compiling import refused_functions, tasks_of
 from dag.errors import SpecError, UnknownRun
@@ -11,8 +12,9 @@ from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
 from dag.sending import spec_of
 from dag.spec import digest, kept_form, load
 from dag.starting import under_way
-from dag.states import RUN_ENDS, STAGE_ENDS, RunState
+from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from federation.dispatch import QueuedStage
+from federation.foreseeing import RunningStage
 from federation.outlook import Outlook, Outlooks, Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import Snapshot
@@ -109,7 +111,7 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     """
     kept = _stage_of(record, stage)
     snapshot, queues = _look(ports)
-    outlook = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs).of(kept.stage)
+    outlook = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, partial(_running_of, ports)).of(kept.stage)
     story = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
     return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), story)
 
@@ -133,7 +135,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     )
     orders = ports.orders.in_force()
     rehearsal = rehearse(record, snapshot, ports.costs)
-    outlooks = Outlooks(snapshot, orders, queues, ports.costs)
+    outlooks = Outlooks(snapshot, orders, queues, ports.costs, cache(partial(_running_of, ports)))
     told: list[Outlook] = []
     before: list[Piece] = []
     for each in rehearsal.stages:
@@ -206,6 +208,33 @@ def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
         stage.stage: ResourceSet(spec_of(record, stage, plans, spec.code.runtime_env).slot) if stage.nodes else ResourceSet()
         for stage in record.stages.values()
     }
+
+
+def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[RunningStage, ...]:
+    """What the tenant runs, as its runs were told. Raises StoreUnavailable."""
+    found: list[RunningStage] = []
+    for summary in ports.runs.list(tenant, limit=RUNS_MAX):
+        record = ports.runs.load(summary.run) if summary.tenant == tenant and summary.state not in RUN_ENDS else None
+        if record is not None:
+            found += _running_in(record)
+    return tuple(found)
+
+
+def _running_in(record: RunRecord) -> Iterator[RunningStage]:
+    spec = load(record.spec)
+    plans = tasks_of(spec)
+    for stage in record.stages.values():
+        if stage.state is StageState.RUNNING and stage.nodes:
+            sent = spec_of(record, stage, plans, spec.code.runtime_env)
+            yield RunningStage(
+                stage=stage.stage,
+                tenant=record.tenant,
+                mesh=stage.mesh,
+                slot=ResourceSet(sent.slot),
+                slots=stage.slots,
+                priority=sent.priority,
+                started_ms=stage.started_ms,
+            )
 
 
 def _rights_of(snapshot: Snapshot, tenant: TenantPath) -> tuple[tuple[str, ...], bool]:

@@ -72,6 +72,7 @@ def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) 
         "running_max": own.running_max,
         "running_max_per_user": own.running_max_per_user,
         "max_wait_ms": own.max_wait_ms,
+        "on_max_wait": own.on_max_wait.value,
         "windows": [WindowView(opens_ms=one.opens_ms, lasts_ms=one.lasts_ms, every_ms=one.every_ms) for one in own.windows],
     }
 

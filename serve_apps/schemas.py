@@ -356,7 +356,8 @@ class TenantView(_View):
     weight: str = Field(default="1", description="Its part of what is borrowed, beside its siblings'.")
     running_max: int | None = Field(default=None, description="Stages that it and all below it may run at a time.")
     running_max_per_user: int | None = Field(default=None, description="The same for each user.")
-    max_wait_ms: int | None = Field(default=None, description="Work that waited longer goes before all others.")
+    max_wait_ms: int | None = Field(default=None, description="How long work may wait to start.")
+    on_max_wait: str = Field(default="refuse", description="What waited longer: `refuse` it, or let it go `first`.")
     windows: list[WindowView] = Field(default=[], description="New work starts only inside of one of these; none: always.")
 
 
@@ -462,13 +463,14 @@ class ChangeView(_View):
 
 
 class GivesWayView(_View):
-    """A lease that would be asked for a part of what it holds."""
+    """A lease that would be asked for a part of what it holds, or pays for stages that would stop."""
 
     mesh: str
     tenant: str | None = Field(description="Null: a tenant that the key does not reach.")
     flavor: str
     amounts: dict[str, Quantity] = Field(description="The part.")
     reason: str
+    stages: list[str] = Field(default=[], description="Which would stop, of the same tenant on the same mesh.")
 
 
 class WaitingView(_View):
@@ -541,7 +543,7 @@ class StageExplanation(_View):
     tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh.")
     changes: list[ChangeView] = []
     start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, or it has started.")
-    gives_way: list[GivesWayView] = Field(default=[], description="Whom the planner would ask for it.")
+    gives_way: list[GivesWayView] = Field(default=[], description="Whom its mesh or the planner would ask for it.")
     story: list[EventView] = Field(default=[], description="What happened to it; only where one stage is asked about.")
 
 

@@ -31,7 +31,8 @@ _ATTEMPTS = f"""\
 These are the moves within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
 while `retries` are left, and after the loss of a mesh, a worker or a value. What failed by itself waits first
 ([dispatch](dispatch.md#trying-again)). A node that is lost more than {RETRY_RULES.losses_max} times fails, and one under which
-{RETRY_RULES.kills_max} workers have died is poison; losses to others' quota (`QUOTA_RECLAIMED`) are not counted.
+{RETRY_RULES.kills_max} workers have died is poison; losses to others' quota (`QUOTA_RECLAIMED`) and to more urgent work of its own tenant
+(`LOWER_IN_QUEUE`) are not counted. One that waits longer than its tenant's `max_wait` fails (`WAITED_TOO_LONG`).
 Stages are not repeated: the nodes of one that was lost become part of new ones.
 """
 

@@ -133,6 +133,7 @@ def gives_way_view(one: GivesWay, within: Within) -> GivesWayView:
         flavor=one.flavor,
         amounts=quantities(dict(one.amounts.items())),
         reason=one.reason.value,
+        stages=list(one.stages) if within(one.tenant) else [],
     )
 
 

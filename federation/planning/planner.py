@@ -57,7 +57,7 @@ def plan(
     borrowers = Borrowers(board, rules, now_ms)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers), settings, now_ms).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms).run(wants, stopped)
 
 
 class _Stopped:

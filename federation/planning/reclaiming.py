@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from federation.planning.board import Board, Claim, Lease, named
 from federation.planning.borrowers import Borrowers
-from federation.quota.policies import Rules
+from federation.quota.policies import Preempt, QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId
 
@@ -43,6 +43,7 @@ class Reclaiming:
     board: Board
     rules: Rules
     borrowers: Borrowers
+    settings: Mapping[str, QueueSettings]  #: By path; of a tenant without any, less urgent work gives way.
     #: Nobody gives way to so much at this leaf: what was found once in a round holds for equal claims, as targets only rise after.
     _hopeless: set[tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
 
@@ -93,7 +94,10 @@ class Reclaiming:
                 yield from self._richer(claim, below, ancestor, needed)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
-        """Of the same tenant."""
+        """Of the same tenant, unless it wants no such exchange."""
+        own = self.settings.get(claim.want.tenant)
+        if own is not None and own.policies.within_queue is Preempt.NEVER:
+            return []
         leases = self.board.leases_of.get((claim.node, claim.want.flavor), ())
         less = (lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease))
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node))

@@ -12,6 +12,7 @@ from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,
     OnCut,
+    OnMaxWait,
     Policies,
     Preempt,
     Preference,
@@ -85,15 +86,17 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     resources = sorted({resource for _, resource in forest.keys})
     group = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))
     inherited: dict[TenantPath | None, SchedulingSection] = {None: TOP}
-    waits_ms: dict[TenantPath | None, int | None] = {None: None}
+    waits: dict[TenantPath | None, tuple[int | None, str]] = {None: (None, OnMaxWait.REFUSE.value)}
     settings: dict[int, QueueSettings] = {}
     for tenant in placed:  # Parents come before children.
         limits = tenant.rights.limits
         inherited[tenant.path] = own = _inherit(inherited[tenant.parent], tenant)
-        waits_ms[tenant.path] = wait_ms = waits_ms[tenant.parent] if limits.max_wait_ms is None else limits.max_wait_ms
-        settings[forest.node(tenant.path)] = replace(_settings(own, limits, group), max_wait_ms=wait_ms)
+        above_ms, above = waits[tenant.parent]
+        wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
+        waits[tenant.path] = wait_ms, then
+        settings[forest.node(tenant.path)] = replace(_settings(own, limits, group), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
         if tenant.path + OWN_LEAF in forest.index:  # It stands below its tenant, so the tenant's limits hold for it already.
-            beside = replace(_settings(own, LimitsSection(), group), max_wait_ms=wait_ms)
+            beside = replace(_settings(own, LimitsSection(), group), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
             settings[forest.node(tenant.path + OWN_LEAF)] = beside
     return forest, settings
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
+from mesh.giving_way import YieldRules
+
 
 class Preempt(str, Enum):
     """Whose quota may be taken back."""
@@ -72,6 +74,13 @@ class OnCut(str, Enum):
     EVICT = "evict"  #: As much as needed is asked to stop, in the order of victims.
 
 
+class OnMaxWait(str, Enum):
+    """What becomes of work that waits longer than its tenant likes."""
+
+    REFUSE = "refuse"  #: It ends, and says why.
+    FIRST = "first"  #: It goes before all others when quota is planned, and waits on.
+
+
 class Stop(str, Enum):
     """Whether a tenant takes in work."""
 
@@ -110,6 +119,7 @@ class QueueSettings:
     running_max: int | None = None  #: Workloads at a time.
     running_max_per_user: int | None = None
     max_wait_ms: int | None = None  #: A head that waited longer is given all room that comes free in its queue's reach.
+    on_max_wait: OnMaxWait = OnMaxWait.REFUSE
     windows: tuple[TimeWindow, ...] = ()  #: New work starts only inside of one; empty: always.
     on_cut: OnCut = OnCut.KEEP
     min_run_ms: int | None = None  #: Instead of the one of `Rules`.
@@ -156,3 +166,13 @@ class StandingOrders:
     rules: Rules = MESH
     weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 where there is none.
     settings: Mapping[str, QueueSettings] = field(default_factory=dict)  #: By path.
+
+    def yielding(self, tenant: str) -> YieldRules:
+        """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
+        own = self.settings.get(tenant)
+        min_run_ms = own.min_run_ms if own is not None else None
+        return YieldRules(
+            takes=own is None or own.policies.within_queue is not Preempt.NEVER,
+            min_run_ms=self.rules.min_run_ms if min_run_ms is None else min_run_ms,
+            hold_ms=self.rules.hold_ms,
+        )

@@ -12,7 +12,13 @@ from mesh.wire import encode
 def head_of(spec: StageSpec) -> QueuedStage:
     """What a mesh must know to decide about the stage."""
     return QueuedStage(
-        stage=spec.stage, run=spec.run, tenant=spec.tenant, slot=dict(spec.slot.items()), width=spec.width, priority=spec.priority
+        stage=spec.stage,
+        run=spec.run,
+        tenant=spec.tenant,
+        slot=dict(spec.slot.items()),
+        width=spec.width,
+        priority=spec.priority,
+        yielding=spec.yielding,
     )
 
 

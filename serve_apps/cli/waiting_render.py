@@ -240,10 +240,13 @@ def _stages_table(view: RunExplanation) -> Table:
 def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("tenant", "mesh", "flavor", "gives", "because"):
-        table.add_column(column, no_wrap=column != "tenant", overflow="fold")
+        table.add_column(column, no_wrap=column not in ("tenant", "because"), overflow="fold")
     for one in givers:
         tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
-        table.add_row(tenant, Text(one.mesh), Text(one.flavor), _amounts(one.amounts), Text(one.reason, style=_style(one.reason)))
+        because = Text(one.reason, style=_style(one.reason))
+        if one.stages:
+            because.append(f": {', '.join(one.stages)} would stop", style="dim")
+        table.add_row(tenant, Text(one.mesh), Text(one.flavor), _amounts(one.amounts), because)
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 

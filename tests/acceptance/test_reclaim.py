@@ -53,9 +53,9 @@ def attempts(folder: Path, name: str) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def gated(client: Client, folder: Path, name: str, labels: dict[str, str]) -> Run:
-    """A run of the guest that has begun."""
-    run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=GUEST)
+def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
+    """A run that has begun."""
+    run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=tenant)
     eventually(lambda: _assert_attempts(folder, name, 1))
     return run
 
@@ -90,6 +90,19 @@ def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(share
     assert lost
     assert {reason for _, reason in lost} == {Reason.QUOTA_RECLAIMED.value}
     assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
+
+
+def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_to_its_end_once(
+    sharers: Client, stores: Stores, tmp_path: Path
+) -> None:
+    runs = [gated(sharers, tmp_path, name, EAST, OWNER) for name in ("one", "two")]
+    eventually(lambda: _assert_full(stores, "east"))
+    urgent = submit(sharers, dag.task(name_of, labels=EAST, priority=9).bind("urgent"), tenant=OWNER)
+    assert urgent.result(LIMIT_S) == "urgent"  # The gate is shut still, so room was made for it.
+    (tmp_path / "gate").touch()
+    assert [run.result(LIMIT_S) for run in runs] == ["one", "two"]
+    assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.LOWER_IN_QUEUE.value)]
+    assert sum(attempts(tmp_path, name) for name in ("one", "two")) == 3
 
 
 def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(

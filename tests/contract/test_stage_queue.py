@@ -16,6 +16,7 @@ from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
+from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
@@ -35,7 +36,17 @@ def spec(stage=ONE, *, run=RUN, priority=0) -> StageSpec:
     task = TaskSpec(
         node=NodeId("a"), attempt=1, function="call:m:f", args=({"$tuple": [1, None]}, "ü"), resources=SLOT, ray_options={"max_retries": 0}
     )
-    return StageSpec(stage=stage, run=run, tenant=LAB, tasks=(task,), slot=SLOT, width=2, priority=priority, runtime_env={"env_vars": {}})
+    return StageSpec(
+        stage=stage,
+        run=run,
+        tenant=LAB,
+        tasks=(task,),
+        slot=SLOT,
+        width=2,
+        priority=priority,
+        yielding=YieldRules(takes=True, min_run_ms=7),
+        runtime_env={"env_vars": {}},
+    )
 
 
 def record(mesh) -> MeshRecord:
@@ -95,6 +106,7 @@ def test_a_queued_stage_tells_what_a_mesh_must_know(store):
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
     assert queued.slot == {"cpu": 10_000, "memory": 2**30}
+    assert queued.yielding == YieldRules(takes=True, min_run_ms=7)
     assert queued.reason is Reason.WAITING_IN_QUEUE
 
 

@@ -4,7 +4,18 @@ from fractions import Fraction
 
 import pytest
 
-from federation.quota.policies import OnCut, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, Stop, TimeWindow
+from federation.quota.policies import (
+    OnCut,
+    OnMaxWait,
+    Policies,
+    Preempt,
+    QueueSettings,
+    ResourceGroup,
+    Rules,
+    StandingOrders,
+    Stop,
+    TimeWindow,
+)
 from federation.store.keys import Keys
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.redis_orders import RedisTenantOrders
@@ -22,6 +33,7 @@ FILED = StandingOrders(
             running_max=2,
             running_max_per_user=1,
             max_wait_ms=9_000,
+            on_max_wait=OnMaxWait.FIRST,
             windows=(TimeWindow(opens_ms=1, lasts_ms=2),),
             on_cut=OnCut.EVICT,
         )

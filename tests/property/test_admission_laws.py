@@ -8,7 +8,16 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
-from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.admission_events import (
+    LeaseGranted,
+    LeaseRefused,
+    PromiseEnded,
+    RoomMayHaveCome,
+    RoomPromised,
+    WorkloadEnded,
+    WorkloadOffered,
+    WorkloadWithdrawn,
+)
 from mesh.admission_invariants import violations
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
@@ -81,6 +90,19 @@ class AnyInterleaving(RuleBasedStateMachine):
         del self.asked[name]
         self.tell(LeaseRefused(workload=name, reason=reason, detail="in words"))
 
+    @rule(name=names, draw=st.data())
+    def promise(self, name, draw):
+        kept = self.scheduler.workloads.get(name)
+        fitting = [pool for pool, capacity in self.capacity.items() if kept is not None and kept.offer.slot <= capacity]
+        if fitting:
+            pool = draw.draw(st.sampled_from(fitting))
+            victims = draw.draw(st.sets(st.sampled_from(sorted(self.running)))) if self.running else set()
+            self.tell(RoomPromised(workload=name, pool=pool, victims=frozenset(victims), until_ms=0, detail="others stop"))
+
+    @rule(name=names)
+    def end_promise(self, name):
+        self.tell(PromiseEnded(workload=name))
+
     @rule(name=names, withdrawn=st.booleans())
     def end(self, name, withdrawn):
         self.asked.pop(name, None)
@@ -120,8 +142,17 @@ class AnyInterleaving(RuleBasedStateMachine):
     def whoever_waits_for_room_would_not_fit(self):
         for kept in self.scheduler.workloads.values():
             for pool, (reason, _) in kept.refused_by.items():
-                if kept.state is WorkloadState.QUEUED and reason in (Reason.CAPACITY_BUSY, Reason.CAPACITY_TOO_SMALL):
+                if kept.state is WorkloadState.QUEUED and reason in (Reason.CAPACITY_BUSY, Reason.CAPACITY_TOO_SMALL, Reason.ROOM_RESERVED):
                     assert not kept.offer.slot <= self.scheduler.ledger.pools[pool].free
+
+    @invariant()
+    def what_comes_free_goes_to_those_who_gather_first(self):
+        for kept in self.scheduler.workloads.values():
+            if kept.state is WorkloadState.GATHERING:
+                pool, slot = self.scheduler.ledger.pools[kept.pool], kept.offer.slot
+                held = pool.reservations[kept.offer.workload]
+                assert held <= slot
+                assert all(held[name] == units or not pool.free[name] for name, units in slot.items())
 
 
 TestAnyInterleaving = AnyInterleaving.TestCase

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
+from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, WaitsLimited
 from dag.machine import RunMachine
 from dag.retrying import RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
@@ -271,9 +271,13 @@ class Meshes:
 
     # -- the whole way
 
-    def run(self, choices, *, cancel_at=-1):
+    def run(self, choices, *, cancel_at=-1, refuse_at=()):
         """As `choices` say, with faults; then, without any more of them, until nothing is left to do."""
         for step, choice in enumerate(choices):
+            if step in refuse_at:
+                self.now_ms += 1
+                self.tell(WaitsLimited(longest_ms=0))
+                self.settle_all()
             if step == cancel_at:
                 self.tell(CancelRequested(detail=""))
                 self.settle_all()
@@ -377,3 +381,17 @@ def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
     assert world.record.state in (RunState.CANCELLED, RunState.SUCCEEDED)
     assert all(kept.state in NODE_ENDS for kept in world.record.nodes.values())
     assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
+
+
+@untimed
+@given(graphs(), choices, st.sets(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(["fail_fast", "continue"]))
+def test_what_waits_too_long_can_be_refused_at_any_moment_and_only_what_waited_is(plans, choices, refuse_at, on_error):
+    world = Meshes(plans, on_error=on_error)
+    world.run(choices, refuse_at=refuse_at)
+    nodes = world.record.nodes.values()
+    refused = {kept.node for kept in nodes if kept.state is NodeState.FAILED}
+    assert world.record.state is (RunState.FAILED if refused else RunState.SUCCEEDED)
+    assert all(kept.failure.reason is Reason.WAITED_TOO_LONG for kept in nodes if kept.node in refused)
+    assert all(kept.state in NODE_ENDS for kept in nodes)
+    assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
+    assert all(set(kept.roots) <= refused and kept.roots for kept in nodes if kept.state is NodeState.SKIPPED)

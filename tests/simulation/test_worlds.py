@@ -3,16 +3,19 @@
 import hashlib
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from dag.runs import RunRecord
 from dag.spec import digest, parse
-from dag.states import NODE_ENDS, NodeState, RunState
+from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.testing import value_of
 from simulator.world import Faults, World
@@ -201,4 +204,81 @@ def test_a_cancelled_run_stops_wherever_it_stands(seed: int) -> None:
     record = run_to_the_end(world, run)
     assert record.state in (RunState.CANCELLED, RunState.SUCCEEDED)
     assert all(node.state in NODE_ENDS for node in record.nodes.values())
+    check_nothing_left(world)
+
+
+# -- the urgent before the less urgent of one tenant -----------------------------------------------------------------------
+
+
+def with_priority(spec: dict[str, object], run: str, priority: int) -> dict[str, object]:
+    for node in spec["nodes"].values():  # type: ignore[attr-defined]
+        node["options"]["priority"] = priority
+    return {**spec, "id": run}
+
+
+def gave_way(world: World, run: RunId) -> int:
+    return sum(event.kind == "stage" and event.reason is Reason.LOWER_IN_QUEUE for event in world.runs.events(run, 0, 10_000))
+
+
+def lets_urgent_work_pass(world: World, *, within: Preempt = Preempt.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:
+    own = QueueSettings(policies=Policies(within_queue=within), max_wait_ms=max_wait_ms)
+    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0, hold_ms=5_000), settings={TENANT: own}))
+
+
+def step_until(world: World, run: RunId, state: StageState) -> None:
+    for _ in range(STEPS_MAX):
+        world.step()
+        check_every_step(world)
+        record = world.runs.load(run)
+        if record is not None and any(stage.state is state for stage in record.stages.values()):
+            return
+    pytest.fail(f"seed {world.seed}: no stage of {run} is {state}")
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [pytest.param(Faults(), id="all goes well"), pytest.param(Faults(kill=0.005, pause=0.005, budget=2), id="meshes die and sleep")],
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_urgent_work_stops_less_urgent_work_of_its_tenant_which_ends_later_and_right(seed: int, faults: Faults) -> None:
+    world = World(seed, tree(2), (mesh("east"),), replace(faults))
+    lets_urgent_work_pass(world)
+    patient = with_priority(graph(seed, pinned=0), "patient", 0)
+    urgent = with_priority(graph(seed + 100, nodes=8, pinned=0), "urgent", 7)
+    slow = submit(world, patient).run
+    step_until(world, slow, StageState.RUNNING)
+    fast = submit(world, urgent).run
+    run_to_the_end(world, slow)
+    first, last = world.runs.load(fast), world.runs.load(slow)
+    assert first is not None
+    assert last is not None
+    assert gave_way(world, fast) == 0
+    if not faults.kill:
+        assert gave_way(world, slow) > 0
+        assert first.ended_ms < last.ended_ms
+    check_end(world, urgent, first)
+    check_end(world, patient, last)
+
+
+def test_nobody_stops_where_the_tenant_wants_no_stops() -> None:
+    world = World(1, tree(2), (mesh("east"),))
+    lets_urgent_work_pass(world, within=Preempt.NEVER)
+    slow = submit(world, with_priority(graph(1, pinned=0), "patient", 0)).run
+    step_until(world, slow, StageState.RUNNING)
+    submit(world, with_priority(graph(2, nodes=8, pinned=0), "urgent", 7))
+    run_to_the_end(world, slow)
+    assert gave_way(world, slow) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_work_that_waits_too_long_is_refused_and_leaves_nothing(seed: int) -> None:
+    world = World(seed, tree(2), (mesh("east"),), Faults(coordinator_crash=0.05, second_coordinator=0.05))
+    lets_urgent_work_pass(world, within=Preempt.NEVER, max_wait_ms=1_500)
+    slow = submit(world, with_priority(graph(seed, pinned=0), "patient", 0)).run
+    step_until(world, slow, StageState.RUNNING)
+    late = submit(world, with_priority(graph(seed + 100, nodes=8, pinned=0), "late", 0)).run
+    run_to_the_end(world, slow)
+    refused = world.runs.load(late)
+    assert refused is not None
+    assert (refused.state, refused.reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
     check_nothing_left(world)

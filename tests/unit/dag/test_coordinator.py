@@ -15,7 +15,7 @@ from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
-from federation.quota.policies import QueueSettings, StandingOrders, TimeWindow
+from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, Rules, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import SteadinessRules
@@ -26,6 +26,7 @@ from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.clock import ManualClock
+from mesh.giving_way import YieldRules
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -857,3 +858,88 @@ def test_a_limit_that_is_lifted_lets_go_at_the_next_tick(root):
     limited(root)
     root.coordinator.tick()
     assert root.waiting("east") == ["one.1", "two.1"]
+
+
+# -- who waits too long, and who stops for whom ----------------------------------------------------------------------------
+
+
+def ordered(root, rules=None, **settings):
+    root.orders.publish(StandingOrders(rules=rules or Rules(), settings={"acme": QueueSettings(**settings)}))
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param("@east", id="in the queue of its mesh"), pytest.param("@nowhere", id="at the root, where no mesh takes it")]
+)
+def test_work_that_waits_longer_than_its_tenant_likes_ends_with_the_reason(root, where):
+    ordered(root, max_wait_ms=5_000)
+    root.submit(a=where)
+    root.coordinator.step(0)
+    for _ in range(3):
+        root.clock.advance(2_000)
+        root.sessions["east"].beat()
+        root.coordinator.tick()
+        root.coordinator.step(0)
+    assert (root.record().state, root.record().reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
+    assert root.waiting("east") == []
+    assert root.runs.active() == ()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="whose tenant has no such limit"),
+        pytest.param({"max_wait_ms": 5_000, "on_max_wait": OnMaxWait.FIRST}, id="whose tenant wants it to go first then"),
+        pytest.param({"max_wait_ms": 60_000}, id="that has not waited that long"),
+    ],
+)
+def test_work_waits_on(root, settings):
+    ordered(root, **settings)
+    root.submit(a="")
+    root.coordinator.step(0)
+    for _ in range(3):
+        root.clock.advance(2_000)
+        root.sessions["east"].beat()
+        root.coordinator.tick()
+    assert root.waiting("east") == ["r.1"]
+
+
+def test_a_refusal_that_another_coordinator_was_faster_with_is_made_once(root):
+    ordered(root, max_wait_ms=5_000)
+    root.submit(a="")
+    root.coordinator.step(0)
+    other = root.another()
+    root.clock.advance(5_001)
+    root.flaky_runs.before["commit"] = other.tick
+    root.coordinator.tick()
+    root.coordinator.step(0)
+    assert root.record().reason is Reason.WAITED_TOO_LONG
+    assert sum(event.after == "FAILED" for event in root.runs.events("r") if event.kind == "node") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "rules"),
+    [
+        pytest.param(
+            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY)}, YieldRules(takes=True, min_run_ms=5, hold_ms=9), id="by rule"
+        ),
+        pytest.param(
+            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY), "min_run_ms": 7},
+            YieldRules(takes=True, min_run_ms=7, hold_ms=9),
+            id="with the tenant's own minimum run time",
+        ),
+        pytest.param({"policies": Policies(within_queue=Preempt.NEVER)}, YieldRules(takes=False, min_run_ms=5, hold_ms=9), id="never"),
+    ],
+)
+def test_a_stage_is_told_whether_others_of_its_tenant_stop_for_it(root, settings, rules):
+    ordered(root, Rules(min_run_ms=5, hold_ms=9), **settings)
+    root.submit(a="")
+    root.coordinator.step(0)
+    (queued,) = root.store.waiting("east")
+    assert queued.yielding == rules
+
+
+def test_less_urgent_stages_stop_where_nobody_said_anything(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    (queued,) = root.store.waiting("east")
+    assert queued.yielding == YieldRules(takes=True, min_run_ms=Rules().min_run_ms, hold_ms=Rules().hold_ms)

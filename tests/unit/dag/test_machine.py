@@ -9,12 +9,13 @@ import pytest
 
 from dag.compiling import NodePlan
 from dag.dead_letters import MESSAGE_CHARS_MAX
-from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement
+from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed, WaitsLimited
 from dag.machine import RunMachine
 from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.errors import IllegalTransition
+from mesh.giving_way import YieldRules
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -50,10 +51,11 @@ class Driven:
         self.machine = RunMachine(self.record, plans_of(*nodes, **told), runtime_env={"pip": []}, on_error=on_error)
         self.decisions = []
         self.events = []
+        self.always = ()  #: Told with every step.
 
-    def take(self, *events):
+    def take(self, *events, after_ms=0):
         """The change; decisions and events are kept as well."""
-        change = self.machine.handle(events, NOW_MS)
+        change = self.machine.handle((*events, *self.always), NOW_MS + after_ms)
         self.decisions = list(change.decisions)
         self.events.extend(change.events)
         assert [event.seq for event in self.events] == list(range(1, self.record.seq + 1))
@@ -101,6 +103,9 @@ class Driven:
             if self.stage(node).state is StageState.QUEUED:
                 self.start(node)
             self.take(self.begun(node), self.done(node))
+
+    def refuse_after(self, longest_ms, *, waited_ms):
+        return self.take(WaitsLimited(longest_ms=longest_ms), after_ms=waited_ms)
 
     def cancel(self):
         return self.take(CancelRequested(detail="enough"))
@@ -969,6 +974,129 @@ def test_a_run_that_stops_at_a_failure_can_be_cancelled():
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["FAILED", "CANCELLED"])
 
 
+# -- waiting too long ------------------------------------------------------------------------------------------------------
+
+
+def in_queue(**told):
+    run = Driven("a:", "b: a", **told)
+    run.place(a_b="east")
+    run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.CAPACITY_BUSY, detail="pool general has 0 cpu free"))
+    return run
+
+
+def at_the_root(**told):
+    run = Driven("a:", "b: a", **told)
+    run.block("a", Reason.MESH_UNREACHABLE, "east is away")
+    return run
+
+
+def at_a_limit(**told):
+    run = Driven("a:", "b: a", **told)
+    run.always = (StartsAllowed(under_way_max=0, reason=Reason.RUNNING_LIMIT, detail="acme runs 1 at a time"),)
+    run.take(NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("waiting", "last"),
+    [
+        pytest.param(in_queue, "CAPACITY_BUSY, pool general has 0 cpu free", id="in the queue of its mesh"),
+        pytest.param(at_the_root, "MESH_UNREACHABLE", id="where no mesh takes it"),
+        pytest.param(at_a_limit, "RUNNING_LIMIT, acme runs 1 at a time", id="at a limit of its tenant"),
+    ],
+)
+def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(waiting, last):
+    run = waiting(a={"retries": 3})
+    run.refuse_after(2_000, waited_ms=2_000)
+    assert run.states("a") != ["FAILED"]
+    change = run.refuse_after(2_000, waited_ms=2_500)
+    assert run.states() == ["FAILED", "SKIPPED"]
+    assert run.node("a").failure.reason is Reason.WAITED_TOO_LONG
+    assert run.node("a").failure.message == f"waited 2.5 s to start, and acme waits 2 s at most (last: {last})"
+    assert [letter.node for letter in change.dead] == ["a"]
+
+
+def test_a_queued_stage_that_is_refused_leaves_its_queue_and_the_run_ends_with_the_reason():
+    run = in_queue()
+    stage = run.stage("a").stage
+    run.refuse_after(2_000, waited_ms=2_500)
+    assert run.cancelled() == [stage]
+    run.take(StageEnded(stage=stage))
+    assert (run.record.state, run.record.reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
+
+
+def test_what_was_sent_along_and_does_not_need_it_is_placed_anew():
+    run = Driven("a:", "b:", "c: a", on_error="continue")
+    run.place(a_b_c="east")
+    run.node("b").waits_since_ms += 1_000
+    run.refuse_after(2_000, waited_ms=2_500)
+    assert run.states() == ["FAILED", "WAITING", "SKIPPED"]
+    assert len(run.cancelled()) == 1
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("b",)
+
+
+def test_all_that_waits_too_long_in_one_stage_is_refused():
+    run = Driven("a:", "b:", on_error="continue")
+    run.place(a_b="east")
+    run.refuse_after(2_000, waited_ms=2_500)
+    assert run.states() == ["FAILED", "FAILED"]
+    assert run.record.state is RunState.FAILED
+
+
+def test_what_runs_is_never_too_late():
+    run = in_queue()
+    run.start("a")
+    run.refuse_after(2_000, waited_ms=9_000)
+    assert run.states() == ["ASSIGNED", "ASSIGNED"]
+
+
+def test_waiting_for_what_it_needs_does_not_count():
+    run = Driven("a:", "b: a", on_error="continue")
+    run.place(a="east")
+    run.block("b")
+    run.start("a")
+    run.refuse_after(2_000, waited_ms=9_000)
+    assert run.states("b") == ["BLOCKED"]
+    run.take(run.done("a"), after_ms=9_000)
+    run.refuse_after(2_000, waited_ms=10_000)
+    assert run.states("b") == ["BLOCKED"]
+    run.refuse_after(2_000, waited_ms=11_500)
+    assert run.states("b") == ["FAILED"]
+
+
+def test_the_time_in_which_its_tenant_takes_in_nothing_does_not_count():
+    run = in_queue()
+    run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_HELD, is_shut=True), after_ms=1_500)
+    run.block("a", Reason.TENANT_HELD)
+    run.refuse_after(2_000, waited_ms=9_000)
+    assert run.states("a") == ["BLOCKED"]
+
+
+def test_a_wait_goes_on_where_a_mesh_went_away():
+    run = in_queue()
+    run.take(MeshGone(mesh="east"), after_ms=1_500)
+    run.block("a")
+    run.refuse_after(2_000, waited_ms=2_500)
+    assert run.states("a") == ["FAILED"]
+
+
+@pytest.mark.parametrize("reason", [Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE])
+def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
+    run = in_queue()
+    run.start("a")
+    run.take(run.begun("a"))
+    run.take(run.lost("a", reason), after_ms=5_000)
+    assert (run.node("a").losses, run.node("a").waits_since_ms) == (0, 0)
+
+
+def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
+    run = Driven("a:")
+    rules = YieldRules(takes=True, min_run_ms=7, hold_ms=9)
+    run.take(StartsAllowed(yielding=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
+    (sent,) = run.decisions
+    assert sent.spec.yielding == rules
+
+
 # -- the tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -1017,6 +1145,7 @@ NODE_WAYS = {
     ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),
     ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, told("failed", "a")),
     ("BLOCKED", "CANCELLED"): lambda: drive(lambda run: run.block("a"), Driven.cancel),
+    ("BLOCKED", "FAILED"): lambda: drive(lambda run: run.block("a"), lambda run: run.refuse_after(10, waited_ms=11)),
     ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, told("lost", "a")),
     ("ASSIGNED", "RUNNING"): lambda: drive(placed, started_a, begun_a),
     ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, told("done", "a")),

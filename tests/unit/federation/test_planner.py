@@ -9,7 +9,7 @@ import pytest
 from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Target, Want
 from federation.quota.forest import ForestNode, QuotaForest
-from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, OnCut, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.tenants import Quota
 from mesh.reasons import Reason
 
@@ -135,6 +135,19 @@ def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
     answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (want("vision", 1, priority=5),))
     assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
     assert decide(company(vision=4), (holding("vision", 4, priority=5),), (want("vision", 1, priority=5),)).lowered == ()
+
+
+@pytest.mark.parametrize(
+    ("within", "lowered"),
+    [
+        pytest.param(Preempt.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work gives way"),
+        pytest.param(Preempt.NEVER, {}, id="where nobody stops for work of the own tenant"),
+    ],
+)
+def test_work_of_the_same_tenant_is_moved_to_where_it_is_more_urgent_as_its_tenant_says(within, lowered):
+    settings = {"vision": QueueSettings(policies=Policies(within_queue=within))}
+    held = (holding("vision", 4, priority=1),)
+    assert gpus_of(decide(company(vision=4), held, (want("vision", 1, priority=5),), settings=settings).lowered) == lowered
 
 
 def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():

@@ -4,7 +4,16 @@ import pytest
 
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
-from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, WorkloadEnded, WorkloadOffered, WorkloadWithdrawn
+from mesh.admission_events import (
+    LeaseGranted,
+    LeaseRefused,
+    PromiseEnded,
+    RoomMayHaveCome,
+    RoomPromised,
+    WorkloadEnded,
+    WorkloadOffered,
+    WorkloadWithdrawn,
+)
 from mesh.admission_invariants import violations
 from mesh.errors import IllegalTransition
 from mesh.pools import PoolSpec
@@ -282,3 +291,65 @@ def test_broken_books_are_told_by_the_invariants():
     assert "pool general has room set aside for s, which has not asked" in violations(scheduler)
     scheduler.workloads["s"].pool = None
     assert "s is RUNNING with pool None" in violations(scheduler)
+
+
+# -- room that is promised -------------------------------------------------------------------------------------------------
+
+
+def promised(name, *victims, until_ms=1_000):
+    return RoomPromised(workload=name, pool="general", victims=frozenset(victims), until_ms=until_ms, detail="others stop for it")
+
+
+def gathering(*, urgent=2):
+    """Two stages fill a pool of two; both stop for `urgent`."""
+    scheduler = running(running(mesh(pool("general", 2)), "a"), "b")
+    scheduler.handle(offer("urgent", slot=cpu(urgent), priority=5))
+    assert scheduler.handle(promised("urgent", "a", "b")) == [
+        ExplainWaiting(workload="urgent", reason=Reason.WAITING_FOR_VICTIMS, detail="others stop for it")
+    ]
+    return scheduler
+
+
+def test_what_comes_free_is_set_aside_until_there_is_a_whole_slot():
+    scheduler = gathering()
+    assert asked(scheduler.handle(ended("a"))) == []
+    assert scheduler.ledger.held_by("urgent") == cpu(1)
+    assert asked(scheduler.handle(ended("b"))) == [("urgent", "general", 1)]
+
+
+def test_nobody_else_gets_what_is_set_aside_however_urgent_and_is_told_so():
+    scheduler = gathering()
+    scheduler.handle(ended("a"))
+    decisions = scheduler.handle(offer("small", priority=9))
+    assert explained(decisions) == [("small", Reason.ROOM_RESERVED)]
+    assert asked(scheduler.handle(WorkloadWithdrawn(workload="urgent"))) == [("small", "general", 1)]
+
+
+def test_smaller_work_gets_what_is_beyond_the_promise():
+    scheduler = gathering(urgent=1)
+    assert asked(scheduler.handle(offer("small"), ended("a"))) == []
+    assert asked(scheduler.handle(ended("b"))) == [("urgent", "general", 1), ("small", "general", 1)]
+
+
+def test_it_waits_for_all_that_stop_even_where_room_is_free_since_their_leases_pay_for_it():
+    scheduler = running(mesh(pool("general", 2)), "a")
+    scheduler.handle(offer("urgent", priority=5))
+    scheduler.handle(refused("urgent"))
+    scheduler.handle(promised("urgent", "a"))
+    assert scheduler.ledger.held_by("urgent") == cpu(1)
+    assert asked(scheduler.handle(ended("a"))) == [("urgent", "general", 1)]
+
+
+def test_a_promise_that_ends_gives_back_what_was_set_aside():
+    scheduler = gathering()
+    decisions = scheduler.handle(ended("a"), offer("small"), PromiseEnded(workload="urgent"))
+    assert scheduler.workloads["urgent"].state is WorkloadState.QUEUED
+    assert asked(decisions) == [("small", "general", 1)]
+    assert explained(decisions) == [("urgent", Reason.CAPACITY_BUSY)]
+
+
+@pytest.mark.parametrize("event", [promised("gone", "a"), promised("a", "b"), PromiseEnded(workload="a"), PromiseEnded(workload="gone")])
+def test_promises_about_what_does_not_wait_change_nothing(event):
+    scheduler = running(mesh(), "a")
+    assert scheduler.handle(event) == []
+    assert scheduler.workloads["a"].state is WorkloadState.RUNNING

@@ -1,5 +1,7 @@
 """Why something waits, what would happen if, stories of leases, and stopping tenants: over HTTP, on stores in memory."""
 
+from dataclasses import replace
+
 import pytest
 
 from dag.coordinator import Coordinator
@@ -8,6 +10,7 @@ from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.testing import HandMesh
 from mesh.ids import PoolName, StageId
+from mesh.messages import StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from serve_apps.testing import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
@@ -176,6 +179,53 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
     assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("QUOTA_EXHAUSTED", SALES, 2)
     (stage,) = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()["stages"]
     assert stage["gives_way"][0]["tenant"] is None
+
+
+@pytest.fixture
+def busy() -> World:
+    """A mesh that is full of two stages of research, the more urgent of which began last; a third one, more urgent still, waits there."""
+    built = World()
+    built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
+    coordinator = coordinator_of(built)
+    for run, priority in (("calm", 1), ("brisk", 2), ("urgent", 3)):
+        built.client(RESEARCH).submit_spec(prioritised(run, priority))
+        coordinator.step(0)
+        if run != "urgent":
+            claimed = built.store.claim(mesh.session, StageId(f"{run}.1"), mesh.lease(RESEARCH, STANDARD))
+            assert claimed is not None
+            started = StageStarted(stage=claimed.claim.stage, mesh=EAST, incarnation=5, cluster="c1", slots=1, token=1)
+            built.store.report(claimed.claim, 1, (started,))
+            coordinator.step(0)
+        built.clock.advance(1)
+    mesh.record = replace(mesh.record, pools=(replace(pool, used=TWO_CPUS),))
+    mesh.beat()
+    return built
+
+
+def prioritised(run, priority):
+    spec = spec_of("a", id=run)
+    spec["nodes"]["a"]["options"] = {"num_cpus": 1, "priority": priority}
+    return spec
+
+
+def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_stop(busy):
+    view = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)
+    (gives,) = view["gives_way"]
+    assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "LOWER_IN_QUEUE", ["calm.1"])
+
+
+@pytest.mark.parametrize(
+    ("priority", "stages"),
+    [pytest.param(9, [["calm.1"]], id="which is more urgent"), pytest.param(1, [], id="which is not")],
+)
+def test_a_dry_run_names_the_stages_of_its_tenant_that_would_stop_for_work(busy, priority, stages):
+    answer = busy.http(RESEARCH).post("/v1/plan", json=prioritised("new", priority))
+    (stage,) = answer.json()["stages"]
+    assert [gives["stages"] for gives in stage["gives_way"]] == stages
+    assert (stage["reason"] == "WAITING_FOR_VICTIMS") is bool(stages)
 
 
 def test_a_dry_run_says_what_keeps_the_whole_run_back(world):

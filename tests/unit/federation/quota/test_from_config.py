@@ -9,7 +9,7 @@ import yaml
 from federation.config import load_config
 from federation.errors import ConfigError
 from federation.quota.from_config import forest_with_settings, rules_of
-from federation.quota.policies import MESH, OnCut, Preempt, Rules, Stop, TimeWindow
+from federation.quota.policies import MESH, OnCut, OnMaxWait, Preempt, Rules, Stop, TimeWindow
 from federation.quota.scheduler import QuotaScheduler
 
 EXAMPLE = Path(__file__).parents[4] / "configs" / "quickstart.yaml"
@@ -61,6 +61,21 @@ def test_scheduling_is_inherited_key_by_key():
     lab, ops = settings["acme/lab"], settings["acme/ops"]
     assert (lab.policies.reclaim, lab.min_run_ms, lab.on_cut, lab.max_wait_ms) == (Preempt.LOWER_PRIORITY, 9_000, OnCut.EVICT, 3_600_000)
     assert (ops.policies.reclaim, ops.on_cut, ops.max_wait_ms) == (Preempt.NEVER, OnCut.KEEP, 60_000)
+
+
+def test_what_follows_a_long_wait_is_refusal_and_is_inherited_apart_from_the_time():
+    below = {"lab": {}, "ops": {"limits": {"max_wait": "1m"}}, "web": {"limits": {"on_max_wait": "refuse"}}}
+    _, settings, _ = parts({"acme": {"limits": {"max_wait": "1h", "on_max_wait": "first"}, "tenants": below}, "other": {}})
+    told = {
+        path: (settings[path].max_wait_ms, settings[path].on_max_wait) for path in ("acme/*", "acme/lab", "acme/ops", "acme/web", "other")
+    }
+    assert told == {
+        "acme/*": (3_600_000, OnMaxWait.FIRST),
+        "acme/lab": (3_600_000, OnMaxWait.FIRST),
+        "acme/ops": (60_000, OnMaxWait.FIRST),
+        "acme/web": (3_600_000, OnMaxWait.REFUSE),
+        "other": (None, OnMaxWait.REFUSE),
+    }
 
 
 def test_limits_stand_at_the_tenant_and_weights_too():

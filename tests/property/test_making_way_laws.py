@@ -1,0 +1,209 @@
+"""Stages of one tenant that stop for each other on a mesh: each choice leads upward, so there are no circles; nobody stops in vain.
+
+What is driven is the whole chain of the mesh: the books, the choice, the promise, the end of who stops, its return to the queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.balance import LeaseBalance
+from federation.foreseeing import RunningStage, foresee
+from federation.leases import Lease, Told
+from federation.making_way import MakingWay
+from federation.snapshot import MeshRecord, MeshView, PoolRecord
+from mesh.admission import StageAdmission, WorkloadState
+from mesh.admission_decisions import AcquireLease
+from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
+from mesh.admission_invariants import violations
+from mesh.giving_way import Claimant, Occupant, YieldRules, who_gives_way
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+NOW_MS, MIN_RUN_MS = 1_000, 100
+KEY = ("acme", "standard")
+sizes = st.integers(1, 4)
+priorities = st.integers(-2, 3)
+occupants = st.lists(
+    st.builds(
+        lambda priority, pool, units, started_ms, tenant: (priority, pool, units, started_ms, tenant),
+        priorities,
+        st.sampled_from(["here", "there"]),
+        sizes,
+        st.integers(0, NOW_MS),
+        st.sampled_from(["acme", "acme", "other"]),
+    ),
+    max_size=8,
+)
+
+
+def stages(rows):
+    return [
+        Occupant(stage=f"s{index}", tenant=tenant, priority=priority, pool=pool, amounts=ResourceSet({"cpu": units}), started_ms=started)
+        for index, (priority, pool, units, started, tenant) in enumerate(rows)
+    ]
+
+
+def may_stop(one, claimant):
+    return one.tenant == claimant.tenant and one.priority < claimant.priority and NOW_MS - one.started_ms >= MIN_RUN_MS
+
+
+def makes_good(victims, room, quota):
+    return sum(one.amounts["cpu"] for one in victims if one.pool == "here") >= room and sum(one.amounts["cpu"] for one in victims) >= quota
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=occupants, priority=priorities, room=st.integers(0, 6), quota=st.integers(0, 6))
+def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, room, quota):
+    claimant = Claimant(stage="urgent", tenant="acme", priority=priority, pool="here")
+    running = stages(rows)
+    victims = who_gives_way(claimant, running, room={"cpu": room}, quota={"cpu": quota}, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
+    able = [one for one in running if may_stop(one, claimant)]
+    assert all(one in able for one in victims)
+    assert bool(victims) == ((room > 0 or quota > 0) and makes_good(able, room, quota))
+    if victims:
+        assert makes_good(victims, room, quota)
+    for one in victims:
+        assert not makes_good([other for other in victims if other is not one], room, quota)
+    if victims:  # Nobody is stopped who is more urgent than has to be.
+        levels = sorted({one.priority for one in able})
+        least = next(level for level in levels if makes_good([one for one in able if one.priority <= level], room, quota))
+        assert max(one.priority for one in victims) == least
+
+
+class Mesh:
+    """One pool and one lease that grows no more; what stops is offered again, with its old priority."""
+
+    def __init__(self, cpus, quota):
+        self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
+        self.balance = LeaseBalance()
+        units = ResourceSet({"cpu": quota})
+        self.balance.take_in(Told(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
+        self.stopping = {}
+        self.count = 0
+        self.asks = 0
+
+    def offer(self, units, priority):
+        self.count += 1
+        rules = YieldRules(takes=True, min_run_ms=0)
+        slot = ResourceSet({"cpu": units})
+        self.handle(WorkloadOffered(workload=f"w{self.count}", tenant="acme", slot=slot, width=1, priority=priority, yielding=rules))
+
+    def handle(self, *events):
+        for decision in self.admission.handle(*events):
+            if isinstance(decision, AcquireLease):
+                self.acquire(decision)
+        assert violations(self.admission) == []
+
+    def acquire(self, wanted):
+        if self.balance.room(KEY, wanted.slot, wanted.workload) < 1:
+            self.refuse(wanted)
+            return
+        self.balance.spend(wanted.workload, KEY, wanted.slot, 0)
+        self.handle(LeaseGranted(workload=wanted.workload, slots=1, token=1))
+
+    def refuse(self, wanted):
+        self.handle(LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_EXHAUSTED, detail="the lease is full"))
+
+    def running(self):
+        return {name: kept for name, kept in self.admission.workloads.items() if kept.state is WorkloadState.RUNNING}
+
+    def occupant(self, name, kept):
+        return Occupant(
+            stage=name, tenant="acme", priority=kept.offer.priority, pool="p", amounts=kept.offer.slot, started_ms=-int(name[1:])
+        )
+
+    def making_way(self):
+        asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
+        return MakingWay(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
+
+    def round(self):
+        """One choice, carried out to its end; False when nobody has to stop for anybody."""
+        self.handle(RoomMayHaveCome())
+        making_way = self.making_way()
+        ways = (making_way.way_for(workload, lambda *_: False) for workload in making_way.waiting())
+        way = next((way for way in ways if way is not None), None)
+        if way is None:
+            return False
+        names = [victim.stage for victim in way.victims]
+        back = [self.admission.workloads[name].offer for name in names]
+        self.balance.hold(way.stage, KEY, way.slot)
+        self.handle(RoomPromised(workload=way.stage, pool="p", victims=frozenset(names), until_ms=0, detail="stops"))
+        for name in names:
+            self.balance.put_back(name, 0)
+            self.handle(WorkloadEnded(workload=name))
+        assert self.admission.workloads[way.stage].state is WorkloadState.RUNNING
+        for offer in back:
+            self.offer(offer.slot["cpu"], offer.priority)
+        return True
+
+
+def rises(before, after):
+    """The order of multisets: whatever is gone is outweighed by something greater that came."""
+    gone, came = before - after, after - before
+    return bool(came) and all(any(new > old for new in came) for old in gone)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cpus=st.integers(2, 8),
+    quota=st.integers(2, 8),
+    work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=10),
+)
+def test_each_round_strictly_raises_the_priorities_that_run_so_rounds_end(cpus, quota, work):
+    mesh = Mesh(cpus, quota)
+    for units, priority in work:
+        mesh.offer(units, priority)
+    for _ in range(200):
+        before = Counter(kept.offer.priority for kept in mesh.running().values())
+        chosen = mesh.round()
+        after = Counter(kept.offer.priority for kept in mesh.running().values())
+        if not chosen:
+            return
+        assert rises(before, after)
+    raise AssertionError("they stop each other for ever")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cpus=st.integers(2, 8),
+    quota=st.integers(2, 8),
+    work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=8),
+    wanted=st.tuples(sizes, priorities),
+)
+def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, wanted):
+    mesh = Mesh(cpus, quota)
+    for units, priority in work:
+        mesh.offer(units, priority)
+    running = [
+        RunningStage(
+            stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=-int(name[1:])
+        )
+        for name, kept in mesh.running().items()
+    ]
+    ledger = mesh.admission.ledger.pools["p"]
+    pool = PoolRecord(pool="p", flavor="standard", capacity=ledger.capacity, used=ledger.used)
+    view = MeshView(
+        record=MeshRecord(mesh="m", labels={}, pools=(pool,), cluster="c"),
+        incarnation=1,
+        alive=True,
+        heartbeat_age_ms=0,
+        waiting=0,
+        claimed=0,
+    )
+    mesh.offer(*wanted)
+    name = f"w{mesh.count}"
+    kept = mesh.admission.workloads[name]
+    stage = RunningStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    held = {"standard": ResourceSet({"cpu": quota})}
+    told = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
+    if kept.state is WorkloadState.RUNNING:
+        assert told is None
+        return
+    mesh.handle(RoomMayHaveCome())
+    way = mesh.making_way().way_for(kept, lambda *_: False)
+    assert (told.stages if told is not None else None) == (tuple(victim.stage for victim in way.victims) if way is not None else None)
