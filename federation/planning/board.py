@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from federation.planning.values import Holding, Target, Units, Want
 from federation.quota.forest import QuotaForest
@@ -63,6 +64,7 @@ class Board:
         self.leases: dict[LeaseKey, Lease] = {}
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
         self._now_ms = now_ms
+        self.moved: defaultdict[int, set[int]] = defaultdict(set)  #: Node to its children whose use has changed; who reads it, clears it.
         self._shares: dict[int, tuple[int, int]] = {}
         for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
             self._add(holding)
@@ -73,7 +75,7 @@ class Board:
         lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target))
         self.leases[key] = lease
         self.leases_of[node, holding.flavor].append(lease)
-        self.ledger.charge(node, named(holding.flavor, holding.target))
+        self.charge(node, named(holding.flavor, holding.target))
         return lease
 
     def claim(self, want: Want) -> Claim:
@@ -91,14 +93,20 @@ class Board:
         for name, units in want.slot.items():
             lease.target[name] = lease.target.get(name, 0) + slots * units
         lease.reason = reason
-        self.ledger.charge(claim.node, claim.amounts(slots))
+        self.charge(claim.node, claim.amounts(slots))
         claim.slots -= slots
 
     def lower(self, lease: Lease, part: Units) -> None:
         """Take the part off the lease's target; a negative one puts it back."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
-        self.ledger.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+        self.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+
+    def charge(self, node: int, amounts: Mapping[FlavorResource, int]) -> None:
+        """So much more in use at the leaf, whoever's lease it is."""
+        self.ledger.charge(node, amounts)
+        for below, above in pairwise(self.forest.paths[node]):
+            self.moved[above].add(below)
 
     def slots_free(self, claim: Claim) -> int:
         """Slots of the claim that there is room for."""

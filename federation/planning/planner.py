@@ -126,7 +126,7 @@ class _Round:
         for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
             self._lend(equals)
         for claim, amounts in kept:
-            self._board.ledger.charge(claim.node, {key: -units for key, units in amounts.items()})
+            self._board.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._board.targets()
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
@@ -151,7 +151,7 @@ class _Round:
                 self._board.raise_for(claim, claim.least, Reason.QUOTA_FREE)
             elif not self._reclaim(claim, claim.least) and self._could_hold(claim):
                 amounts = claim.amounts(claim.least)
-                self._board.ledger.charge(claim.node, amounts)
+                self._board.charge(claim.node, amounts)
                 kept.append((claim, amounts))
                 claim.is_kept = True
                 self._unmet.append(self._explain(claim))

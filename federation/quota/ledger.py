@@ -15,6 +15,7 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 
 from federation.quota.forest import UNLIMITED, QuotaForest, Rows
@@ -24,25 +25,36 @@ from mesh.errors import LedgerError
 Amounts = Mapping[FlavorResource, int]  #: (flavor, resource) to units.
 
 
+@dataclass(slots=True)
+class _Column:
+    """One (flavor, resource) at all nodes, by index."""
+
+    rows: Rows
+    use: list[int]
+    over: set[int]  #: Nodes that use more than their own.
+    borrowed: list[int]  #: What declaring nodes use beyond their own; one list for all flavors of a resource, which counts them together.
+
+
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
-    __slots__ = ("_over", "_rows", "_touched", "_use", "forest", "keeps_local")
+    __slots__ = ("_borrowed", "_columns", "_over_keys", "_touched", "forest", "keeps_local")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
-        self._rows: dict[FlavorResource, Rows] = {}
-        self._use: dict[FlavorResource, list[int]] = {}
-        self._over: dict[FlavorResource, set[int]] = {}  #: Nodes that use more than their own.
+        self._columns: dict[FlavorResource, _Column] = {}
+        self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
+        self._over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
         self._touched = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
             self._open(key)
 
-    def _open(self, key: FlavorResource) -> None:
-        self._rows[key] = self.forest.rows(key)
-        self._use[key] = [0] * len(self.forest.names)
-        self._over[key] = set()
+    def _open(self, key: FlavorResource) -> _Column:
+        size = len(self.forest.names)
+        borrowed = self._borrowed.setdefault(key[1], [0] * size)
+        column = self._columns[key] = _Column(self.forest.rows(key), [0] * size, set(), borrowed)
+        return column
 
     def charge(self, node: int, amounts: Amounts) -> None:
         """Add to the use of a leaf, and to its ancestors what exceeds the kept parts."""
@@ -63,22 +75,31 @@ class QuotaLedger:
                 self._charge(node, key, -by)
 
     def _charge(self, node: int, key: FlavorResource, by: int) -> None:
-        if key not in self._use:
-            self._open(key)
-        use, rows, over = self._use[key], self._rows[key], self._over[key]
+        column = self._columns.get(key) or self._open(key)
+        use, own_of, kept_of, touched = column.use, column.rows.own, column.rows.kept, self._touched
         for step in self.forest.paths[node]:
             before = use[step]
             use[step] = after = before + by
-            self._touched[step] += 1
-            if after > rows.own[step]:
-                over.add(step)
-            else:
-                over.discard(step)
-            kept = rows.kept[step]
+            touched[step] += 1
+            own = own_of[step]
+            if after > own or before > own:
+                self._count_borrowed(column, step, before - own, after - own)
+            kept = kept_of[step]
             if kept:
                 by = max(0, after - kept) - max(0, before - kept)
                 if by == 0:
                     return
+
+    def _count_borrowed(self, column: _Column, node: int, before: int, after: int) -> None:
+        """The node's use of the column, less its own, was the one and is the other now."""
+        if column.rows.is_declared[node]:
+            column.borrowed[node] += (after if after > 0 else 0) - (before if before > 0 else 0)
+        if before <= 0:
+            column.over.add(node)
+            self._over_keys[node] += 1
+        elif after <= 0:
+            column.over.discard(node)
+            self._over_keys[node] -= 1
 
     def version(self, node: int) -> int:
         """Changes whenever the use of the node does."""
@@ -86,7 +107,8 @@ class QuotaLedger:
 
     def use(self, node: int, key: FlavorResource) -> int:
         """Units in use at the node, of its own or bubbled up."""
-        return self._use[key][node] if key in self._use else 0
+        column = self._columns.get(key)
+        return column.use[node] if column else 0
 
     def own(self, node: int, key: FlavorResource) -> int:
         """Units that the node brings: its nominal quota and what its children lend."""
@@ -94,34 +116,41 @@ class QuotaLedger:
 
     def excess(self, node: int, key: FlavorResource) -> int:
         """Units in use beyond the node's own; negative where there is room within it."""
-        return self.use(node, key) - self.own(node, key)
+        column = self._columns.get(key)
+        return column.use[node] - column.rows.own[node] if column else -self.own(node, key)
 
     def borrowed(self, node: int, extra: Amounts | None = None) -> dict[str, int]:
         """Resource to what the node uses beyond its own, with so much more at the node itself, flavors together.
 
         Only a (flavor, resource) that the node declares counts.
         """
-        found: dict[str, int] = {}
-        for key, over in self._over.items():
-            more = extra.get(key, 0) if extra else 0
-            if more or node in over:
-                rows = self._rows[key]
-                above = self._use[key][node] + more - rows.own[node]
-                if above > 0 and rows.is_declared[node]:
-                    found[key[1]] = found.get(key[1], 0) + above
-        return found
+        found = {name: row[node] for name, row in self._borrowed.items() if row[node]}
+        for key, more in extra.items() if extra else ():
+            column = self._columns.get(key)
+            if column and column.rows.is_declared[node]:
+                above = column.use[node] - column.rows.own[node]
+                found[key[1]] = found.get(key[1], 0) + max(0, above + more) - max(0, above)
+        return {name: units for name, units in found.items() if units} if extra else found
+
+    def borrows(self, node: int) -> bool:
+        """Does the node use more than its own of anything?"""
+        return self._over_keys[node] > 0
 
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
         """The nodes that use more than their own of one of these, at least."""
-        return set().union(*(self._over.get(key, ()) for key in keys))
+        return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
-        return any(node in self._over.get(key, ()) for key in keys)
+        for key in keys:
+            column = self._columns.get(key)
+            if column and node in column.over:
+                return True
+        return False
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Would the node use more than its own with so much more?"""
-        return self.use(node, key) + units > self.own(node, key)
+        return self.excess(node, key) + units > 0
 
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Units that the node can use without asking its parent."""
@@ -129,14 +158,21 @@ class QuotaLedger:
 
     def room(self, node: int, key: FlavorResource) -> int:
         """Units that could still be charged to the node; negative where a cut left it above its limits."""
-        if key not in self._use:
-            self._open(key)
-        rows, use = self._rows[key], self._use[key]
+        column = self._columns.get(key) or self._open(key)
         path = self.forest.paths[node]
-        top = path[-1]
-        room = UNLIMITED if rows.own[top] == UNLIMITED else rows.own[top] - use[top]
-        for step in path[-2::-1]:
-            used, kept, limit = use[step], rows.kept[step], rows.borrowing_limit[step]
+        own = column.rows.own[path[-1]]
+        return self._room_down(column, path[-2::-1], UNLIMITED if own == UNLIMITED else own - column.use[path[-1]])
+
+    def room_within(self, node: int, key: FlavorResource, steps: int) -> int:
+        """As `room`, if there were no end of it above the first so many nodes of the path: more than that nobody outside can give."""
+        column = self._columns.get(key) or self._open(key)
+        return self._room_down(column, self.forest.paths[node][:steps][::-1], UNLIMITED)
+
+    def _room_down(self, column: _Column, way: tuple[int, ...], room: int) -> int:
+        """What is left at the end of the way of so much room above it."""
+        rows, use, kept_of, limit_of = column.rows, column.use, column.rows.kept, column.rows.borrowing_limit
+        for step in way:
+            used, kept, limit = use[step], kept_of[step], limit_of[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
                 room = min(room, rows.lent[step] - max(0, used - kept) + limit)
             if self.keeps_local and room < 0:
@@ -154,9 +190,10 @@ class QuotaLedger:
 
         A node draws on its parent as soon as it uses more than it keeps.
         """
-        if key not in self._use:
+        column = self._columns.get(key)
+        if column is None:
             return 0
-        rows, use = self._rows[key], self._use[key]
+        rows, use = column.rows, column.use
         worst = 0
         for step in self.forest.paths[node]:
             used, limit = use[step], rows.borrowing_limit[step]
@@ -190,7 +227,7 @@ class QuotaLedger:
     def usage(self) -> dict[tuple[str, str, str], int]:
         """(node, flavor, resource) to units in use; what is 0 is left out. Counted step by step."""
         names = self.forest.names
-        rows = ((names[node], key, units) for key, use in self._use.items() for node, units in enumerate(use) if units)
+        rows = ((names[node], key, units) for key, column in self._columns.items() for node, units in enumerate(column.use) if units)
         return {(name, *key): units for name, key, units in sorted(rows, key=itemgetter(0, 1))}
 
 
