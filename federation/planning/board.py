@@ -10,7 +10,7 @@ from itertools import pairwise
 from federation.planning.values import Holding, Target, Units, Want
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import QuotaLedger
-from federation.quota.shares import share_rank
+from federation.quota.share_ranks import ShareRanks
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -56,7 +56,7 @@ class Claim:
 
 
 class Board:
-    """See the module. Shares are whole numbers here, in an order that is that of the exact ones."""
+    """See the module."""
 
     def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, now_ms: int, keeps_local: bool) -> None:
         self.forest = forest
@@ -65,7 +65,7 @@ class Board:
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
         self._now_ms = now_ms
         self.moved: defaultdict[int, set[int]] = defaultdict(set)  #: Node to its children whose use has changed; who reads it, clears it.
-        self._shares: dict[int, tuple[int, int]] = {}
+        self.shares = ShareRanks(self.ledger)
         for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
             self._add(holding)
 
@@ -110,23 +110,13 @@ class Board:
 
     def slots_free(self, claim: Claim) -> int:
         """Slots of the claim that there is room for."""
-        return max(0, min((self.ledger.available(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
+        available = self.ledger.available
+        return min([available(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots)
 
     def slots_of_own(self, claim: Claim) -> int:
         """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""
-        return max(0, min((-self.ledger.excess(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
-
-    def share(self, node: int) -> int:
-        """The node's dominant share, as a whole number; compares between siblings."""
-        version = self.ledger.version(node)
-        known = self._shares.get(node)
-        if known is None or known[0] != version:
-            known = self._shares[node] = version, share_rank(self.ledger, node)
-        return known[1]
-
-    def share_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
-        """As `share`, with so much more in use at the node."""
-        return share_rank(self.ledger, node, extra)
+        excess = self.ledger.excess
+        return max(0, min([-excess(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
         """Of all leases that have changed: those that get less of something, and those that only get more."""

@@ -59,7 +59,7 @@ class Borrowers:
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
         path = self._board.forest.paths[lease.node]
-        share = self._board.share(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
+        share = self._board.shares.rank(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
         return lease.holding.priority, -share, self._standing(lease)
 
     def may_be_asked(self, lease: Lease) -> bool:
@@ -107,7 +107,7 @@ class Borrowers:
             if not heads:
                 return
             behind, standing, place, child = heads[0]
-            fresh = -self._board.share(child) if is_ranked_again else behind
+            fresh = -self._board.shares.rank(child) if is_ranked_again else behind
             if fresh > behind:
                 heapq.heapreplace(heads, (fresh, standing, place, child))
                 continue
@@ -131,7 +131,7 @@ class Borrowers:
             row = self._rows[ancestor] = _Row()
             moved = self._board.forest.children[ancestor]
         for child in moved:
-            row.place(child, self._board.share(child) if self._board.ledger.borrows(child) else None)
+            row.place(child, self._board.shares.rank(child) if self._board.ledger.borrows(child) else None)
         return row.order
 
     def _gather(self) -> None:

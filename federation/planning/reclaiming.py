@@ -91,7 +91,7 @@ class Reclaiming:
                     yield from (_Giver(lease=lease) for lease in entitled)
             elif self.rules.fair_sharing:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
-                share = board.share_with(below, needed)
+                share = board.shares.rank_with(below, needed)
                 with contextlib.closing(self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share)) as richer:
                     for lease in richer:
                         path = board.forest.paths[lease.node]
@@ -125,4 +125,4 @@ class Reclaiming:
         if giver.sibling is None:
             return True
         part = named(giver.lease.key[2], {name: -slots * units for name, units in slot.items()})
-        return giver.share <= self.board.share_with(giver.sibling, part)
+        return giver.share <= self.board.shares.rank_with(giver.sibling, part)

@@ -14,7 +14,7 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -93,7 +93,7 @@ class QuotaLedger:
     def _count_borrowed(self, column: _Column, node: int, before: int, after: int) -> None:
         """The node's use of the column, less its own, was the one and is the other now."""
         if column.rows.is_declared[node]:
-            column.borrowed[node] += (after if after > 0 else 0) - (before if before > 0 else 0)
+            column.borrowed[node] += max(0, after) - max(0, before)
         if before <= 0:
             column.over.add(node)
             self._over_keys[node] += 1
@@ -124,13 +124,23 @@ class QuotaLedger:
 
         Only a (flavor, resource) that the node declares counts.
         """
-        found = {name: row[node] for name, row in self._borrowed.items() if row[node]}
-        for key, more in extra.items() if extra else ():
+        more = self.borrowed_more(node, extra or {})
+        found = {name: row[node] + more.get(name, 0) for name, row in self._borrowed.items()}
+        return {name: units for name, units in found.items() if units}
+
+    def borrowed_more(self, node: int, extra: Amounts) -> dict[str, int]:
+        """Resource to how much more, or less, the node would borrow with so much more in use at the node itself."""
+        found: dict[str, int] = {}
+        for key, units in extra.items():
             column = self._columns.get(key)
             if column and column.rows.is_declared[node]:
                 above = column.use[node] - column.rows.own[node]
-                found[key[1]] = found.get(key[1], 0) + max(0, above + more) - max(0, above)
-        return {name: units for name, units in found.items() if units} if extra else found
+                found[key[1]] = found.get(key[1], 0) + max(0, above + units) - max(0, above)
+        return found
+
+    def borrowed_by_node(self, resource: str) -> Sequence[int]:
+        """What every node borrows of a resource, by index, as `borrowed`; a view that follows each charge."""
+        return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
 
     def borrows(self, node: int) -> bool:
         """Does the node use more than its own of anything?"""
