@@ -32,7 +32,10 @@ class Lease:
     def has_grown(self) -> bool:
         """In this round."""
         before = self.holding.target
-        return any(units > before.get(name, 0) for name, units in self.target.items())
+        for name, units in self.target.items():
+            if units > before.get(name, 0):
+                return True
+        return False
 
 
 @dataclass(slots=True)
@@ -105,8 +108,9 @@ class Board:
     def charge(self, node: int, amounts: Mapping[FlavorResource, int]) -> None:
         """So much more in use at the leaf, whoever's lease it is."""
         self.ledger.charge(node, amounts)
-        for below, above in pairwise(self.forest.paths[node]):
-            self.moved[above].add(below)
+        moved, path = self.moved, self.forest.paths[node]
+        for below, above in pairwise(path):
+            moved[above].add(below)
 
     def slots_free(self, claim: Claim) -> int:
         """Slots of the claim that there is room for."""
@@ -123,6 +127,8 @@ class Board:
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():
+            if lease.target == lease.holding.target:
+                continue
             before = {name: units for name, units in lease.holding.target.items() if units}
             after = {name: units for name, units in lease.target.items() if units}
             if after != before:

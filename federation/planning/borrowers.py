@@ -25,6 +25,7 @@ from mesh.ids import FlavorName
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
 _Keys = tuple[FlavorResource, ...]
+_ByChild = dict[int, list[tuple[Standing, Lease]]]
 _ABOVE_ALL_NODES = 2**63
 
 
@@ -53,8 +54,7 @@ class Borrowers:
     def __init__(self, board: Board, rules: Rules, now_ms: int) -> None:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._rows: dict[int, _Row] = {}
-        self._leases: dict[tuple[int, FlavorName, int], list[tuple[Standing, Lease]]] = {}  #: By node, flavor and priority.
-        self._priorities: dict[tuple[int, FlavorName], set[int]] = {}  #: Of leases below a node.
+        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority and child.
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -77,22 +77,27 @@ class Borrowers:
         """
         if not self._leases:
             self._gather()
+        by_priority = self._leases.get((ancestor, flavor))
+        if by_priority is None:
+            return
         row, gave = self._row(ancestor), set[int]()
         end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
-        for priority in sorted(self._priorities.get((ancestor, flavor), ())) if end else ():
+        if not end:
+            return
+        above = len(self._board.forest.paths[ancestor])
+        for priority in sorted(by_priority):
             if share_min is None:
                 row = self._row(ancestor)
                 end = len(row)
-            for lease in self._merged(row[:end], flavor, priority, but, is_ranked_again=share_min is None):
-                path = self._board.forest.paths[lease.node]
-                way = path[: len(path) - len(self._board.forest.paths[ancestor])]
+            for lease in self._merged(row[:end], by_priority[priority], but, is_ranked_again=share_min is None):
+                way = self._board.forest.paths[lease.node][:-above]
                 if self._borrows(way, keys, gave) and any(lease.target.values()) and not lease.has_grown:
                     yield lease
                     if share_min is not None:
                         gave.update(way)
 
     def _merged(
-        self, row: list[tuple[int, int]], flavor: FlavorName, priority: int, but: int, *, is_ranked_again: bool
+        self, row: list[tuple[int, int]], by_child: _ByChild, but: int, *, is_ranked_again: bool
     ) -> Generator[Lease, None, None]:
         """The leases of one priority below the children of a row, the largest share first."""
         heads: list[_Head] = []
@@ -100,9 +105,8 @@ class Borrowers:
         while True:
             while read < len(row) and (not heads or row[read][0] <= heads[0][0]):
                 behind, child = row[read]
-                leases = self._leases.get((child, flavor, priority))
-                if leases and child != but:
-                    heapq.heappush(heads, (behind, leases[0][0], 0, child))
+                if child in by_child and child != but:
+                    heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
                 read += 1
             if not heads:
                 return
@@ -111,7 +115,7 @@ class Borrowers:
             if fresh > behind:
                 heapq.heapreplace(heads, (fresh, standing, place, child))
                 continue
-            leases = self._leases[child, flavor, priority]
+            leases = by_child[child]
             if place + 1 < len(leases):
                 heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
             else:
@@ -120,8 +124,10 @@ class Borrowers:
 
     def _borrows(self, way: tuple[int, ...], keys: _Keys, gave: set[int]) -> bool:
         """Does each of these nodes use more than its own, or did before it gave?"""
-        is_over = self._board.ledger.is_over
-        return all(node in gave or is_over(node, keys) for node in way)
+        for node in way:
+            if node not in gave and not self._board.ledger.is_over(node, keys):
+                return False
+        return True
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
@@ -138,9 +144,8 @@ class Borrowers:
         asked = sorted((self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease))
         for standing, lease in asked:
             priority, flavor = lease.holding.priority, lease.key[2]
-            for node, above in pairwise(self._board.forest.paths[lease.node]):
-                self._leases.setdefault((node, flavor, priority), []).append((standing, lease))
-                self._priorities.setdefault((above, flavor), set()).add(priority)
+            for child, above in pairwise(self._board.forest.paths[lease.node]):
+                self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, []).append((standing, lease))
 
     def _could_be_asked(self, lease: Lease) -> bool:
         return not lease.holding.is_fixed and lease.holding.since_ms <= self._now_ms - self._rules.min_run_ms

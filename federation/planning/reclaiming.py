@@ -13,7 +13,6 @@ Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,7 +26,7 @@ from mesh.ids import MeshId
 _Amounts = Mapping[FlavorResource, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Giver:
     """A lease that may have to give way."""
 
@@ -55,16 +54,17 @@ class Reclaiming:
             return ()
         taken: list[tuple[Lease, dict[str, int]]] = []
         short = self._short_of(claim, needed, taken)
-        with contextlib.closing(self._givers(claim, needed)) as givers:
-            while short and (giver := next(givers, None)) is not None:
-                if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
-                    continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
-                part = self._part_of(giver, short, claim)
-                if part:
-                    self.board.lower(giver.lease, part)
-                    taken.append((giver.lease, part))
-                    short = self._short_of(claim, needed, taken)
-        if taken and not short and self.board.ledger.fits(claim.node, needed):
+        for giver in self._givers(claim, needed) if short else ():
+            if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
+                continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
+            part = self._part_of(giver, short, claim)
+            if part:
+                self.board.lower(giver.lease, part)
+                taken.append((giver.lease, part))
+                short = self._short_of(claim, needed, taken)
+                if not short:
+                    break
+        if taken and not short and (mesh is None or self.board.ledger.fits(claim.node, needed)):
             return tuple(lease for lease, _ in taken)
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
@@ -73,35 +73,39 @@ class Reclaiming:
 
     def _short_of(self, claim: Claim, needed: _Amounts, taken: list[tuple[Lease, dict[str, int]]]) -> dict[FlavorResource, int]:
         """What is still missing: of quota, or, on a mesh without room, of what others there have given."""
-        if claim.want.is_crowded:
-            short = {key: units - sum(part.get(key[1], 0) for _, part in taken) for key, units in needed.items()}
-        else:
-            short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
-        return {key: units for key, units in short.items() if units > 0}
+        short: dict[FlavorResource, int] = {}
+        for key, units in needed.items():
+            if claim.want.is_crowded:
+                missing = units - sum(part.get(key[1], 0) for _, part in taken)
+            else:
+                missing = units - self.board.ledger.available(claim.node, key)
+            if missing > 0:
+                short[key] = missing
+        return short
 
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
-        yield from (_Giver(lease=lease) for lease in self._less_urgent(claim))
-        board, flavor, keys = self.board, claim.want.flavor, tuple(needed)
-        for steps, (below, ancestor) in enumerate(pairwise(board.forest.paths[claim.node]), start=1):
-            if any(board.ledger.room_within(claim.node, key, steps) < units for key, units in needed.items()):
+        for lease in self._less_urgent(claim):
+            yield _Giver(lease=lease)
+        ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
+        flavor, keys = claim.want.flavor, tuple(needed)
+        for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
+            if any([ledger.room_within(claim.node, key, steps) < units for key, units in needed.items()]):
                 return
-            if not any(board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
-                with contextlib.closing(self.borrowers.below(ancestor, flavor, keys, but=below)) as entitled:
-                    yield from (_Giver(lease=lease) for lease in entitled)
+            if not any([ledger.would_borrow(below, key, units) for key, units in needed.items()]):
+                for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
+                    yield _Giver(lease=lease)
             elif self.rules.fair_sharing:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
-                share = board.shares.rank_with(below, needed)
-                with contextlib.closing(self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share)) as richer:
-                    for lease in richer:
-                        path = board.forest.paths[lease.node]
-                        yield _Giver(lease=lease, sibling=path[-len(board.forest.paths[ancestor]) - 1], share=share)
+                share = shares.rank_with(below, needed)
+                for lease in self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share):
+                    yield _Giver(lease=lease, sibling=paths[lease.node][-len(paths[ancestor]) - 1], share=share)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant."""
         leases = self.board.leases_of.get((claim.node, claim.want.flavor), ())
         less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
-        return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node))
+        return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
     def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
         """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""

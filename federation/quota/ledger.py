@@ -38,7 +38,7 @@ class _Column:
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
-    __slots__ = ("_borrowed", "_columns", "_over_keys", "_touched", "forest", "keeps_local")
+    __slots__ = ("_borrowed", "_columns", "_over_keys", "_paths", "forest", "keeps_local", "versions")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
@@ -46,7 +46,8 @@ class QuotaLedger:
         self._columns: dict[FlavorResource, _Column] = {}
         self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
         self._over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
-        self._touched = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
+        self._paths = forest.paths
+        self.versions = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
             self._open(key)
 
@@ -76,34 +77,32 @@ class QuotaLedger:
 
     def _charge(self, node: int, key: FlavorResource, by: int) -> None:
         column = self._columns.get(key) or self._open(key)
-        use, own_of, kept_of, touched = column.use, column.rows.own, column.rows.kept, self._touched
-        for step in self.forest.paths[node]:
-            before = use[step]
-            use[step] = after = before + by
-            touched[step] += 1
-            own = own_of[step]
-            if after > own or before > own:
-                self._count_borrowed(column, step, before - own, after - own)
-            kept = kept_of[step]
+        rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
+        for step in self._paths[node]:
+            use[step] = after = use[step] + by
+            versions[step] += 1
+            above = after - rows.own[step]
+            if above > 0 and above > by:
+                if rows.is_declared[step]:
+                    borrowed[step] += by
+            elif above > 0 or above > by:
+                self._cross(column, step, above, above - by)
+            kept = rows.kept[step]
             if kept:
-                by = max(0, after - kept) - max(0, before - kept)
+                by = max(0, after - kept) - max(0, after - by - kept)
                 if by == 0:
                     return
 
-    def _count_borrowed(self, column: _Column, node: int, before: int, after: int) -> None:
-        """The node's use of the column, less its own, was the one and is the other now."""
+    def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
+        """The node's use less its own is above 0 now and was not before, or the other way round."""
         if column.rows.is_declared[node]:
-            column.borrowed[node] += max(0, after) - max(0, before)
-        if before <= 0:
+            column.borrowed[node] += max(0, above) - max(0, before)
+        if above > 0:
             column.over.add(node)
             self._over_keys[node] += 1
-        elif after <= 0:
+        else:
             column.over.discard(node)
             self._over_keys[node] -= 1
-
-    def version(self, node: int) -> int:
-        """Changes whenever the use of the node does."""
-        return self._touched[node]
 
     def use(self, node: int, key: FlavorResource) -> int:
         """Units in use at the node, of its own or bubbled up."""
@@ -169,26 +168,28 @@ class QuotaLedger:
     def room(self, node: int, key: FlavorResource) -> int:
         """Units that could still be charged to the node; negative where a cut left it above its limits."""
         column = self._columns.get(key) or self._open(key)
-        path = self.forest.paths[node]
+        path = self._paths[node]
         own = column.rows.own[path[-1]]
         return self._room_down(column, path[-2::-1], UNLIMITED if own == UNLIMITED else own - column.use[path[-1]])
 
     def room_within(self, node: int, key: FlavorResource, steps: int) -> int:
         """As `room`, if there were no end of it above the first so many nodes of the path: more than that nobody outside can give."""
         column = self._columns.get(key) or self._open(key)
-        return self._room_down(column, self.forest.paths[node][:steps][::-1], UNLIMITED)
+        return self._room_down(column, self._paths[node][:steps][::-1], UNLIMITED)
 
     def _room_down(self, column: _Column, way: tuple[int, ...], room: int) -> int:
         """What is left at the end of the way of so much room above it."""
-        rows, use, kept_of, limit_of = column.rows, column.use, column.rows.kept, column.rows.borrowing_limit
+        rows, use = column.rows, column.use
         for step in way:
-            used, kept, limit = use[step], kept_of[step], limit_of[step]
+            kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
-                room = min(room, rows.lent[step] - max(0, used - kept) + limit)
-            if self.keeps_local and room < 0:
+                most = rows.lent[step] - max(0, use[step] - kept) + limit
+                if most < room:
+                    room = most
+            if room < 0 and self.keeps_local:
                 room = 0
-            if kept > used:
-                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - used)
+            if kept > use[step]:
+                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use[step])
         return room
 
     def available(self, node: int, key: FlavorResource) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import lcm
 
 from federation.quota.ledger import QuotaLedger
@@ -26,7 +25,7 @@ class _Scale:
     """How the shares of all children of one node are measured."""
 
     factors: tuple[tuple[str, Sequence[int], int], ...]  #: Resource, what every node has borrowed of it, factor.
-    by_weight: Mapping[Fraction, int]
+    weights: Mapping[int, int]  #: Child to the factor of its weight.
 
 
 class ShareRanks:
@@ -34,12 +33,13 @@ class ShareRanks:
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._ledger, self._forest = ledger, ledger.forest
+        self._versions = ledger.versions
         self._scales: dict[int, _Scale] = {}
         self._known: dict[int, tuple[int, int]] = {}  #: Node to the version of its use, and the rank then.
 
     def rank(self, node: int) -> int:
         """Of the share of a node; 0 at a root, and where nothing is borrowed."""
-        version = self._ledger.version(node)
+        version = self._versions[node]
         known = self._known.get(node)
         if known is not None and known[0] == version:
             return known[1]
@@ -58,17 +58,18 @@ class ShareRanks:
         scale = self._scales.get(parent) or self._measure(parent)
         ratio = 0
         for name, borrowed, factor in scale.factors:
-            part = (borrowed[node] + more.get(name, 0)) * factor if more else borrowed[node] * factor
-            ratio = max(ratio, part)
-        return ratio * scale.by_weight[self._forest.weights[node]] if ratio else 0
+            part = (borrowed[node] + more[name] if name in more else borrowed[node]) * factor
+            if part > ratio:
+                ratio = part
+        return ratio * scale.weights[node] if ratio else 0
 
     def _measure(self, parent: int) -> _Scale:
         most = {name: units for name, units in self._forest.lendable(parent).items() if units > 0}
         whole = lcm(*most.values())
         factors = tuple((name, self._ledger.borrowed_by_node(name), whole // units) for name, units in most.items())
-        weights = {self._forest.weights[child] for child in self._forest.children[parent]}
-        count = lcm(*(weight.numerator for weight in weights if weight))
-        by_weight = {weight: weight.denominator * count // weight.numerator for weight in weights if weight}
-        endless = UNITS_MAX * whole * max(by_weight.values(), default=1)
-        self._scales[parent] = scale = _Scale(factors, by_weight | {Fraction(0): endless})
+        weights = {child: self._forest.weights[child] for child in self._forest.children[parent]}
+        count = lcm(*{weight.numerator for weight in weights.values() if weight})
+        counted = {child: weight.denominator * count // weight.numerator for child, weight in weights.items() if weight}
+        endless = UNITS_MAX * whole * max(counted.values(), default=1)
+        self._scales[parent] = scale = _Scale(factors, dict.fromkeys(weights, endless) | counted)
         return scale

@@ -120,7 +120,7 @@ class QuotaSnapshot:
 
     def share(self, node: int) -> Share:
         """The node's dominant share now; counted anew only when its use has changed."""
-        version = self.ledger.version(node)
+        version = self.ledger.versions[node]
         known = self._shares.get(node)
         if known is not None and known[0] == version:
             return known[1]
