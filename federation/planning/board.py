@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -32,10 +32,7 @@ class Lease:
     def has_grown(self) -> bool:
         """In this round."""
         before = self.holding.target
-        for name, units in self.target.items():
-            if units > before.get(name, 0):
-                return True
-        return False
+        return any(units > before.get(name, 0) for name, units in self.target.items())
 
 
 @dataclass(slots=True)
@@ -88,6 +85,27 @@ class Board:
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
         """So many slots more for the claim's lease; it is made when there is none."""
+        self.charge(claim.node, claim.slot, slots)
+        self._give(claim, slots, reason)
+
+    def raise_all(self, claims: Sequence[Claim], reason: Reason) -> bool:
+        """All that is wanted for each of them, if there is room for all at once; else nothing, and False."""
+        for claim in claims:
+            self.charge(claim.node, claim.slot, claim.slots)
+        if all(self._is_within_limits(claim) for claim in claims):
+            for claim in claims:
+                self._give(claim, claim.slots, reason)
+            return True
+        for claim in claims:
+            self.charge(claim.node, claim.slot, -claim.slots)
+        return False
+
+    def _is_within_limits(self, claim: Claim) -> bool:
+        """Is all that is charged to the claim's leaf allowed? Room alone does not tell: it leaves out what stands above what a node keeps."""
+        ledger, node = self.ledger, claim.node
+        return all(ledger.deficit(node, key) == 0 <= ledger.room(node, key) for key in claim.slot)
+
+    def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
         want = claim.want
         key = want.mesh, want.tenant, want.flavor
         lease = self.leases.get(key)
@@ -96,7 +114,6 @@ class Board:
         for name, units in want.slot.items():
             lease.target[name] = lease.target.get(name, 0) + slots * units
         lease.reason = reason
-        self.charge(claim.node, claim.amounts(slots))
         claim.slots -= slots
 
     def lower(self, lease: Lease, part: Units) -> None:
@@ -105,17 +122,17 @@ class Board:
             lease.target[name] = lease.target.get(name, 0) - units
         self.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
 
-    def charge(self, node: int, amounts: Mapping[FlavorResource, int]) -> None:
-        """So much more in use at the leaf, whoever's lease it is."""
-        self.ledger.charge(node, amounts)
+    def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
+        """So much more in use at the leaf, so often, whoever's lease it is."""
+        self.ledger.charge(node, amounts, times)
         moved, path = self.moved, self.forest.paths[node]
         for below, above in pairwise(path):
             moved[above].add(below)
 
     def slots_free(self, claim: Claim) -> int:
         """Slots of the claim that there is room for."""
-        available = self.ledger.available
-        return min([available(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots)
+        room = self.ledger.room
+        return max(0, min([room(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
 
     def slots_of_own(self, claim: Claim) -> int:
         """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""

@@ -89,7 +89,7 @@ class Borrowers:
             if share_min is None:
                 row = self._row(ancestor)
                 end = len(row)
-            for lease in self._merged(row[:end], by_priority[priority], but, is_ranked_again=share_min is None):
+            for lease in self._merged(row, end, by_priority[priority], but, is_ranked_again=share_min is None):
                 way = self._board.forest.paths[lease.node][:-above]
                 if self._borrows(way, keys, gave) and any(lease.target.values()) and not lease.has_grown:
                     yield lease
@@ -97,13 +97,13 @@ class Borrowers:
                         gave.update(way)
 
     def _merged(
-        self, row: list[tuple[int, int]], by_child: _ByChild, but: int, *, is_ranked_again: bool
+        self, row: list[tuple[int, int]], end: int, by_child: _ByChild, but: int, *, is_ranked_again: bool
     ) -> Generator[Lease, None, None]:
-        """The leases of one priority below the children of a row, the largest share first."""
+        """The leases of one priority below so many children of a row, the largest share first."""
         heads: list[_Head] = []
         read = 0
         while True:
-            while read < len(row) and (not heads or row[read][0] <= heads[0][0]):
+            while read < end and (not heads or row[read][0] <= heads[0][0]):
                 behind, child = row[read]
                 if child in by_child and child != but:
                     heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
@@ -124,10 +124,7 @@ class Borrowers:
 
     def _borrows(self, way: tuple[int, ...], keys: _Keys, gave: set[int]) -> bool:
         """Does each of these nodes use more than its own, or did before it gave?"""
-        for node in way:
-            if node not in gave and not self._board.ledger.is_over(node, keys):
-                return False
-        return True
+        return all(node in gave or self._board.ledger.is_over(node, keys) for node in way)
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""

@@ -124,7 +124,7 @@ class _Round:
         for claim in claims:
             self._cover(claim)
         for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
-            self._lend(equals)
+            self._lend(list(equals))
         for claim, amounts in kept:
             self._board.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._board.targets()
@@ -178,8 +178,10 @@ class _Round:
         if own >= max(1, claim.least):
             self._reclaim(claim, own)
 
-    def _lend(self, claims: Iterable[Claim]) -> None:
-        """Give what may be borrowed among claims of one priority, turn by turn."""
+    def _lend(self, claims: list[Claim]) -> None:
+        """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
+        if not any(claim.want.is_crowded for claim in claims) and self._board.raise_all(claims, Reason.QUOTA_FREE):
+            return
         tournament = Tournament(self._board, claims)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))

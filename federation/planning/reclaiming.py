@@ -90,9 +90,9 @@ class Reclaiming:
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         flavor, keys = claim.want.flavor, tuple(needed)
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
-            if any([ledger.room_within(claim.node, key, steps) < units for key, units in needed.items()]):
+            if not ledger.fits(claim.node, needed, steps):
                 return
-            if not any([ledger.would_borrow(below, key, units) for key, units in needed.items()]):
+            if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
                     yield _Giver(lease=lease)
             elif self.rules.fair_sharing:

@@ -57,11 +57,11 @@ class QuotaLedger:
         column = self._columns[key] = _Column(self.forest.rows(key), [0] * size, set(), borrowed)
         return column
 
-    def charge(self, node: int, amounts: Amounts) -> None:
-        """Add to the use of a leaf, and to its ancestors what exceeds the kept parts."""
-        for key, by in amounts.items():
-            if by:
-                self._charge(node, key, by)
+    def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
+        """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
+        for key, units in amounts.items():
+            if units and times:
+                self._charge(node, key, units * times)
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -161,31 +161,30 @@ class QuotaLedger:
         """Would the node use more than its own with so much more?"""
         return self.excess(node, key) + units > 0
 
+    def stays_within_own(self, node: int, amounts: Amounts) -> bool:
+        """Would the node use no more than its own of all of these, with so much more?"""
+        return not any(self.excess(node, key) + units > 0 for key, units in amounts.items())
+
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Units that the node can use without asking its parent."""
         return max(0, self.forest.rows(key).kept[node] - self.use(node, key))
 
-    def room(self, node: int, key: FlavorResource) -> int:
-        """Units that could still be charged to the node; negative where a cut left it above its limits."""
-        column = self._columns.get(key) or self._open(key)
-        path = self._paths[node]
-        own = column.rows.own[path[-1]]
-        return self._room_down(column, path[-2::-1], UNLIMITED if own == UNLIMITED else own - column.use[path[-1]])
+    def room(self, node: int, key: FlavorResource, steps: int | None = None) -> int:
+        """Units that could still be charged to the node; negative where a cut left it above its limits.
 
-    def room_within(self, node: int, key: FlavorResource, steps: int) -> int:
-        """As `room`, if there were no end of it above the first so many nodes of the path: more than that nobody outside can give."""
+        With `steps`, as if there were no end of room above the first so many nodes of its path: nobody outside can give more.
+        """
         column = self._columns.get(key) or self._open(key)
-        return self._room_down(column, self._paths[node][:steps][::-1], UNLIMITED)
-
-    def _room_down(self, column: _Column, way: tuple[int, ...], room: int) -> int:
-        """What is left at the end of the way of so much room above it."""
-        rows, use = column.rows, column.use
-        for step in way:
+        rows, use, path = column.rows, column.use, self._paths[node]
+        if steps is None:
+            own = rows.own[path[-1]]
+            room, steps = UNLIMITED if own == UNLIMITED else own - use[path[-1]], len(path) - 1
+        else:
+            room = UNLIMITED
+        for step in path[:steps][::-1]:
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
-                most = rows.lent[step] - max(0, use[step] - kept) + limit
-                if most < room:
-                    room = most
+                room = min(room, rows.lent[step] - max(0, use[step] - kept) + limit)
             if room < 0 and self.keeps_local:
                 room = 0
             if kept > use[step]:
@@ -216,9 +215,9 @@ class QuotaLedger:
                 return worst
         return worst
 
-    def fits(self, node: int, amounts: Amounts) -> bool:
-        """Is there room for all of it at once?"""
-        return all(units <= self.available(node, key) for key, units in amounts.items())
+    def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
+        """Is there room for all of it at once? With `steps`, as in `room`."""
+        return all(units <= max(0, self.room(node, key, steps)) for key, units in amounts.items())
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?

@@ -58,9 +58,7 @@ class ShareRanks:
         scale = self._scales.get(parent) or self._measure(parent)
         ratio = 0
         for name, borrowed, factor in scale.factors:
-            part = (borrowed[node] + more[name] if name in more else borrowed[node]) * factor
-            if part > ratio:
-                ratio = part
+            ratio = max(ratio, (borrowed[node] + more[name] if name in more else borrowed[node]) * factor)
         return ratio * scale.weights[node] if ratio else 0
 
     def _measure(self, parent: int) -> _Scale:
