@@ -88,22 +88,28 @@ class Board:
         self.charge(claim.node, claim.slot, slots)
         self._give(claim, slots, reason)
 
-    def raise_all(self, claims: Sequence[Claim], reason: Reason) -> bool:
-        """All that is wanted for each of them, if there is room for all at once; else nothing, and False."""
+    def raise_unopposed(self, claims: Sequence[Claim], reason: Reason) -> list[Claim]:
+        """Give all that is wanted where nothing but its leaf's own limits can stand against it; the claims that are left.
+
+        With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
+        of a leaf that passes its own limits are left, and else all claims are.
+        """
         for claim in claims:
             self.charge(claim.node, claim.slot, claim.slots)
-        if all(self._is_within_limits(claim) for claim in claims):
-            for claim in claims:
-                self._give(claim, claim.slots, reason)
-            return True
+        nodes = {(claim.node, key) for claim in claims for key in claim.slot}
+        left = set(self.forest.queues)
+        if all(self._is_within_limits(self.forest.parents[node], key) for node, key in nodes):
+            left = {node for node, key in nodes if not self._is_within_limits(node, key)}
         for claim in claims:
-            self.charge(claim.node, claim.slot, -claim.slots)
-        return False
+            if claim.node in left:
+                self.charge(claim.node, claim.slot, -claim.slots)
+            else:
+                self._give(claim, claim.slots, reason)
+        return [claim for claim in claims if claim.node in left]
 
-    def _is_within_limits(self, claim: Claim) -> bool:
-        """Is all that is charged to the claim's leaf allowed? Room alone does not tell: it leaves out what stands above what a node keeps."""
-        ledger, node = self.ledger, claim.node
-        return all(ledger.deficit(node, key) == 0 <= ledger.room(node, key) for key in claim.slot)
+    def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
+        """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
+        return node < 0 or self.ledger.deficit(node, key) == 0 <= self.ledger.room(node, key)
 
     def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
         want = claim.want

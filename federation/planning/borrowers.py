@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -129,7 +129,7 @@ class Borrowers:
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
         row = self._rows.get(ancestor)
-        moved = self._board.moved.pop(ancestor, ())
+        moved: Iterable[int] = self._board.moved.pop(ancestor, ())
         if row is None:
             row = self._rows[ancestor] = _Row()
             moved = self._board.forest.children[ancestor]

@@ -180,8 +180,8 @@ class _Round:
 
     def _lend(self, claims: list[Claim]) -> None:
         """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
-        if not any(claim.want.is_crowded for claim in claims) and self._board.raise_all(claims, Reason.QUOTA_FREE):
-            return
+        if not any(claim.want.is_crowded for claim in claims):
+            claims = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
         tournament = Tournament(self._board, claims)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
