@@ -33,7 +33,7 @@ from federation.tenants import Quota
 from mesh.ids import FlavorName, MeshId, TenantPath
 
 #: Tenants in the tree, and active ones among them.
-SIZES = ((1_000, 1_000), (10_000, 1_000), (10_000, 10_000), (100_000, 1_000), (100_000, 10_000), (100_000, 100_000))
+SIZES = ((1_000, 1_000), (10_000, 1_000), (10_000, 10_000), (100_000, 1_000), (100_000, 10_000))
 TURNS = 9
 MESHES, FLAVORS, TEAMS_A_GROUP = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20
 ROUND_MS_MAX = 50.0  #: With a thousand tenants, all active.

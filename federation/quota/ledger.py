@@ -145,6 +145,10 @@ class QuotaLedger:
         """Does the node use more than its own of anything?"""
         return self._over_keys[node] > 0
 
+    def has_borrowed(self, node: int) -> bool:
+        """As `borrows`, of what the node declares."""
+        return any(row[node] for row in self._borrowed.values())
+
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))

@@ -47,6 +47,12 @@ class ShareRanks:
         self._known[node] = version, rank
         return rank
 
+    def is_borrowing(self, node: int) -> bool:
+        """Does the node borrow anything that it declares? Possible with a rank of 0, too: where the parent has nothing to lend."""
+        if self._forest.parents[node] < 0 or not self._ledger.borrows(node):
+            return False
+        return self.rank(node) > 0 or self._ledger.has_borrowed(node)
+
     def rank_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
         """As `rank`, with so much more, or less, in use at the node itself."""
         return self._weighted(node, self._ledger.borrowed_more(node, extra))

@@ -63,7 +63,7 @@ class PlainReclaiming:
         return {key: units for key, units in short.items() if units > 0}
 
     def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey]]:
-        own = [lease for lease in self.board.leases_of.get((claim.node, claim.want.flavor), ())]
+        own = self.board.leases_of.get((claim.node, claim.want.flavor), [])
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         yield from ((lease, None, (0, 0)) for lease in sorted(less, key=lambda lease: self.rank(lease, claim.node)))
         for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
@@ -74,7 +74,7 @@ class PlainReclaiming:
                 found = [
                     lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) >= share
                 ]
-                found.sort(key=lambda lease: self.rank(lease, ancestor))  # noqa: B023  used at once
+                found.sort(key=lambda lease: self.rank(lease, ancestor))
                 yield from ((lease, self.under(lease, ancestor), share) for lease in found)
 
     def in_turn(self, claim: Claim, below: int, ancestor: int, needed) -> Iterator[Lease]:
