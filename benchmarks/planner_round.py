@@ -87,7 +87,7 @@ def table(found: list[Found]) -> Table:
         "lowered",
         "raised",
         "unmet",
-        "growth / active",
+        "growth",
         "within",
     ):
         shown.add_column(column, justify="right", no_wrap=True)

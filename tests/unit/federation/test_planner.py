@@ -121,6 +121,18 @@ def test_the_nearest_borrower_gives_way_first():
     assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
 
 
+def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
+    held = (
+        holding("silent", 4, is_fixed=True),
+        holding("batch", 2, mesh="east", token=2),
+        holding("batch", 2, mesh="north", token=1),
+    )
+    gang = want("vision", 4, slots_min=4, priority=9)
+    answer = decide(company(vision=6, batch=2, silent=0), held, (gang, want("vision", 1, mesh="north", is_crowded=True)))
+    assert [(target.mesh, target.amounts) for target in answer.lowered] == [("north", {"gpu": 1})]
+    assert [unmet.want for unmet in answer.unmet] == [gang]
+
+
 def test_a_young_lease_is_left_alone():
     young = holding("batch", 4, since_ms=NOW_MS - 1_000)
     answer = decide(company(vision=4, batch=0), (young,), (want("vision", 1),))
