@@ -33,13 +33,17 @@ class PlainBoard(Board):
 
 
 class PlainReclaiming:
-    """Nothing is kept from one question to the next, and shares are fractions."""
+    """Shares are fractions, and nothing is kept from one question to the next but which had no answer."""
 
     def __init__(self, board: Board, rules: Rules, borrowers: Borrowers) -> None:
         self.board, self.rules, self.borrowers = board, rules, borrowers
+        self.hopeless: list[object] = []
 
     def free(self, claim: Claim, slots: int) -> tuple[Lease, ...]:
         needed, taken = claim.amounts(slots), []
+        question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
+        if question in self.hopeless:
+            return ()
         givers = self.givers(claim, needed)
         while (short := self.short_of(claim, needed, taken)) and (giver := next(givers, None)):
             lease, part = giver[0], self.part_of(*giver, short, claim)
@@ -51,6 +55,7 @@ class PlainReclaiming:
             return tuple(lease for lease, _ in taken)
         for lease, part in taken:
             self.board.lower(lease, {name: -units for name, units in part.items()})
+        self.hopeless.append(question)
         return ()
 
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:

@@ -108,6 +108,12 @@ def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str,
     assert list(gpus_of(answer.lowered)) == [gives]
 
 
+def test_who_has_given_way_is_asked_again_only_when_nobody_else_has_borrowed_more():
+    held = (holding("a", 2, token=3), holding("a", 2, mesh="north", token=2), holding("b", 3, token=1))
+    answer = decide(company(vision=7, a=0, b=0), held, (want("vision", 3),))
+    assert {(target.tenant, target.mesh): target.amounts for target in answer.lowered} == {("a", "east"): {}, ("b", "east"): {"gpu": 2}}
+
+
 def test_the_nearest_borrower_gives_way_first():
     tree = forest(
         acme=(None, Quota(), 1),
