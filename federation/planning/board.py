@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from federation.planning.values import Holding, Target, Units, Want
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import QuotaLedger
-from federation.quota.shares import share_rank
+from federation.quota.share_ranks import ShareRanks
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -55,7 +56,7 @@ class Claim:
 
 
 class Board:
-    """See the module. Shares are whole numbers here, in an order that is that of the exact ones."""
+    """See the module."""
 
     def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, now_ms: int, keeps_local: bool) -> None:
         self.forest = forest
@@ -63,7 +64,8 @@ class Board:
         self.leases: dict[LeaseKey, Lease] = {}
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
         self._now_ms = now_ms
-        self._shares: dict[int, tuple[int, int]] = {}
+        self.moved: defaultdict[int, set[int]] = defaultdict(set)  #: Node to its children whose use has changed; who reads it, clears it.
+        self.shares = ShareRanks(self.ledger)
         for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
             self._add(holding)
 
@@ -73,7 +75,7 @@ class Board:
         lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target))
         self.leases[key] = lease
         self.leases_of[node, holding.flavor].append(lease)
-        self.ledger.charge(node, named(holding.flavor, holding.target))
+        self.charge(node, named(holding.flavor, holding.target))
         return lease
 
     def claim(self, want: Want) -> Claim:
@@ -83,6 +85,33 @@ class Board:
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
         """So many slots more for the claim's lease; it is made when there is none."""
+        self.charge(claim.node, claim.slot, slots)
+        self._give(claim, slots, reason)
+
+    def raise_unopposed(self, claims: Sequence[Claim], reason: Reason) -> list[Claim]:
+        """Give all that is wanted where nothing but its leaf's own limits can stand against it; the claims that are left.
+
+        With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
+        of a leaf that passes its own limits are left, and else all claims are.
+        """
+        for claim in claims:
+            self.charge(claim.node, claim.slot, claim.slots)
+        nodes = {(claim.node, key) for claim in claims for key in claim.slot}
+        left = set(self.forest.queues)
+        if all(self._is_within_limits(self.forest.parents[node], key) for node, key in nodes):
+            left = {node for node, key in nodes if not self._is_within_limits(node, key)}
+        for claim in claims:
+            if claim.node in left:
+                self.charge(claim.node, claim.slot, -claim.slots)
+            else:
+                self._give(claim, claim.slots, reason)
+        return [claim for claim in claims if claim.node in left]
+
+    def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
+        """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
+        return node < 0 or self.ledger.deficit(node, key) == 0 <= self.ledger.room(node, key)
+
+    def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
         want = claim.want
         key = want.mesh, want.tenant, want.flavor
         lease = self.leases.get(key)
@@ -91,40 +120,38 @@ class Board:
         for name, units in want.slot.items():
             lease.target[name] = lease.target.get(name, 0) + slots * units
         lease.reason = reason
-        self.ledger.charge(claim.node, claim.amounts(slots))
         claim.slots -= slots
 
     def lower(self, lease: Lease, part: Units) -> None:
         """Take the part off the lease's target; a negative one puts it back."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
-        self.ledger.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+        self.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+
+    def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
+        """So much more in use at the leaf, so often, whoever's lease it is."""
+        self.ledger.charge(node, amounts, times)
+        moved, path = self.moved, self.forest.paths[node]
+        for below, above in pairwise(path):
+            moved[above].add(below)
 
     def slots_free(self, claim: Claim) -> int:
         """Slots of the claim that there is room for."""
-        return max(0, min((self.ledger.available(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
+        room = self.ledger.room
+        return max(0, min([room(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
 
     def slots_of_own(self, claim: Claim) -> int:
         """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""
-        return max(0, min((-self.ledger.excess(claim.node, key) // units for key, units in claim.slot.items()), default=claim.slots))
-
-    def share(self, node: int) -> int:
-        """The node's dominant share, as a whole number; compares between siblings."""
-        version = self.ledger.version(node)
-        known = self._shares.get(node)
-        if known is None or known[0] != version:
-            known = self._shares[node] = version, share_rank(self.ledger, node)
-        return known[1]
-
-    def share_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
-        """As `share`, with so much more in use at the node."""
-        return share_rank(self.ledger, node, extra)
+        excess = self.ledger.excess
+        return max(0, min([-excess(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
         """Of all leases that have changed: those that get less of something, and those that only get more."""
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():
+            if lease.target == lease.holding.target:
+                continue
             before = {name: units for name, units in lease.holding.target.items() if units}
             after = {name: units for name, units in lease.target.items() if units}
             if after != before:

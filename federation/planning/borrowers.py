@@ -1,87 +1,153 @@
 """Leases that live on what others lend, in the order in which they are asked to give it back.
 
 Of those below one node of the tree: the lowest priority, the largest dominant share right under that node, what loses least work,
-the newest grant. Shares fall as leases give way, so a lease is ranked again when its turn comes; the order is kept from claim to
-claim of a round, since to sort all borrowers for each would cost more than all the rest.
+the newest grant. Who is asked, and in which order, depends on the board at that moment only: an attempt that came to nothing leaves
+no trace.
+
+To sort all borrowers for each claim would cost more than all the rest of a round. So the children of a node stand in a row by their
+shares, which is kept: at the next question only those are placed anew whose use has changed since. The leases below a child stand in
+an order that holds for the whole round. A question merges these orders only as far as it is read.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from federation.planning.board import Board, Lease
+from federation.planning.board import Board, Lease, LeaseKey
 from federation.quota.policies import Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
 
-#: Priority, share, lost work, token, name: the least is asked first.
-Rank = tuple[int, int, int, int, tuple[str, ...]]
+Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
+_Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
+_Keys = tuple[FlavorResource, ...]
+_ByChild = dict[int, list[tuple[Standing, Lease]]]
+_ABOVE_ALL_NODES = 2**63
 
 
 @dataclass(slots=True)
+class _Row:
+    """The children of one node that borrow, the largest share first."""
+
+    order: list[tuple[int, int]] = field(default_factory=list)  #: Share, with the sign turned, and the child.
+    shares: dict[int, int] = field(default_factory=dict)  #: Of each child in the order, as it stands there.
+
+    def place(self, child: int, share: int | None) -> None:
+        """Where the child's share puts it; nowhere when it has none."""
+        before = self.shares.get(child)
+        if before == share:
+            return
+        if before is not None:
+            del self.order[bisect_left(self.order, (-before, child))], self.shares[child]
+        if share is not None:
+            insort(self.order, (-share, child))
+            self.shares[child] = share
+
+
 class Borrowers:
     """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
 
-    board: Board
-    rules: Rules
-    now_ms: int
-    _heaps: dict[tuple[int, FlavorName], list[tuple[Rank, Lease]]] = field(default_factory=dict)
+    def __init__(self, board: Board, rules: Rules, now_ms: int) -> None:
+        self._board, self._rules, self._now_ms = board, rules, now_ms
+        self._rows: dict[int, _Row] = {}
+        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority and child.
 
-    def rank(self, lease: Lease, ancestor: int) -> Rank:
+    def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
-        holding, path = lease.holding, self.board.forest.paths[lease.node]
-        share = self.board.share(path[max(0, len(path) - len(self.board.forest.paths[ancestor]) - 1)])
-        lost_ms = self.now_ms - max(holding.since_ms, holding.saved_ms or 0) if self.rules.weighs_lost_work else 0
-        return holding.priority, -share, lost_ms, -holding.token, lease.key
+        path = self._board.forest.paths[lease.node]
+        share = self._board.shares.rank(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
+        return lease.holding.priority, -share, self._standing(lease)
 
     def may_be_asked(self, lease: Lease) -> bool:
         """Old enough, within reach, and not just given."""
-        holding = lease.holding
-        if holding.is_fixed or holding.since_ms > self.now_ms - self.rules.min_run_ms:
-            return False
-        return any(lease.target.values()) and not lease.has_grown
+        return self._could_be_asked(lease) and any(lease.target.values()) and not lease.has_grown
 
-    def below(self, ancestor: int, flavor: FlavorName, keys: tuple[FlavorResource, ...], *, but: int) -> Generator[Lease, None, None]:
-        """Those that borrow one of the keys, in order; without what lies below the node `but`.
+    def below(
+        self, ancestor: int, flavor: FlavorName, keys: _Keys, *, but: int, share_min: int | None = None
+    ) -> Generator[Lease, None, None]:
+        """Those that borrow one of the keys, in order; without what lies below the child `but`.
 
-        Where a node on the way is within its own, what is below it is its own affair, and is left alone for the rest of the round.
+        Where a node on the way is within its own, what is below it is its own affair. Shares fall as leases give way, and those that
+        follow are ranked again. With `share_min` shares and borrowers are looked at once, before anybody gives way, and a child with
+        less takes no part.
         """
-        heap = self._heaps.get((ancestor, flavor))
-        if heap is None:
-            heap = self._heaps[ancestor, flavor] = [(self.rank(lease, ancestor), lease) for lease in self._all_below(ancestor, flavor)]
-            heapq.heapify(heap)
-        aside: list[Lease] = []
-        try:
-            while heap:
-                rank, lease = heap[0]
-                fresh = self.rank(lease, ancestor)
-                if fresh > rank:
-                    heapq.heapreplace(heap, (fresh, lease))
-                    continue
-                heapq.heappop(heap)
-                if not self.may_be_asked(lease) or not self.borrows(lease.node, ancestor, keys):
-                    continue
-                aside.append(lease)
-                if but not in self.board.forest.paths[lease.node]:
+        if not self._leases:
+            self._gather()
+        by_priority = self._leases.get((ancestor, flavor))
+        if by_priority is None:
+            return
+        row, gave = self._row(ancestor), set[int]()
+        end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
+        if not end:
+            return
+        above = len(self._board.forest.paths[ancestor])
+        for priority in sorted(by_priority):
+            if share_min is None:
+                row = self._row(ancestor)
+                end = len(row)
+            for lease in self._merged(row, end, by_priority[priority], but, is_ranked_again=share_min is None):
+                way = self._board.forest.paths[lease.node][:-above]
+                if self._borrows(way, keys, gave) and any(lease.target.values()) and not lease.has_grown:
                     yield lease
-        finally:
-            for lease in aside:
-                heapq.heappush(heap, (self.rank(lease, ancestor), lease))
+                    if share_min is not None:
+                        gave.update(way)
 
-    def borrows(self, leaf: int, ancestor: int, keys: tuple[FlavorResource, ...]) -> bool:
-        """Does the leaf use more than its own, and so does every node between it and the ancestor?"""
-        for node in self.board.forest.paths[leaf]:
-            if node == ancestor:
-                break
-            if not self.board.ledger.is_over(node, keys):
-                return False
-        return True
+    def _merged(
+        self, row: list[tuple[int, int]], end: int, by_child: _ByChild, but: int, *, is_ranked_again: bool
+    ) -> Generator[Lease, None, None]:
+        """The leases of one priority below so many children of a row, the largest share first."""
+        heads: list[_Head] = []
+        read = 0
+        while True:
+            while read < end and (not heads or row[read][0] <= heads[0][0]):
+                behind, child = row[read]
+                if child in by_child and child != but:
+                    heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
+                read += 1
+            if not heads:
+                return
+            behind, standing, place, child = heads[0]
+            fresh = -self._board.shares.rank(child) if is_ranked_again else behind
+            if fresh > behind:
+                heapq.heapreplace(heads, (fresh, standing, place, child))
+                continue
+            leases = by_child[child]
+            if place + 1 < len(leases):
+                heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
+            else:
+                heapq.heappop(heads)
+            yield leases[place][1]
 
-    def _all_below(self, ancestor: int, flavor: FlavorName) -> Iterator[Lease]:
-        pending = [ancestor]
-        while pending:
-            node = pending.pop()
-            pending.extend(self.board.forest.children[node])
-            yield from (lease for lease in self.board.leases_of.get((node, flavor), ()) if self.may_be_asked(lease))
+    def _borrows(self, way: tuple[int, ...], keys: _Keys, gave: set[int]) -> bool:
+        """Does each of these nodes use more than its own, or did before it gave?"""
+        return all(node in gave or self._board.ledger.is_over(node, keys) for node in way)
+
+    def _row(self, ancestor: int) -> list[tuple[int, int]]:
+        """The children of the node, by their shares now."""
+        row = self._rows.get(ancestor)
+        moved: Iterable[int] = self._board.moved.pop(ancestor, ())
+        if row is None:
+            row = self._rows[ancestor] = _Row()
+            moved = self._board.forest.children[ancestor]
+        for child in moved:
+            row.place(child, self._board.shares.rank(child) if self._board.ledger.borrows(child) else None)
+        return row.order
+
+    def _gather(self) -> None:
+        asked = sorted((self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease))
+        for standing, lease in asked:
+            priority, flavor = lease.holding.priority, lease.key[2]
+            for child, above in pairwise(self._board.forest.paths[lease.node]):
+                self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, []).append((standing, lease))
+
+    def _could_be_asked(self, lease: Lease) -> bool:
+        return not lease.holding.is_fixed and lease.holding.since_ms <= self._now_ms - self._rules.min_run_ms
+
+    def _standing(self, lease: Lease) -> Standing:
+        holding = lease.holding
+        lost_ms = self._now_ms - max(holding.since_ms, holding.saved_ms or 0) if self._rules.weighs_lost_work else 0
+        return lost_ms, -holding.token, lease.key

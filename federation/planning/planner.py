@@ -124,9 +124,9 @@ class _Round:
         for claim in claims:
             self._cover(claim)
         for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
-            self._lend(equals)
+            self._lend(list(equals))
         for claim, amounts in kept:
-            self._board.ledger.charge(claim.node, {key: -units for key, units in amounts.items()})
+            self._board.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._board.targets()
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
@@ -151,7 +151,7 @@ class _Round:
                 self._board.raise_for(claim, claim.least, Reason.QUOTA_FREE)
             elif not self._reclaim(claim, claim.least) and self._could_hold(claim):
                 amounts = claim.amounts(claim.least)
-                self._board.ledger.charge(claim.node, amounts)
+                self._board.charge(claim.node, amounts)
                 kept.append((claim, amounts))
                 claim.is_kept = True
                 self._unmet.append(self._explain(claim))
@@ -178,8 +178,10 @@ class _Round:
         if own >= max(1, claim.least):
             self._reclaim(claim, own)
 
-    def _lend(self, claims: Iterable[Claim]) -> None:
-        """Give what may be borrowed among claims of one priority, turn by turn."""
+    def _lend(self, claims: list[Claim]) -> None:
+        """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
+        if not any(claim.want.is_crowded for claim in claims):
+            claims = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
         tournament = Tournament(self._board, claims)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))

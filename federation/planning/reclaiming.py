@@ -13,7 +13,6 @@ Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,7 +26,7 @@ from mesh.ids import MeshId
 _Amounts = Mapping[FlavorResource, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Giver:
     """A lease that may have to give way."""
 
@@ -55,19 +54,18 @@ class Reclaiming:
         if question in self._hopeless:
             return ()
         taken: list[tuple[Lease, dict[str, int]]] = []
-        givers = self._givers(claim, needed)
-        for giver in givers:
+        short = self._short_of(claim, needed, taken)
+        for giver in self._givers(claim, needed) if short else ():
             if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
                 continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
-            short = self._short_of(claim, needed, taken)
-            if not short:
-                break
-            lease, part = giver.lease, self._part_of(giver, short, claim)
+            part = self._part_of(giver, short, claim)
             if part:
-                self.board.lower(lease, part)
-                taken.append((lease, part))
-        givers.close()
-        if taken and not self._short_of(claim, needed, taken) and self.board.ledger.fits(claim.node, needed):
+                self.board.lower(giver.lease, part)
+                taken.append((giver.lease, part))
+                short = self._short_of(claim, needed, taken)
+                if not short:
+                    break
+        if taken and not short and (mesh is None or self.board.ledger.fits(claim.node, needed)):
             return tuple(lease for lease, _ in taken)
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
@@ -76,22 +74,33 @@ class Reclaiming:
 
     def _short_of(self, claim: Claim, needed: _Amounts, taken: list[tuple[Lease, dict[str, int]]]) -> dict[FlavorResource, int]:
         """What is still missing: of quota, or, on a mesh without room, of what others there have given."""
-        if claim.want.is_crowded:
-            short = {key: units - sum(part.get(key[1], 0) for _, part in taken) for key, units in needed.items()}
-        else:
-            short = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
-        return {key: units for key, units in short.items() if units > 0}
+        short: dict[FlavorResource, int] = {}
+        for key, units in needed.items():
+            if claim.want.is_crowded:
+                missing = units - sum(part.get(key[1], 0) for _, part in taken)
+            else:
+                missing = units - self.board.ledger.available(claim.node, key)
+            if missing > 0:
+                short[key] = missing
+        return short
 
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
-        """Leases that may have to give way, in order."""
-        yield from (_Giver(lease=lease) for lease in self._less_urgent(claim))
-        ledger, keys = self.board.ledger, tuple(needed)
-        for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
-            if not any(ledger.would_borrow(below, key, units) for key, units in needed.items()):
-                with contextlib.closing(self.borrowers.below(ancestor, claim.want.flavor, keys, but=below)) as givers:
-                    yield from (_Giver(lease=lease) for lease in givers)
+        """Leases that may have to give way, in order; none of those who could give without end and not help."""
+        for lease in self._less_urgent(claim):
+            yield _Giver(lease=lease)
+        ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
+        flavor, keys = claim.want.flavor, tuple(needed)
+        for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
+            if not ledger.fits(claim.node, needed, steps):
+                return
+            if ledger.stays_within_own(below, needed):
+                for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
+                    yield _Giver(lease=lease)
             elif self.rules.fair_sharing:
-                yield from self._richer(claim, below, ancestor, needed)
+                # Asked for once: what others give away does not change the claimant's share with all that it needs.
+                share = shares.rank_with(below, needed)
+                for lease in self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share):
+                    yield _Giver(lease=lease, sibling=paths[lease.node][-len(paths[ancestor]) - 1], share=share)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
@@ -99,38 +108,22 @@ class Reclaiming:
         if own is not None and own.policies.within_queue is Preempt.NEVER:
             return []
         leases = self.board.leases_of.get((claim.node, claim.want.flavor), ())
-        less = (lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease))
-        return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node))
-
-    def _richer(self, claim: Claim, below: int, ancestor: int, needed: _Amounts) -> list[_Giver]:
-        """Of the siblings below the ancestor whose share is not under the claimant's with all that it needs.
-
-        That share is asked for once: what others give away does not change it.
-        """
-        board, keys = self.board, tuple(needed)
-        share = board.share_with(below, needed)
-        over, children = board.ledger.nodes_over(keys), board.forest.children
-        found: list[_Giver] = []
-        for sibling in children[ancestor]:
-            pending = [sibling] if sibling in over and sibling != below and board.share(sibling) >= share else []
-            while pending:
-                node = pending.pop()
-                leases = board.leases_of.get((node, claim.want.flavor), ())
-                found += (_Giver(lease=lease, sibling=sibling, share=share) for lease in leases if self.borrowers.may_be_asked(lease))
-                pending.extend(child for child in children[node] if child in over)
-        return sorted(found, key=lambda giver: self.borrowers.rank(giver.lease, ancestor))
+        less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
+        return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
     def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
         """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
-        lease = giver.lease
+        lease, ledger = giver.lease, self.board.ledger
         is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
         slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
-        wanted = max((-(-units // slot[name]) for (_, name), units in short.items() if name in slot), default=0)
-        wanted = min([wanted, *(lease.target.get(name, 0) // units for name, units in slot.items())])
-        if not is_inside:
-            flavor = lease.key[2]
-            above = [self.board.ledger.excess(lease.node, (flavor, name)) // slot[name] for _, name in short if name in slot]
-            wanted = min([wanted, *above])
+        wanted, most = 0, [lease.target.get(name, 0) // units for name, units in slot.items()]
+        for key, units in short.items():
+            grain = slot.get(key[1])
+            if grain:
+                wanted = max(wanted, -(-units // grain))
+                if not is_inside:
+                    most.append(ledger.excess(lease.node, key) // grain)
+        wanted = min(wanted, *most)
         while wanted > 0 and not self._stays_fair(giver, slot, wanted):
             wanted //= 2
         return {name: wanted * units for name, units in slot.items()} if wanted > 0 else {}
@@ -140,4 +133,4 @@ class Reclaiming:
         if giver.sibling is None:
             return True
         part = named(giver.lease.key[2], {name: -slots * units for name, units in slot.items()})
-        return giver.share <= self.board.share_with(giver.sibling, part)
+        return giver.share <= self.board.shares.rank_with(giver.sibling, part)

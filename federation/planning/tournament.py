@@ -36,7 +36,7 @@ class Tournament:
         """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
         for node in {node for leaf in leaves for node in self._board.forest.paths[leaf][1:]} & self._heaps.keys():
             heap = self._heaps[node]
-            heap[:] = [(self._board.share(below), since_ms, below) for _, since_ms, below in heap]
+            heap[:] = [(self._board.shares.rank(below), since_ms, below) for _, since_ms, below in heap]
             heapq.heapify(heap)
 
     def _rank_all(self) -> None:
@@ -46,7 +46,7 @@ class Tournament:
             roots[path[-1]] = None
             for below, node in pairwise(path):
                 is_first = node not in self._heaps
-                self._heaps.setdefault(node, []).append((self._board.share(below), claims[0].want.since_ms, below))
+                self._heaps.setdefault(node, []).append((self._board.shares.rank(below), claims[0].want.since_ms, below))
                 if not is_first:
                     break  # The rest of the way is there already.
         for heap in self._heaps.values():
@@ -74,7 +74,7 @@ class Tournament:
         for below, node in pairwise(path):
             heap = self._heaps[node]
             if left:
-                heapq.heapreplace(heap, (self._board.share(below), self._since(below), below))
+                heapq.heapreplace(heap, (self._board.shares.rank(below), self._since(below), below))
             else:
                 heapq.heappop(heap)
             left = bool(heap)

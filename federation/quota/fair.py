@@ -29,12 +29,11 @@ from federation.quota.candidates import (
     victim_order,
 )
 from federation.quota.policies import Preempt, Strategy
-from federation.quota.shares import Share, ShareKey
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running
 from mesh.reasons import Reason
 
-_BELOW_ALL: ShareKey = (-1, 0)
+_BELOW_ALL = -1
 
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
@@ -65,22 +64,24 @@ def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
         return False
     if len(forest.paths[ask.node]) == 1 or policies.reclaim is Preempt.NEVER:
         return True
+    if not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):  # The queue's own limits: nobody outside helps.
+        return True
     if is_within_own(snapshot, ask, with_request=True):
         return False
     mark = snapshot.mark()
     snapshot.charge(ask.node, ask.amounts)
     found = all(
-        _is_above(snapshot, snapshot.share(mine).key, [child for child in forest.children[above] if child != mine])
+        _is_above(snapshot, snapshot.shares.rank(mine), [child for child in forest.children[above] if child != mine])
         for mine, above in pairwise(forest.paths[ask.node])
     )
     snapshot.undo(mark)
     return found
 
 
-def _is_above(snapshot: QuotaSnapshot, taker: ShareKey, siblings: list[int]) -> bool:
+def _is_above(snapshot: QuotaSnapshot, taker: int, siblings: list[int]) -> bool:
     if snapshot.rules.rechecks_shares:
-        return all(snapshot.share(child).key <= taker for child in siblings)
-    return all(snapshot.share(child).key < taker for child in siblings)
+        return all(snapshot.shares.rank(child) <= taker for child in siblings)
+    return all(snapshot.shares.rank(child) < taker for child in siblings)
 
 
 def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
@@ -96,10 +97,10 @@ def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
     return sorted(found, key=victim_order(snapshot, ask.workload.queue))
 
 
-def _permits(strategy: Strategy, taker: Share, before: Share, after: Share) -> bool:
+def _permits(strategy: Strategy, taker: int, before: int, after: int) -> bool:
     if strategy is Strategy.FINAL_SHARE:
-        return taker.key <= after.key
-    return taker.key < before.key
+        return taker <= after
+    return taker < before
 
 
 @dataclass(slots=True)
@@ -152,32 +153,32 @@ class _Tree:
                 self.closed.add(node)
                 return None
 
-    def _highest_queue(self, node: int) -> tuple[int | None, ShareKey]:
+    def _highest_queue(self, node: int) -> tuple[int | None, int]:
         order = victim_order(self.snapshot, self.ask.workload.queue)
         best, best_key = None, _BELOW_ALL
         for child in self.children.get(node, ()):
             if child in self.closed or child in self.children:
                 continue
-            share = self.snapshot.share(child)
-            if not self.waiting.get(child) or (not share.is_borrowing and child != self.ask.node):
+            shares, share = self.snapshot.shares, self.snapshot.shares.rank(child)
+            if not self.waiting.get(child) or (not shares.is_borrowing(child) and child != self.ask.node):
                 self.closed.add(child)
-            elif best is None or share.key > best_key:
-                best, best_key = child, share.key
-            elif share.key == best_key and order(self.waiting[child][-1]) < order(self.waiting[best][-1]):
+            elif best is None or share > best_key:
+                best, best_key = child, share
+            elif share == best_key and order(self.waiting[child][-1]) < order(self.waiting[best][-1]):
                 best = child
         return best, best_key
 
-    def _highest_cohort(self, node: int) -> tuple[int | None, ShareKey]:
+    def _highest_cohort(self, node: int) -> tuple[int | None, int]:
         best, best_key = None, _BELOW_ALL
         way = self.snapshot.forest.paths[self.ask.node]
         for child in self.children.get(node, ()):
             if child in self.closed or child not in self.children:
                 continue
-            share = self.snapshot.share(child)
-            if not share.is_borrowing and child not in way:
+            shares, share = self.snapshot.shares, self.snapshot.shares.rank(child)
+            if not shares.is_borrowing(child) and child not in way:
                 self.closed.add(child)
-            elif best is None or share.key > best_key:
-                best, best_key = child, share.key
+            elif best is None or share > best_key:
+                best, best_key = child, share
         return best, best_key
 
 
@@ -201,7 +202,7 @@ class _Hunt:
         if not self._borrows():
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
         taker, before = self._shares(queue)
-        if taker.key > before.key:  # Giving makes the giver's share lower still.
+        if taker > before:  # Giving makes the giver's share lower still.
             self._retry += reversed(tree.waiting[queue])
             tree.waiting[queue].clear()
         while tree.waiting[queue]:
@@ -245,11 +246,11 @@ class _Hunt:
             if victim.reason is Reason.FAIR_SHARE and not victim.running.is_leaving:
                 mark = self._snapshot.mark()
                 _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, self._snapshot.node_of(victim.running))
-                taker = self._snapshot.share(mine)
+                taker = self._snapshot.shares.rank(mine)
                 self._snapshot.add(victim.running)
-                had = self._snapshot.share(theirs)
+                had = self._snapshot.shares.rank(theirs)
                 self._snapshot.undo(mark)
-                if not taker.key < had.key:
+                if not taker < had:
                     return False
         return True
 
@@ -268,14 +269,14 @@ class _Hunt:
     def _borrows(self) -> bool:
         return self._snapshot.ledger.is_over(self._ask.node, self._ask.needed)
 
-    def _shares(self, queue: int) -> tuple[Share, Share]:
+    def _shares(self, queue: int) -> tuple[int, int]:
         _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
-        return self._snapshot.share(mine), self._snapshot.share(theirs)
+        return self._snapshot.shares.rank(mine), self._snapshot.shares.rank(theirs)
 
-    def _share_without(self, queue: int, running: Running) -> Share:
+    def _share_without(self, queue: int, running: Running) -> int:
         mark = self._snapshot.mark()
         self._snapshot.discharge(queue, running.amounts)
         _, _, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
-        share = self._snapshot.share(theirs)
+        share = self._snapshot.shares.rank(theirs)
         self._snapshot.undo(mark)
         return share

@@ -14,7 +14,8 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 from federation.quota.forest import UNLIMITED, QuotaForest, Rows
@@ -24,31 +25,43 @@ from mesh.errors import LedgerError
 Amounts = Mapping[FlavorResource, int]  #: (flavor, resource) to units.
 
 
+@dataclass(slots=True)
+class _Column:
+    """One (flavor, resource) at all nodes, by index."""
+
+    rows: Rows
+    use: list[int]
+    over: set[int]  #: Nodes that use more than their own.
+    borrowed: list[int]  #: What declaring nodes use beyond their own; one list for all flavors of a resource, which counts them together.
+
+
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
-    __slots__ = ("_over", "_rows", "_touched", "_use", "forest", "keeps_local")
+    __slots__ = ("_borrowed", "_columns", "_over_keys", "_paths", "forest", "keeps_local", "versions")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
-        self._rows: dict[FlavorResource, Rows] = {}
-        self._use: dict[FlavorResource, list[int]] = {}
-        self._over: dict[FlavorResource, set[int]] = {}  #: Nodes that use more than their own.
-        self._touched = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
+        self._columns: dict[FlavorResource, _Column] = {}
+        self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
+        self._over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
+        self._paths = forest.paths
+        self.versions = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
             self._open(key)
 
-    def _open(self, key: FlavorResource) -> None:
-        self._rows[key] = self.forest.rows(key)
-        self._use[key] = [0] * len(self.forest.names)
-        self._over[key] = set()
+    def _open(self, key: FlavorResource) -> _Column:
+        size = len(self.forest.names)
+        borrowed = self._borrowed.setdefault(key[1], [0] * size)
+        column = self._columns[key] = _Column(self.forest.rows(key), [0] * size, set(), borrowed)
+        return column
 
-    def charge(self, node: int, amounts: Amounts) -> None:
-        """Add to the use of a leaf, and to its ancestors what exceeds the kept parts."""
-        for key, by in amounts.items():
-            if by:
-                self._charge(node, key, by)
+    def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
+        """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
+        for key, units in amounts.items():
+            if units and times:
+                self._charge(node, key, units * times)
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -63,30 +76,38 @@ class QuotaLedger:
                 self._charge(node, key, -by)
 
     def _charge(self, node: int, key: FlavorResource, by: int) -> None:
-        if key not in self._use:
-            self._open(key)
-        use, rows, over = self._use[key], self._rows[key], self._over[key]
-        for step in self.forest.paths[node]:
-            before = use[step]
-            use[step] = after = before + by
-            self._touched[step] += 1
-            if after > rows.own[step]:
-                over.add(step)
-            else:
-                over.discard(step)
+        column = self._columns.get(key) or self._open(key)
+        rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
+        for step in self._paths[node]:
+            use[step] = after = use[step] + by
+            versions[step] += 1
+            above = after - rows.own[step]
+            if above > 0 and above > by:
+                if rows.is_declared[step]:
+                    borrowed[step] += by
+            elif above > 0 or above > by:
+                self._cross(column, step, above, above - by)
             kept = rows.kept[step]
             if kept:
-                by = max(0, after - kept) - max(0, before - kept)
+                by = max(0, after - kept) - max(0, after - by - kept)
                 if by == 0:
                     return
 
-    def version(self, node: int) -> int:
-        """Changes whenever the use of the node does."""
-        return self._touched[node]
+    def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
+        """The node's use less its own is above 0 now and was not before, or the other way round."""
+        if column.rows.is_declared[node]:
+            column.borrowed[node] += max(0, above) - max(0, before)
+        if above > 0:
+            column.over.add(node)
+            self._over_keys[node] += 1
+        else:
+            column.over.discard(node)
+            self._over_keys[node] -= 1
 
     def use(self, node: int, key: FlavorResource) -> int:
         """Units in use at the node, of its own or bubbled up."""
-        return self._use[key][node] if key in self._use else 0
+        column = self._columns.get(key)
+        return column.use[node] if column else 0
 
     def own(self, node: int, key: FlavorResource) -> int:
         """Units that the node brings: its nominal quota and what its children lend."""
@@ -94,55 +115,84 @@ class QuotaLedger:
 
     def excess(self, node: int, key: FlavorResource) -> int:
         """Units in use beyond the node's own; negative where there is room within it."""
-        return self.use(node, key) - self.own(node, key)
+        column = self._columns.get(key)
+        return column.use[node] - column.rows.own[node] if column else -self.own(node, key)
 
     def borrowed(self, node: int, extra: Amounts | None = None) -> dict[str, int]:
         """Resource to what the node uses beyond its own, with so much more at the node itself, flavors together.
 
         Only a (flavor, resource) that the node declares counts.
         """
+        more = self.borrowed_more(node, extra or {})
+        found = {name: row[node] + more.get(name, 0) for name, row in self._borrowed.items()}
+        return {name: units for name, units in found.items() if units}
+
+    def borrowed_more(self, node: int, extra: Amounts) -> dict[str, int]:
+        """Resource to how much more, or less, the node would borrow with so much more in use at the node itself."""
         found: dict[str, int] = {}
-        for key, over in self._over.items():
-            more = extra.get(key, 0) if extra else 0
-            if more or node in over:
-                rows = self._rows[key]
-                above = self._use[key][node] + more - rows.own[node]
-                if above > 0 and rows.is_declared[node]:
-                    found[key[1]] = found.get(key[1], 0) + above
+        for key, units in extra.items():
+            column = self._columns.get(key)
+            if column and column.rows.is_declared[node]:
+                above = column.use[node] - column.rows.own[node]
+                found[key[1]] = found.get(key[1], 0) + max(0, above + units) - max(0, above)
         return found
+
+    def borrowed_by_node(self, resource: str) -> Sequence[int]:
+        """What every node borrows of a resource, by index, as `borrowed`; a view that follows each charge."""
+        return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
+
+    def borrows(self, node: int) -> bool:
+        """Does the node use more than its own of anything?"""
+        return self._over_keys[node] > 0
+
+    def has_borrowed(self, node: int) -> bool:
+        """As `borrows`, of what the node declares."""
+        return any(row[node] for row in self._borrowed.values())
 
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
         """The nodes that use more than their own of one of these, at least."""
-        return set().union(*(self._over.get(key, ()) for key in keys))
+        return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
-        return any(node in self._over.get(key, ()) for key in keys)
+        for key in keys:
+            column = self._columns.get(key)
+            if column and node in column.over:
+                return True
+        return False
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Would the node use more than its own with so much more?"""
-        return self.use(node, key) + units > self.own(node, key)
+        return self.excess(node, key) + units > 0
+
+    def stays_within_own(self, node: int, amounts: Amounts) -> bool:
+        """Would the node use no more than its own of all of these, with so much more?"""
+        return not any(self.excess(node, key) + units > 0 for key, units in amounts.items())
 
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Units that the node can use without asking its parent."""
         return max(0, self.forest.rows(key).kept[node] - self.use(node, key))
 
-    def room(self, node: int, key: FlavorResource) -> int:
-        """Units that could still be charged to the node; negative where a cut left it above its limits."""
-        if key not in self._use:
-            self._open(key)
-        rows, use = self._rows[key], self._use[key]
-        path = self.forest.paths[node]
-        top = path[-1]
-        room = UNLIMITED if rows.own[top] == UNLIMITED else rows.own[top] - use[top]
-        for step in path[-2::-1]:
-            used, kept, limit = use[step], rows.kept[step], rows.borrowing_limit[step]
+    def room(self, node: int, key: FlavorResource, steps: int | None = None) -> int:
+        """Units that could still be charged to the node; negative where a cut left it above its limits.
+
+        With `steps`, as if there were no end of room above the first so many nodes of its path: nobody outside can give more.
+        """
+        column = self._columns.get(key) or self._open(key)
+        rows, use, path = column.rows, column.use, self._paths[node]
+        if steps is None:
+            own = rows.own[path[-1]]
+            room, steps = UNLIMITED if own == UNLIMITED else own - use[path[-1]], len(path) - 1
+        else:
+            room = UNLIMITED
+        for step in path[:steps][::-1]:
+            kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
-                room = min(room, rows.lent[step] - max(0, used - kept) + limit)
-            if self.keeps_local and room < 0:
+                room = min(room, rows.lent[step] - max(0, use[step] - kept) + limit)
+            if room < 0 and self.keeps_local:
                 room = 0
-            if kept > used:
-                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - used)
+            if kept > use[step]:
+                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use[step])
         return room
 
     def available(self, node: int, key: FlavorResource) -> int:
@@ -154,9 +204,10 @@ class QuotaLedger:
 
         A node draws on its parent as soon as it uses more than it keeps.
         """
-        if key not in self._use:
+        column = self._columns.get(key)
+        if column is None:
             return 0
-        rows, use = self._rows[key], self._use[key]
+        rows, use = column.rows, column.use
         worst = 0
         for step in self.forest.paths[node]:
             used, limit = use[step], rows.borrowing_limit[step]
@@ -168,9 +219,9 @@ class QuotaLedger:
                 return worst
         return worst
 
-    def fits(self, node: int, amounts: Amounts) -> bool:
-        """Is there room for all of it at once?"""
-        return all(units <= self.available(node, key) for key, units in amounts.items())
+    def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
+        """Is there room for all of it at once? With `steps`, as in `room`."""
+        return all(units <= max(0, self.room(node, key, steps)) for key, units in amounts.items())
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?
@@ -190,7 +241,7 @@ class QuotaLedger:
     def usage(self) -> dict[tuple[str, str, str], int]:
         """(node, flavor, resource) to units in use; what is 0 is left out. Counted step by step."""
         names = self.forest.names
-        rows = ((names[node], key, units) for key, use in self._use.items() for node, units in enumerate(use) if units)
+        rows = ((names[node], key, units) for key, column in self._columns.items() for node, units in enumerate(column.use) if units)
         return {(name, *key): units for name, key, units in sorted(rows, key=itemgetter(0, 1))}
 
 

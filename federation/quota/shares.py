@@ -20,10 +20,6 @@ from federation.tenants import FlavorResource
 
 ShareKey = tuple[int, Fraction | int]  #: Orders shares; a zero weight that borrows is above all others.
 PER_MILLE = 1_000
-#: Of a share as a whole number: two shares whose parts a ledger can hold differ by more than one grain.
-GRAIN = 2**128
-#: Above every share that has an end, in grains.
-ENDLESS = 2**256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +69,3 @@ def dominant_share(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource
         default=(0, ""),
     )
     return Share(ratio=ratio, weight=forest.weights[node], resource=dominant, is_borrowing=True)
-
-
-def share_rank(ledger: QuotaLedger, node: int, extra: Mapping[FlavorResource, int] | None = None) -> int:
-    """The share as a whole number that orders siblings as their shares do, for those who compare thousands of them."""
-    forest = ledger.forest
-    if forest.parents[node] < 0:
-        return 0
-    lendable = forest.lendable(forest.parents[node])
-    ratio = 0
-    for name, units in ledger.borrowed(node, extra).items():
-        most = lendable.get(name, 0)
-        if most:
-            ratio = max(ratio, units * GRAIN // most)
-    weight = forest.weights[node]
-    if weight == 1 or not ratio:
-        return ratio
-    return ratio * weight.denominator // weight.numerator if weight else ENDLESS + ratio

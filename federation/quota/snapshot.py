@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import Amounts, QuotaLedger
 from federation.quota.policies import QueueSettings, Rules
-from federation.quota.shares import Share, dominant_share
+from federation.quota.share_ranks import ShareRanks
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 
@@ -48,7 +48,7 @@ class QuotaSnapshot:
     `displaces(a, b)` says whether `b` may not be evicted by `a`, because `b` evicted `a` before; see `precedence`.
     """
 
-    __slots__ = ("_log", "_shares", "displaces", "forest", "ledger", "now_ms", "rules", "running", "settings")
+    __slots__ = ("_log", "displaces", "forest", "ledger", "now_ms", "rules", "running", "settings", "shares")
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class QuotaSnapshot:
         self.rules = rules
         self.settings = settings  #: By queue.
         self.ledger = QuotaLedger(forest, keeps_local=rules.keeps_local)
+        self.shares = ShareRanks(self.ledger)
         self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to what holds quota there.
         self.now_ms = now_ms
         self.displaces = displaces
-        self._shares: dict[int, tuple[int, Share]] = {}  #: Node to the version of its use, and the share then.
         self._log: list[_Charged | _Moved] = []
 
     def mark(self) -> int:
@@ -117,16 +117,6 @@ class QuotaSnapshot:
     def node_of(self, running: Running) -> int:
         """The queue that it runs for."""
         return self.forest.index[running.workload.queue]
-
-    def share(self, node: int) -> Share:
-        """The node's dominant share now; counted anew only when its use has changed."""
-        version = self.ledger.version(node)
-        known = self._shares.get(node)
-        if known is not None and known[0] == version:
-            return known[1]
-        share = dominant_share(self.ledger, node)
-        self._shares[node] = version, share
-        return share
 
     def _apply(self, node: int, amounts: Amounts, sign: int) -> None:
         if sign > 0:

@@ -108,6 +108,12 @@ def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str,
     assert list(gpus_of(answer.lowered)) == [gives]
 
 
+def test_who_has_given_way_is_asked_again_only_when_nobody_else_has_borrowed_more():
+    held = (holding("a", 2, token=3), holding("a", 2, mesh="north", token=2), holding("b", 3, token=1))
+    answer = decide(company(vision=7, a=0, b=0), held, (want("vision", 3),))
+    assert {(target.tenant, target.mesh): target.amounts for target in answer.lowered} == {("a", "east"): {}, ("b", "east"): {"gpu": 2}}
+
+
 def test_the_nearest_borrower_gives_way_first():
     tree = forest(
         acme=(None, Quota(), 1),
@@ -119,6 +125,18 @@ def test_the_nearest_borrower_gives_way_first():
     )
     answer = decide(tree, (holding("near", 2, priority=9), holding("far", 2)), (want("vision", 3),))
     assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
+
+
+def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
+    held = (
+        holding("silent", 4, is_fixed=True),
+        holding("batch", 2, mesh="east", token=2),
+        holding("batch", 2, mesh="north", token=1),
+    )
+    gang = want("vision", 4, slots_min=4, priority=9)
+    answer = decide(company(vision=6, batch=2, silent=0), held, (gang, want("vision", 1, mesh="north", is_crowded=True)))
+    assert [(target.mesh, target.amounts) for target in answer.lowered] == [("north", {"gpu": 1})]
+    assert [unmet.want for unmet in answer.unmet] == [gang]
 
 
 def test_a_young_lease_is_left_alone():

@@ -1,0 +1,79 @@
+"""Dominant shares as whole numbers, for those who compare thousands of them: the order among siblings is that of the exact shares.
+
+All children of a node are measured by what that node could hold, so their shares have a denominator in common: the least common
+multiple of what it could hold of each resource, and of what their weights are counted in. What is left of a share is its numerator.
+
+    rank = max over r of borrowed(r) * factor(r) * factor(weight)
+
+Source: `federation.quota.shares`, whose order this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm
+
+from federation.quota.ledger import QuotaLedger
+from federation.tenants import FlavorResource
+
+UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """How the shares of all children of one node are measured."""
+
+    factors: tuple[tuple[str, Sequence[int], int], ...]  #: Resource, what every node has borrowed of it, factor.
+    weights: Mapping[int, int]  #: Child to the factor of its weight.
+
+
+class ShareRanks:
+    """Over one ledger; each rank is counted anew only when the use of its node has changed."""
+
+    def __init__(self, ledger: QuotaLedger) -> None:
+        self._ledger, self._forest = ledger, ledger.forest
+        self._versions = ledger.versions
+        self._scales: dict[int, _Scale] = {}
+        self._known: dict[int, tuple[int, int]] = {}  #: Node to the version of its use, and the rank then.
+
+    def rank(self, node: int) -> int:
+        """Of the share of a node; 0 at a root, and where nothing is borrowed."""
+        version = self._versions[node]
+        known = self._known.get(node)
+        if known is not None and known[0] == version:
+            return known[1]
+        rank = self._weighted(node, {}) if self._ledger.borrows(node) else 0
+        self._known[node] = version, rank
+        return rank
+
+    def is_borrowing(self, node: int) -> bool:
+        """Does the node borrow anything that it declares? Possible with a rank of 0, too: where the parent has nothing to lend."""
+        if self._forest.parents[node] < 0 or not self._ledger.borrows(node):
+            return False
+        return self.rank(node) > 0 or self._ledger.has_borrowed(node)
+
+    def rank_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
+        """As `rank`, with so much more, or less, in use at the node itself."""
+        return self._weighted(node, self._ledger.borrowed_more(node, extra))
+
+    def _weighted(self, node: int, more: Mapping[str, int]) -> int:
+        parent = self._forest.parents[node]
+        if parent < 0:
+            return 0
+        scale = self._scales.get(parent) or self._measure(parent)
+        ratio = 0
+        for name, borrowed, factor in scale.factors:
+            ratio = max(ratio, (borrowed[node] + more[name] if name in more else borrowed[node]) * factor)
+        return ratio * scale.weights[node] if ratio else 0
+
+    def _measure(self, parent: int) -> _Scale:
+        most = {name: units for name, units in self._forest.lendable(parent).items() if units > 0}
+        whole = lcm(*most.values())
+        factors = tuple((name, self._ledger.borrowed_by_node(name), whole // units) for name, units in most.items())
+        weights = {child: self._forest.weights[child] for child in self._forest.children[parent]}
+        count = lcm(*{weight.numerator for weight in weights.values() if weight})
+        counted = {child: weight.denominator * count // weight.numerator for child, weight in weights.items() if weight}
+        endless = UNITS_MAX * whole * max(counted.values(), default=1)
+        self._scales[parent] = scale = _Scale(factors, dict.fromkeys(weights, endless) | counted)
+        return scale
