@@ -27,6 +27,7 @@ FederationError
 ├── DurabilityUnreachable     more safety was asked for than the store can give
 ├── TooManyClaims             a mesh has claimed far more than its leases pay for, and not ended it
 └── StoreUnavailable          the store does not answer, or no root that leads to it
+    ├── SchemaMismatch        the store holds data that another version of this program has laid out
     └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
 """
 
@@ -147,6 +148,13 @@ class TooManyClaims(FederationError):
 
 class StoreUnavailable(FederationError, RuntimeDoorError):
     """The store does not answer, or no root that leads to it; nothing is known about whether the last command took effect."""
+
+
+class SchemaMismatch(StoreUnavailable):
+    """The store holds data that another version of this program has laid out; nothing was read into it, and nothing written.
+
+    To those who ask it is a store that does not answer: work stops in its time, as when the store is down, until somebody acts.
+    """
 
 
 class LinkRefused(StoreUnavailable):

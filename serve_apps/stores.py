@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import redis
+import structlog
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.store.redis_runs import RedisRunStore
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
+from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, trusted
@@ -20,7 +22,10 @@ from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
+from federation.store.redis_safety import check_schema
 from serve_apps.settings import ChildSettings, LinkSettings
+
+log = structlog.get_logger(__name__)
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
 ANSWER_MS_MAX = 5_000
@@ -52,20 +57,31 @@ class ChildPorts:
 
 
 def open_child_ports(settings: ChildSettings) -> ChildPorts:
-    """The child's ports, over Redis or over HTTP as the settings say. Nothing is sent yet.
+    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away.
 
     Raises:
+        SchemaMismatch: The store holds data that another version of this program has laid out.
         StoreUnavailable: The file of certificates cannot be read.
     """
     if settings.store is not None:
         own = settings.store
         stores = open_stores(own.redis_url, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms)
+        _refuse_other_schema(stores)
         return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
     # They have a child's verbs, which are all that it calls; the ports have the root's as well.
     ledger, queue = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
     return ChildPorts(ledger=ledger, queue=queue, blobs=cast("BlobStore", HttpBlobs(link)), link=link)
+
+
+def _refuse_other_schema(stores: Stores) -> None:
+    try:
+        check_schema(stores.client, stores.keys)
+    except SchemaMismatch:
+        raise
+    except StoreUnavailable as gone:
+        log.warning("the store does not answer yet", error=str(gone))
 
 
 def open_link(settings: LinkSettings) -> HttpLink:

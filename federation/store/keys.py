@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from mesh.ids import MeshId, RunId, StageId
 
+#: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
+SCHEMA = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:

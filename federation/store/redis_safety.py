@@ -11,10 +11,10 @@ from typing import cast
 
 import redis
 
-from federation.errors import ForeignLedger, LedgerUnsafe
+from federation.errors import ForeignLedger, LedgerUnsafe, SchemaMismatch
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_scripts import redis_answers
+from federation.store.keys import SCHEMA, Keys
+from federation.store.redis_scripts import redis_answers, schema_words
 
 #: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
 _NOTICE_MS = 2_000
@@ -43,8 +43,10 @@ def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: s
     Raises:
         LedgerUnsafe: Each line names a setting and what to write instead.
         ForeignLedger: The server holds another ledger.
+        SchemaMismatch: See `check_schema`.
         StoreUnavailable: It does not answer.
     """
+    check_schema(client, keys)
     with redis_answers("look at the server"):
         present = cast("bytes | None", client.hget(keys.meta, "uid"))
     if uid is not None and present is not None and present.decode() != uid:
@@ -52,6 +54,19 @@ def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: s
     problems = list(problems_of(read_settings(client), terms, durable=durable))
     if problems:
         raise LedgerUnsafe("\n".join(problems))
+
+
+def check_schema(client: "redis.Redis", keys: Keys) -> None:
+    """Refuse data that another version of this program has laid out; an empty server has any schema.
+
+    Raises:
+        SchemaMismatch: The server holds such data; the message names both numbers and what to do.
+        StoreUnavailable: It does not answer.
+    """
+    with redis_answers("look at the server"):
+        found = cast("bytes | None", client.hget(keys.meta, "schema"))
+    if found is not None and found.decode() != str(SCHEMA):
+        raise SchemaMismatch(schema_words(found.decode()))
 
 
 def read_settings(client: "redis.Redis") -> ServerSettings:

@@ -6,7 +6,8 @@ are named one by one (`local META = KEYS[1]`) a verb is given those that its who
 
 From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
 access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
-text in its name, so roots of two versions stand side by side.
+text in its name, so roots of two versions stand side by side; where these differ in what they write, the number of their
+schema differs as well, and data of another schema are refused by every verb.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ from typing import Any, cast
 import redis
 import redis.exceptions
 
-from federation.errors import LedgerUninitialised, StoreUnavailable
+from federation.errors import LedgerUninitialised, SchemaMismatch, StoreUnavailable
+from federation.store.keys import SCHEMA
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
@@ -62,7 +64,7 @@ def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable 
 @cache
 def source(package: str, verb: str) -> str:
     """The verb with the pieces that it needs before it, and the keys that it names under the places that it is given them at."""
-    text = _whole(package, verb)
+    text = f"local SCHEMA = '{SCHEMA}'\n{_whole(package, verb)}"
     places = key_places(package, verb)
     if places is None:
         return text
@@ -143,6 +145,7 @@ class Scripts:
             StoreUnavailable: Redis does not answer.
             RuntimeDoorError: The script failed.
             LedgerUninitialised: The verb needs a ledger, and the server holds none.
+            SchemaMismatch: Another version of this program has written what the server holds.
         """
         try:  # Not by `redis_answers`: a generator for each call would be a tenth of what a heartbeat costs here.
             if self._functions is None:
@@ -153,6 +156,8 @@ class Scripts:
             raise _told_by(verb, error) from error
         if reply == [b"UNINIT"]:
             raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
+        if type(reply) is list and reply and reply[0] == b"SCHEMA":
+            raise SchemaMismatch(f"{verb}: {schema_words(reply[1].decode())}")
         return reply
 
     def _call_script(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
@@ -181,6 +186,14 @@ class Scripts:
                 raise
             self._client.function_load(text, replace=True)
             return self._client.fcall(name, len(keys), *keys, *arguments)
+
+
+def schema_words(found: str) -> str:
+    """What is wrong with data of another schema, and what to do."""
+    return (
+        f"the server holds data of schema {found}, and this program reads and writes schema {SCHEMA}; run the version that wrote them,"
+        " or stop all its processes and name a server without them"
+    )
 
 
 def pairs(flat: Any) -> dict[bytes, bytes]:
