@@ -16,6 +16,7 @@ FederationError
 ├── StaleBeat                 a heartbeat that a later one has overtaken
 ├── LedgerLearning            the ledger does not know yet what is held: no claims, no plans for now
 ├── LedgerUninitialised       the server holds no ledger
+├── LedgerMissing             the server holds no ledger where there was one
 ├── LedgerUnsafe              the server is set up in a way that could lose or evict leases
 ├── ForgedReceipt             somebody claims a lease that the root has not signed
 ├── FutureToken               a token that no ledger can have given out yet
@@ -104,6 +105,10 @@ class LedgerLearning(FederationError):
 
 class LedgerUninitialised(FederationError):
     """The server holds no ledger; who configures it founds one."""
+
+
+class LedgerMissing(FederationError):
+    """The server holds no ledger, and a root that starts knows that there was one: perhaps it is the wrong server."""
 
 
 class LedgerUnsafe(FederationError):

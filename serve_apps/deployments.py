@@ -76,7 +76,10 @@ class CoordinatorLoop:
 
     def _coordinate(self) -> None:
         stores = open_stores(
-            self._settings.redis_url, lease_ttl_ms=self._settings.lease_ttl_ms, lease_grace_ms=self._settings.lease_grace_ms
+            self._settings.redis_url,
+            ledger=self._settings.ledger,
+            lease_ttl_ms=self._settings.lease_ttl_ms,
+            lease_grace_ms=self._settings.lease_grace_ms,
         )
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
@@ -143,6 +146,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
     configure_logging()
     stores = open_stores(
         settings.redis_url,
+        ledger=settings.ledger,
         lease_ttl_ms=settings.lease_ttl_ms,
         lease_grace_ms=settings.lease_grace_ms,
         receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),

@@ -50,6 +50,7 @@ class StoreSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     redis_url: str = Field(repr=False)
+    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
     lease_ttl_ms: int
     lease_grace_ms: int
 
@@ -58,6 +59,7 @@ class RootSettings(_Settings):
     """For the root mesh: Serve deployments on one cluster."""
 
     redis_url: str = Field(repr=False)
+    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
     lease_ttl_ms: int
     lease_grace_ms: int
     host: str

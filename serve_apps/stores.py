@@ -65,7 +65,7 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
     """
     if settings.store is not None:
         own = settings.store
-        stores = open_stores(own.redis_url, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms)
+        stores = open_stores(own.redis_url, ledger=own.ledger, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms)
         _refuse_other_schema(stores)
         return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
@@ -94,6 +94,7 @@ def open_stores(
     *,
     lease_ttl_ms: int,
     lease_grace_ms: int,
+    ledger: str | None = None,
     founding: bool = False,
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
@@ -101,6 +102,7 @@ def open_stores(
     """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
 
     Args:
+        ledger: Its id, under which it is founded again after a loss; None: whoever it is.
         receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
         limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
@@ -111,7 +113,7 @@ def open_stores(
     return Stores(
         client=client,
         keys=keys,
-        ledger=RedisLedger(client, keys, terms=terms, founding=founding, receipts=receipts),
+        ledger=RedisLedger(client, keys, terms=terms, uid=ledger, founding=founding, receipts=receipts),
         registry=RedisRegistry(client, keys),
         orders=RedisTenantOrders(client, keys),
         queue=RedisStageQueue(client, keys),

@@ -75,7 +75,7 @@ class RedisLedger:
         terms: In force from the next `configure` on, or from the founding.
         uid: Who the ledger is; None makes an id up when one has to be founded. With an id that lasts, meshes bring their leases
             back after the server has lost everything.
-        founding: No lease of this ledger can exist before it is founded, so it need not learn then.
+        founding: No lease of this ledger can exist before it is founded, so it need not learn then; a second time it does.
         receipts: Sign what is told and check what is claimed; None: callers are trusted.
         functions: See `Scripts`.
     """
@@ -107,8 +107,11 @@ class RedisLedger:
 
     def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
         """See `LeaseLedger.reparent`."""
-        tree = configured_of(_texts(pairs(self._call("snapshot")[6])))
-        return self._configure(moved(tree, tenant, parent), expected, is_strict=not force)
+        return self._configure(moved(self.configured(), tenant, parent), expected, is_strict=not force)
+
+    def configured(self) -> TenantTree:
+        """The tree that was configured last, without tenants that are gone and still charged."""
+        return configured_of(_texts(pairs(self._call("snapshot")[6])))
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
         terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
@@ -259,11 +262,13 @@ class RedisLedger:
     def _call(self, verb: str, *arguments: str | bytes | int) -> Any:
         """The reply; a ledger is founded where there is none."""
         try:
-            return self._scripts.call(verb, *arguments)
+            reply = self._scripts.call(verb, *arguments)
         except LedgerUninitialised:
             terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
             self._scripts.call("init", self._uid or secrets.token_hex(8), *terms, int(self._founding))
-            return self._scripts.call(verb, *arguments)
+            reply = self._scripts.call(verb, *arguments)
+        self._founding = False  # From now on leases may exist, whatever the server still knows of them.
+        return reply
 
     def _call_for(self, session: Session, verb: str, *arguments: str | bytes | int) -> Any:
         reply = self._call(verb, *of_session(session), *arguments)

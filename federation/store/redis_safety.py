@@ -11,7 +11,7 @@ from typing import cast
 
 import redis
 
-from federation.errors import ForeignLedger, LedgerUnsafe, SchemaMismatch
+from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, SchemaMismatch
 from federation.leases import LeaseTerms
 from federation.store.keys import SCHEMA, Keys
 from federation.store.redis_scripts import redis_answers, schema_words
@@ -33,16 +33,20 @@ class ServerSettings:
     word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
 
 
-def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, durable: bool = True) -> None:
+def check_server(
+    client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, may_found: bool = True, durable: bool = True
+) -> None:
     """Refuse a server that could lose or evict leases, and another ledger than ours.
 
     Args:
         uid: Who the ledger has to be; None: whoever it is.
+        may_found: A server that holds no ledger is as good: the ledger is founded there.
         durable: Refuse a server without an append-only file, too; a federation for trying out may do without.
 
     Raises:
         LedgerUnsafe: Each line names a setting and what to write instead.
         ForeignLedger: The server holds another ledger.
+        LedgerMissing: It holds none, and has to.
         SchemaMismatch: See `check_schema`.
         StoreUnavailable: It does not answer.
     """
@@ -50,7 +54,12 @@ def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: s
     with redis_answers("look at the server"):
         present = cast("bytes | None", client.hget(keys.meta, "uid"))
     if uid is not None and present is not None and present.decode() != uid:
-        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid}; is it the right URL?")
+        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid} of this state folder; is it the right URL?")
+    if uid is not None and present is None and not may_found:
+        raise LedgerMissing(
+            f"the server holds no ledger, and has to hold {uid} of this state folder; is it the right URL? If it was emptied, or taken"
+            " for another on purpose, start once with --rebuild-ledger: the ledger learns again from its meshes what they hold"
+        )
     problems = list(problems_of(read_settings(client), terms, durable=durable))
     if problems:
         raise LedgerUnsafe("\n".join(problems))
