@@ -146,7 +146,8 @@ class RedisSection(Section):
     url: str | None = Field(
         default=None,
         repr=False,  # it may hold a password
-        description="`redis://`, `rediss://` or `unix://` URL of a server >= 6.2; null: an embedded one, its file in the state folder.",
+        description="URL of a server >= 6.2, of sentinels (`redis+sentinel://one,two/service`), of a cluster (`redis+cluster://one,two`); "
+        "`rediss` for TLS; null: an embedded one, its file in the state folder.",
     )
 
 

@@ -13,7 +13,6 @@ import threading
 from functools import partial
 
 import redis
-import redis.asyncio
 import structlog
 from fastapi import FastAPI
 from ray import serve
@@ -26,13 +25,14 @@ from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.planning.seat import PlannerSeat
 from federation.receipts import ReceiptKeys
+from federation.store.redis_client import connect_async
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.gateway import Dependencies, create_app
 from serve_apps.process import configure_logging
 from serve_apps.settings import RootSettings
-from serve_apps.stores import open_stores
+from serve_apps.stores import ANSWER_MS_MAX, open_stores
 from serve_apps.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
@@ -152,7 +152,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
         receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
         limits=settings.backlog,
     )
-    feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
+    feed_client = connect_async(settings.redis_url, timeout_ms=ANSWER_MS_MAX)
     return create_app(
         Dependencies(
             runs=stores.runs,

@@ -39,6 +39,7 @@ class Store:
     keep: Callable[[], Any]  #: A copy of everything.
     lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses what was written since.
     client: "redis.Redis | None" = None  #: Of the server, where there is one.
+    url: str = ""  #: The same.
     ttl_ms: int = TTL_MS
     grace_ms: int = GRACE_MS
 
@@ -58,8 +59,8 @@ def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
     )
 
 
-def redis_store(client: "redis.Redis", *, max_step_ms: int = STEP_MS_MAX, functions: bool | None = None) -> Store:
-    """Everything on a server."""
+def redis_store(client: "redis.Redis", *, url: str = "", max_step_ms: int = STEP_MS_MAX, functions: bool | None = None) -> Store:
+    """Everything on a server; `url`: of a client that is none of one server on a Unix socket."""
     keys, terms = Keys("contract"), LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
     return Store(
         ledger=RedisLedger(client, keys, terms=terms, founding=True, receipts=RECEIPTS, functions=functions),
@@ -70,4 +71,5 @@ def redis_store(client: "redis.Redis", *, max_step_ms: int = STEP_MS_MAX, functi
         keep=partial(copied, client, keys),
         lose=partial(lose_writes, client, keys),
         client=client,
+        url=url or f"unix://{client.connection_pool.connection_kwargs['path']}",
     )

@@ -14,6 +14,7 @@ import redis
 from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, SchemaMismatch
 from federation.leases import LeaseTerms
 from federation.store.keys import SCHEMA, Keys
+from federation.store.redis_client import home_of
 from federation.store.redis_scripts import redis_answers, schema_words
 
 #: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
@@ -60,7 +61,7 @@ def check_server(
             f"the server holds no ledger, and has to hold {uid} of this state folder; is it the right URL? If it was emptied, or taken"
             " for another on purpose, start once with --rebuild-ledger: the ledger learns again from its meshes what they hold"
         )
-    problems = list(problems_of(read_settings(client), terms, durable=durable))
+    problems = list(problems_of(read_settings(client, keys), terms, durable=durable))
     if problems:
         raise LedgerUnsafe("\n".join(problems))
 
@@ -78,12 +79,13 @@ def check_schema(client: "redis.Redis", keys: Keys) -> None:
         raise SchemaMismatch(schema_words(found.decode()))
 
 
-def read_settings(client: "redis.Redis") -> ServerSettings:
+def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
     """Ask the server. Raises StoreUnavailable, RuntimeDoorError (the user may not ask)."""
     with redis_answers("look at the server"):
-        told = client.config_get("*")
-        replication = client.info("replication")
-        program = client.info("server")
+        server = home_of(client, keys.meta)
+        told = server.config_get("*")
+        replication = server.info("replication")
+        program = server.info("server")
     written = {str(_text(name)): _text(value) for name, value in told.items()}
     return ServerSettings(
         maxmemory_policy=written.get("maxmemory-policy", ""),

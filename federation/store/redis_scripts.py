@@ -33,7 +33,18 @@ _COMMENT = re.compile(r"--.*")
 #: does not let us now, for somebody takes our rights away, or changes them, while we run.
 _NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
 #: The same, where redis-py tells by the class and keeps the word to itself.
-_NOT_NOW_KINDS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError, redis.exceptions.NoPermissionError)
+_NOT_NOW_KINDS = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.NoPermissionError,
+    # Of a cluster: down, in election, a slot on its way from one node to another, or nobody there.
+    redis.exceptions.ClusterError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.AskError,
+    redis.exceptions.RedisClusterException,
+)
+#: Whatever redis-py raises: what it has to say of a cluster is no `RedisError`.
+ANY_ERROR = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -49,13 +60,15 @@ def redis_answers(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except redis.exceptions.RedisError as error:
+    except ANY_ERROR as error:
         raise _told_by(what, error) from error
 
 
-def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable | RuntimeDoorError:
+def _told_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not answer: {error}")
+    if "NOREPLICAS" in str(error):
+        return StoreUnavailable(f"{what}: Redis has too few replicas that keep up, and takes no writes until they are back: {error}")
     if isinstance(error, _NOT_NOW_KINDS) or _NOT_NOW.search(str(error)):
         return StoreUnavailable(f"{what}: Redis cannot serve now: {error}")
     return RuntimeDoorError(f"{what}: Redis refused the command: {error}; is it a server of 6.2 or later?")
@@ -152,7 +165,7 @@ class Scripts:
                 told = self._client.info("server")
                 self._functions = int(str(told["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
-        except redis.exceptions.RedisError as error:
+        except ANY_ERROR as error:
             raise _told_by(verb, error) from error
         if reply == [b"UNINIT"]:
             raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")

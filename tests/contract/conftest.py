@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 import redis
 from ledger_stores import STEP_MS_MAX, Store, memory_store, redis_store
+from redis_forms import running_cluster
 
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
@@ -38,6 +39,20 @@ def redis_server(redis_process: "redis.Redis") -> "redis.Redis":
 
 
 @pytest.fixture(scope="session")
+def cluster_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple["redis.Redis", str]]:
+    """A client of a cluster of three masters, and its URL."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as (client, cluster):
+        yield client, cluster.url
+
+
+@pytest.fixture
+def cluster_client(cluster_process: tuple["redis.Redis", str]) -> "redis.Redis":
+    """The same client, every key gone."""
+    cluster_process[0].flushall()
+    return cluster_process[0]
+
+
+@pytest.fixture(scope="session")
 def switchboard() -> Iterator[tuple[Switchboard, str]]:
     """A real HTTP server that answers for whatever a test plugs in, and its address."""
     board = Switchboard()
@@ -59,10 +74,10 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
     )
 
 
-@pytest.fixture(params=["memory", "redis", "redis with functions", "http"])
+@pytest.fixture(params=["memory", "redis", "redis with functions", "http", "cluster"])
 def store(request: pytest.FixtureRequest) -> Store:
     """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them;
-    and on a Redis behind a gateway, to which all that a child says goes over HTTP."""
+    on a Redis behind a gateway, to which all that a child says goes over HTTP; and on a cluster."""
     return _store_of(request, STEP_MS_MAX)
 
 
@@ -78,6 +93,9 @@ def _store_of(request: pytest.FixtureRequest, max_step_ms: int) -> Store:
     if request.param in ("redis", "http"):
         by_scripts = redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
         return by_scripts if request.param == "redis" else linked_store(request, by_scripts)
+    if request.param == "cluster":
+        client = request.getfixturevalue("cluster_client")
+        return redis_store(client, url=request.getfixturevalue("cluster_process")[1], max_step_ms=max_step_ms)
     client = request.getfixturevalue("newer_redis_process")
     client.flushall()
     return redis_store(client, max_step_ms=max_step_ms)

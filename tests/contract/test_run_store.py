@@ -20,6 +20,7 @@ from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
 from federation.store.keys import Keys
+from federation.store.redis_client import connect_async, home_of
 from federation.store.memory import MemoryStore
 from mesh.errors import LedgerError
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
@@ -96,7 +97,7 @@ def kept(store, request) -> Kept:
 
     @asynccontextmanager
     async def redis_feed() -> AsyncIterator[EventFeed]:
-        async with redis.asyncio.Redis(unix_socket_path=client.connection_pool.connection_kwargs["path"]) as watcher:
+        async with connect_async(store.url, timeout_ms=5_000) as watcher:
             yield RedisEventFeed(watcher, keys, patience_s=10)
 
     return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client)
@@ -593,14 +594,15 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
         free = MemoryRunStore(store.queue, memory_percent=lambda: 80)
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
-        kept.client.config_set("maxmemory", int(kept.client.info("memory")["used_memory"] * 1.1))
+        server = home_of(kept.client, Keys("contract").meta)
+        server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):
             full.create(a_record("late"), {})
         assert kept.runs.commit(record, add_event(record))
     finally:
         if kept.client is not None:
-            kept.client.config_set("maxmemory", 0)
+            home_of(kept.client, Keys("contract").meta).config_set("maxmemory", 0)
     assert free.create(a_record("later"), {})
 
 

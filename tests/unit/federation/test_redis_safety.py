@@ -45,7 +45,7 @@ def test_a_server_without_replicas_needs_none():
 
 
 def test_a_server_tells_its_settings(client: redis.Redis):
-    assert read_settings(client) == ServerSettings(
+    assert read_settings(client, Keys()) == ServerSettings(
         maxmemory_policy="noeviction", append_only=False, replicas=0, min_replicas_to_write=0, min_replicas_max_lag_ms=10_000
     )
 
