@@ -1,6 +1,6 @@
 """The root mesh as Ray Serve deployments: gateways that answer HTTP, and the coordinator that advances runs.
 
-Neither keeps state: any replica may die at any instruction. One coordinator is elected by a lock in Redis, to save work;
+Neither keeps state: any replica may die at any instruction. One coordinator has a seat in Redis, to save work;
 a second one at the same time would be harmless.
 """
 
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
 from functools import partial
 
-import redis
 import structlog
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import RunTarget
-from redis.exceptions import LockError
-from redis.lock import Lock
 
 from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
@@ -27,6 +25,7 @@ from federation.planning.seat import PlannerSeat
 from federation.receipts import ReceiptKeys
 from federation.store.redis_client import connect_async
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_seat import CoordinatorSeat
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.gateway import Dependencies, create_app
@@ -83,13 +82,13 @@ class CoordinatorLoop:
         )
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
-        seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
+        seat = CoordinatorSeat(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
         planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
             try:
-                if not _hold(seat):
+                if not seat.hold(SEAT_MS):
                     coordinator = None
                     self._stop.wait(LOOK_MS / 1000)
                     continue
@@ -123,22 +122,9 @@ class CoordinatorLoop:
         telemetry.close()
 
 
-def _hold(seat: Lock) -> bool:
-    """Take the seat or keep it; False when somebody else has it."""
-    try:
-        if seat.owned():
-            return bool(seat.reacquire())
-        return bool(seat.acquire())
-    except LockError:
-        return False
-    except redis.RedisError as gone:
-        raise StoreUnavailable(str(gone)) from gone
-
-
-def _leave(seat: Lock) -> None:
-    """Leave the seat to the next one at once, rather than when it runs out."""
-    with contextlib.suppress(LockError, redis.RedisError):
-        seat.release()
+def _leave(seat: CoordinatorSeat) -> None:
+    with contextlib.suppress(StoreUnavailable):
+        seat.leave()
 
 
 def gateway_app(settings: RootSettings) -> FastAPI:

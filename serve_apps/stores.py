@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
 ANSWER_MS_MAX = 5_000
+#: Packages whose verbs a root calls on Redis.
+VERB_FOLDERS = ("federation.store.lua", "dag.store.lua")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

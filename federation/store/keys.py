@@ -195,7 +195,7 @@ class Keys:
 
     @property
     def coordinator(self) -> str:
-        """Hash: who coordinates runs at present, and until when."""
+        """Hash, as `plan`: who coordinates runs at present, and until when."""
         return self._key("coordinator")
 
     @property

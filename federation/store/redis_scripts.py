@@ -12,7 +12,7 @@ schema differs as well, and data of another schema are refused by every verb.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -162,8 +162,7 @@ class Scripts:
         """
         try:  # Not by `redis_answers`: a generator for each call would be a tenth of what a heartbeat costs here.
             if self._functions is None:
-                told = self._client.info("server")
-                self._functions = int(str(told["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+                self._functions = has_functions_of(self._client)
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
         except ANY_ERROR as error:
             raise _told_by(verb, error) from error
@@ -180,7 +179,7 @@ class Scripts:
         try:
             return self._client.evalsha(sha, len(keys), *keys, *arguments)
         except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
-            return self._client.eval(text, len(keys), *keys, *arguments)
+            return self._load(verb, lambda: self._client.eval(text, len(keys), *keys, *arguments))
 
     def _keys_for(self, verb: str) -> tuple[str, ...]:
         keys = self._keys_of.get(verb)
@@ -197,8 +196,43 @@ class Scripts:
         except redis.exceptions.ResponseError as refused:
             if _NO_FUNCTION not in str(refused):
                 raise
-            self._client.function_load(text, replace=True)
+            self._load(verb, lambda: self._client.function_load(text, replace=True))
             return self._client.fcall(name, len(keys), *keys, *arguments)
+
+    @staticmethod
+    def _load(verb: str, load: Callable[[], Any]) -> Any:
+        """Whoever may not bring a verb to the server is told who has to."""
+        try:
+            return load()
+        except redis.exceptions.NoPermissionError as error:
+            raise StoreUnavailable(
+                f"{verb}: Redis lacks this version's verbs, and this user may not load them ({error});"
+                " run `schedulemesh load-verbs` as one who may"
+            ) from error
+
+
+def load_verbs(client: "redis.Redis", packages: tuple[str, ...]) -> int:
+    """Bring the verbs of these folders to the server, where users who may only call them find them; how many there are.
+
+    Functions stay, also over restarts, and reach replicas. Scripts are gone when the server restarts or another takes over.
+
+    Raises:
+        StoreUnavailable: Redis does not answer, or this user may not load them.
+    """
+    with redis_answers("load the verbs"):
+        has_functions = has_functions_of(client)
+        for package in packages:
+            if has_functions:
+                client.function_load(library(package)[1], replace=True)
+            else:
+                for verb in verbs(package):
+                    client.script_load(source(package, verb))
+    return sum(len(verbs(package)) for package in packages)
+
+
+def has_functions_of(client: "redis.Redis") -> bool:
+    """Does the server keep libraries of functions? Raises redis-py's errors."""
+    return int(str(client.info("server")["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
 
 
 def schema_words(found: str) -> str:

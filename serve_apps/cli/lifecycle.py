@@ -1,4 +1,4 @@
-"""The commands that start and stop processes: `up`, `down`, `apply`, `keys`, `demo`."""
+"""The commands that start and stop processes: `up`, `down`, `apply`, `load-verbs`, `keys`, `demo`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from rich.table import Table
 
 from federation.config import FederationConfig, tenants_of
 from federation.quota.from_config import standing_orders_of
+from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_scripts import load_verbs
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -33,7 +35,7 @@ from serve_apps.process import configure_logging, stop_on_signals
 from serve_apps.settings import RootSettings
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores, open_stores
+from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS, Stores, open_stores
 
 STATE = Path(".schedulemesh")
 WATCH_S = 1.0
@@ -51,6 +53,7 @@ def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(down)
     app.command()(apply)
+    app.command("load-verbs")(load_redis_verbs)
     app.command()(demo)
     app.add_typer(keys_app, name="keys")
 
@@ -155,6 +158,23 @@ def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
     stores.ledger.configure(TenantTree(tenants))
     stores.orders.publish(standing_orders_of(checked))
     Console().print(f"applied: {len(tenants)} tenants")
+
+
+def load_redis_verbs(
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            envvar="SCHEDULEMESH_REDIS_URL",
+            show_envvar=True,
+            help="The server, with a user who may load them. Best by the variable.",
+        ),
+    ],
+) -> None:
+    """Bring this version's verbs of the ledger to a Redis whose root may only call them; once per version."""
+    with connect(url, timeout_ms=ANSWER_MS_MAX) as client:
+        number = load_verbs(client, VERB_FOLDERS)
+    Console().print(f"loaded: {number} verbs")
 
 
 def demo(

@@ -9,7 +9,7 @@ from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId, TenantPath
 
 
-@pytest.fixture(params=["memory", "redis_server", "cluster_client"])
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
 def ring(request) -> KeyRing:
     return MemoryKeyRing() if request.param == "memory" else RedisKeyRing(request.getfixturevalue(request.param), Keys("contract"))
 

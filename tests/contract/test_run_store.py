@@ -20,8 +20,8 @@ from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
 from federation.store.keys import Keys
-from federation.store.redis_client import connect_async, home_of
 from federation.store.memory import MemoryStore
+from federation.store.redis_client import connect_async, home_of
 from mesh.errors import LedgerError
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
@@ -81,6 +81,7 @@ class Kept:
     runs: RunStore
     feed: Callable[[], AbstractAsyncContextManager[EventFeed]]
     client: "redis.Redis | None" = None
+    admin: "redis.Redis | None" = None
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def kept(store, request) -> Kept:
         async with connect_async(store.url, timeout_ms=5_000) as watcher:
             yield RedisEventFeed(watcher, keys, patience_s=10)
 
-    return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client)
+    return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client, admin=store.admin)
 
 
 @pytest.fixture
@@ -375,7 +376,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     an_ended_run(store, runs, "before", 100)
     runs.retire(1000)
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
-    before = set(kept.client.keys("*")) if kept.client else set()
+    before = set(kept.admin.keys("*")) if kept.client else set()
     an_ended_run(store, runs, RUN, 100, tenant="acme/lab/nlp")
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
     assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
@@ -383,7 +384,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     assert store.blobs.get(RUN, (X,)) == {}
     assert store.queue.waiting(EAST) == ()
     assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
-    assert (set(kept.client.keys("*")) if kept.client else set()) == before
+    assert (set(kept.admin.keys("*")) if kept.client else set()) == before
     assert runs.retire(101) == ()
 
 
@@ -594,7 +595,7 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
         free = MemoryRunStore(store.queue, memory_percent=lambda: 80)
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
-        server = home_of(kept.client, Keys("contract").meta)
+        server = home_of(kept.admin, Keys("contract").meta)
         server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):
@@ -602,7 +603,7 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
         assert kept.runs.commit(record, add_event(record))
     finally:
         if kept.client is not None:
-            home_of(kept.client, Keys("contract").meta).config_set("maxmemory", 0)
+            home_of(kept.admin, Keys("contract").meta).config_set("maxmemory", 0)
     assert free.create(a_record("later"), {})
 
 

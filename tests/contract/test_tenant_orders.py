@@ -30,7 +30,7 @@ FILED = StandingOrders(
 BUDGET = TenantStop(stop=Stop.HOLD, reason="the budget, é", by="ab12cd34", since_ms=7)
 
 
-@pytest.fixture(params=["memory", "redis_server", "cluster_client"])
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
 def orders(request: pytest.FixtureRequest) -> TenantOrders:
     if request.param == "memory":
         return MemoryTenantOrders()

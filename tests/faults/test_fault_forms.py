@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from faults.bed import LAB, PATIENCE_S, SLOT, tree_of
+from faults.bed import LAB, PATIENCE_S, SLOT, spec_of, tree_of
 from faults.conftest import Row
 from faults.parts import FLAVOR, record_of
 from patience import eventually
@@ -24,8 +24,9 @@ from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
-from federation.store.testing import move_time, servers
+from federation.store.testing import copied, move_time, servers
 from federation.testing import HandMesh
+from mesh.ids import MeshId
 
 pytestmark = pytest.mark.faults
 
@@ -180,16 +181,17 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     ledger.configure(tree_of(lab=SLOTS))
     hand = HandMesh(ledger, record_of("west", SLOTS))
     hand.acquire(LAB, FLAVOR, SLOT)
-    lt = watched.master.client.hget(KEYS.meta, "lt")
     (replica,) = watched.replicas
     replica.freeze()  # Not a connection that is closed: a replica that falls silent is noticed by its lag alone.
     refusal = eventually(lambda: refused(hand), PATIENCE_S)
     assert "NOREPLICAS" in refusal
     assert "too few replicas" in refusal
-    assert watched.master.client.hget(KEYS.meta, "lt") >= lt
+    stands = copied(watched.master.client, KEYS)
+    assert refused(hand)
+    assert copied(watched.master.client, KEYS) == stands  # Not even the lease clock has moved.
     queue = RedisStageQueue(connect(watched.url, timeout_ms=500), KEYS)
     with pytest.raises(StoreUnavailable, match="too few replicas"):
-        queue.cancel("a-stage")
+        queue.submit(MeshId("west"), spec_of("a-stage"))
     replica.thaw()
     eventually(lambda: not refused(hand), PATIENCE_S)
     assert hand.lease(LAB, FLAVOR).held == SLOT
@@ -231,7 +233,11 @@ def test_fault_31_the_slot_of_the_ledger_moves_to_another_node_under_load(tmp_pa
         assert ledger.snapshot().epoch > epoch
         assert load.twice() == {}
         assert ledger.audit() == ()
-        assert set(load.refused) <= {"StoreUnavailable", "EpochChanged", "HoldingsWanted"}  # Nothing ran half way: that is told as another error.
+        assert set(load.refused) <= {
+            "StoreUnavailable",
+            "EpochChanged",
+            "HoldingsWanted",
+        }  # Nothing ran half way: that is told as another error.
     finally:
         for node in cluster.nodes:
             node.close()
