@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,17 +23,21 @@ class Cluster:
     """Masters without replicas, each with its part of the slots.
 
     Args:
-        settings: Of every node, over those of here.
+        each: Makes the settings of one node, over those of here.
     """
 
-    def __init__(self, folder: Path, *, binary: str | None = None, masters: int = 3, **settings: str) -> None:
-        common = {"cluster_enabled": "yes", "cluster_node_timeout": "2000", "appendonly": "no", **settings}
-        self.nodes = [Server(folder / str(number), binary=binary, **common) for number in range(masters)]
+    def __init__(
+        self, folder: Path, *, binary: str | None = None, masters: int = 3, each: Callable[[], dict[str, str]] = dict[str, str]
+    ) -> None:
+        common = {"cluster_enabled": "yes", "cluster_node_timeout": "2000", "appendonly": "no"}
+        self.settings = [{**common, **each()} for _ in range(masters)]
+        self.nodes = [Server(folder / str(number), binary=binary, **own) for number, own in enumerate(self.settings)]
+        first_port = self.settings[0].get("tls_port", self.nodes[0].port)  # What they meet at is what they speak among themselves.
         for number, node in enumerate(self.nodes):
             first, beyond = SLOTS * number // masters, SLOTS * (number + 1) // masters
             node.client.execute_command("CLUSTER", "ADDSLOTS", *range(first, beyond))
             node.client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+            node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", first_port)
         eventually(self._is_whole, PATIENCE_S)
         self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
