@@ -95,7 +95,7 @@ Borrow = Annotated[str, _one_of("never", "lower_priority"), _WORD]
 Search = Annotated[str, _one_of("stop", "next"), _WORD]
 Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
 OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
-DurabilityWord = Annotated[str, _one_of("D0", "D1"), _WORD]
+DurabilityWord = Annotated[str, _one_of("D0", "D1", "D2"), _WORD]
 Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
 DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
@@ -215,7 +215,8 @@ class DispatchSection(Section):
         default=80, ge=1, le=100, description="Percent of the Redis server's `maxmemory` in use beyond which nothing is taken in (503)."
     )
     durability: DurabilityWord = Field(
-        default="D0", description="What submissions wait for that do not say: `D0`, or `D1`, on disk, where the server can."
+        default="D0",
+        description="What submissions wait for that do not say: `D0`; `D1`, on disk; `D2`, on a replica too; where the server can.",
     )
     retry_wait_ms: DurationMs = Field(
         default=2_000,
