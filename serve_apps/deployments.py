@@ -133,6 +133,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
     stores = open_stores(
         settings.redis_url,
         ledger=settings.ledger,
+        replicated=settings.replicated,
         lease_ttl_ms=settings.lease_ttl_ms,
         lease_grace_ms=settings.lease_grace_ms,
         receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),

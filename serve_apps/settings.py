@@ -51,6 +51,7 @@ class StoreSettings(BaseModel):
 
     redis_url: str = Field(repr=False)
     ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
+    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
     lease_ttl_ms: int
     lease_grace_ms: int
 
@@ -60,6 +61,7 @@ class RootSettings(_Settings):
 
     redis_url: str = Field(repr=False)
     ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
+    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
     lease_ttl_ms: int
     lease_grace_ms: int
     host: str

@@ -64,6 +64,7 @@ class Stack:
     def __init__(self, config: FederationConfig, folder: StateFolder, *, say: Say, rebuild_ledger: bool = False) -> None:
         self._rebuild_ledger = rebuild_ledger
         self._ledger: str | None = None
+        self._replicated = False
         self._keeper: LedgerKeeper | None = None
         self._config = config
         self._folder = folder
@@ -127,7 +128,8 @@ class Stack:
         known, is_embedded = known_ledger(self._folder), self._redis is not None
         stores = self._stores()
         may_found = known is None or is_embedded or self._rebuild_ledger
-        check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
+        settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
+        self._replicated = settings.min_replicas_to_write > 0
         self._ledger = ledger_of(self._folder, stores)
         stores = self._stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
@@ -186,7 +188,7 @@ class Stack:
     def _access_to_store(self) -> dict[str, Any]:
         section = self._config.federation
         terms = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
-        return {"redis_url": self._redis_url, "ledger": self._ledger, **terms}
+        return {"redis_url": self._redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
 
     def _link_of(self, mesh: str) -> LinkSettings:
         """A mesh of this stack keeps its key for this life of the stack."""

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 #: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
 ANSWER_MS_MAX = 5_000
+#: A replica that does not have a grant by then is not waited for any longer.
+COPY_MS_MAX = 100
 #: Packages whose verbs a root calls on Redis.
 VERB_FOLDERS = ("federation.store.lua", "dag.store.lua")
 
@@ -67,7 +69,9 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
     """
     if settings.store is not None:
         own = settings.store
-        stores = open_stores(own.redis_url, ledger=own.ledger, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms)
+        stores = open_stores(
+            own.redis_url, ledger=own.ledger, replicated=own.replicated, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms
+        )
         _refuse_other_schema(stores)
         return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
@@ -97,6 +101,7 @@ def open_stores(
     lease_ttl_ms: int,
     lease_grace_ms: int,
     ledger: str | None = None,
+    replicated: bool = False,
     founding: bool = False,
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
@@ -105,6 +110,7 @@ def open_stores(
 
     Args:
         ledger: Its id, under which it is founded again after a loss; None: whoever it is.
+        replicated: Replicas are configured, and grants wait for one of them for a moment.
         receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
         limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
@@ -115,7 +121,9 @@ def open_stores(
     return Stores(
         client=client,
         keys=keys,
-        ledger=RedisLedger(client, keys, terms=terms, uid=ledger, founding=founding, receipts=receipts),
+        ledger=RedisLedger(
+            client, keys, terms=terms, uid=ledger, founding=founding, receipts=receipts, copy_wait_ms=COPY_MS_MAX if replicated else 0
+        ),
         registry=RedisRegistry(client, keys),
         orders=RedisTenantOrders(client, keys),
         queue=RedisStageQueue(client, keys),

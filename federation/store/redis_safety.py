@@ -36,8 +36,8 @@ class ServerSettings:
 
 def check_server(
     client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, may_found: bool = True, durable: bool = True
-) -> None:
-    """Refuse a server that could lose or evict leases, and another ledger than ours.
+) -> ServerSettings:
+    """Refuse a server that could lose or evict leases, and another ledger than ours; what it is set up like, when it is fit.
 
     Args:
         uid: Who the ledger has to be; None: whoever it is.
@@ -61,9 +61,11 @@ def check_server(
             f"the server holds no ledger, and has to hold {uid} of this state folder; is it the right URL? If it was emptied, or taken"
             " for another on purpose, start once with --rebuild-ledger: the ledger learns again from its meshes what they hold"
         )
-    problems = list(problems_of(read_settings(client, keys), terms, durable=durable))
+    settings = read_settings(client, keys)
+    problems = list(problems_of(settings, terms, durable=durable))
     if problems:
         raise LedgerUnsafe("\n".join(problems))
+    return settings
 
 
 def check_schema(client: "redis.Redis", keys: Keys) -> None:
