@@ -5,13 +5,16 @@ no protocol can keep for it. What a restart may lose is bounded by learning; wha
 Source: references of the protocol §4 (start-up refusals); ADR 0019.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import redis
+from redis.cluster import RedisCluster
+from redis.sentinel import SentinelConnectionPool
 
-from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, SchemaMismatch
+from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.store.keys import SCHEMA, Keys
 from federation.store.redis_client import home_of
@@ -20,6 +23,8 @@ from federation.store.redis_scripts import redis_answers, schema_words
 #: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
 _NOTICE_MS = 2_000
 _WORD_BITS = 64
+#: Of sentinels: for how long a master is silent before they replace it, ms.
+_DOWN_AFTER = "down-after-milliseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,7 @@ class ServerSettings:
     replicas: int  #: That are connected now.
     min_replicas_to_write: int
     min_replicas_max_lag_ms: int
+    takeover: tuple[str, int] | None = None  #: What says when a silent master is replaced, and after how many ms; None: by nothing.
     word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
 
 
@@ -95,8 +101,21 @@ def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
         replicas=int(replication.get("connected_slaves", 0)),
         min_replicas_to_write=int(written.get("min-replicas-to-write", 0)),
         min_replicas_max_lag_ms=1000 * int(written.get("min-replicas-max-lag", 0)),
+        takeover=_takeover(client, written),
         word_bits=int(program.get("arch_bits", 64)),
     )
+
+
+def _takeover(client: "redis.Redis", written: Mapping[str, str]) -> tuple[str, int] | None:
+    if isinstance(client, RedisCluster):
+        return "cluster-node-timeout", int(written["cluster-node-timeout"])
+    pool = client.connection_pool
+    if not isinstance(pool, SentinelConnectionPool):
+        return None
+    for sentinel in pool.sentinel_manager.sentinels:
+        with suppress(redis.RedisError):  # Another one may answer; the master was found a moment ago by one of them.
+            return _DOWN_AFTER, int(sentinel.sentinel_master(pool.service_name)[_DOWN_AFTER])
+    raise StoreUnavailable("look at the server: no sentinel answers")
 
 
 def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = True) -> Iterator[str]:
@@ -114,6 +133,12 @@ def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = 
         yield (
             f"min-replicas-max-lag is {settings.min_replicas_max_lag_ms // 1000} s, more than the grace covers;"
             f" set it to {max(1, lag_ms_max // 1000)}, or make lease_grace longer"
+        )
+    name, after_ms = settings.takeover or ("", 0)
+    if name and settings.replicas and after_ms < settings.min_replicas_max_lag_ms + _NOTICE_MS:
+        yield (
+            f"{name} is {after_ms} ms: another master could take over while the old one still takes writes;"
+            f" set it to {settings.min_replicas_max_lag_ms + _NOTICE_MS} or more"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -11,16 +12,18 @@ from pathlib import Path
 
 import pytest
 import redis
-from faults.bed import LAB, PATIENCE_S, SLOT, spec_of, tree_of
+from faults.bed import LAB, PATIENCE_S, RUN, SLOT, spec_of, tree_of
 from faults.conftest import Row
 from faults.parts import FLAVOR, record_of
 from patience import eventually
-from redis_forms import Cluster, Watched
+from redis_forms import SERVICE, Cluster, Watched
 
+from dag.errors import UnknownRun
+from dag.store.event_feed import RedisEventFeed
 from federation.errors import EpochChanged, HoldingsWanted, LedgerUnsafe, SessionLost, StoreUnavailable
 from federation.leases import Granted, LeaseTerms
 from federation.store.keys import Keys
-from federation.store.redis_client import connect
+from federation.store.redis_client import connect, connect_async
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
@@ -147,7 +150,6 @@ def make_watched(tmp_path: Path, binary: str) -> Iterator[Callable[..., Watched]
 def test_fault_28_the_master_is_killed_under_load_and_a_replica_takes_over(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(sentinels=3)
     ledger, client = ledger_on(watched.url), connect(watched.url, timeout_ms=500)
-    check_server(client, KEYS, TERMS)
     ledger.configure(tree_of(lab=SLOTS))
     before = ledger.snapshot()
     with under_load(watched.url) as load:
@@ -212,6 +214,26 @@ def test_fault_26_a_master_whose_replicas_may_lag_longer_than_the_grace(make_wat
     with pytest.raises(LedgerUnsafe, match="min-replicas-max-lag is 10 s"):
         check_server(connect(watched.url, timeout_ms=500), KEYS, TERMS)
     row.held("refused for min-replicas-max-lag")
+
+
+def test_fault_26_sentinels_that_replace_a_master_which_still_takes_writes(make_watched: Callable[..., Watched], row: Row) -> None:
+    watched = make_watched(replicas=1)
+    client = connect(watched.url, timeout_ms=500)
+    with pytest.raises(LedgerUnsafe, match=r"\Adown-after-milliseconds is 500 ms.* set it to 5000 or more\Z"):
+        check_server(client, KEYS, TERMS)
+    with redis.Redis(port=watched.ports[0]) as sentinel:
+        sentinel.sentinel_set(SERVICE, "down-after-milliseconds", 5_000)
+    assert check_server(client, KEYS, TERMS).min_replicas_to_write == 1
+    row.held("refused for down-after-milliseconds, taken when it is longer than the lag")
+
+
+def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., Watched]) -> None:
+    async def follow() -> None:
+        async with connect_async(make_watched(replicas=1).url, timeout_ms=2_000) as client:
+            await anext(RedisEventFeed(client, KEYS, patience_s=5).follow(RUN))
+
+    with pytest.raises(UnknownRun):  # It was asked, and answered.
+        asyncio.run(follow())
 
 
 @pytest.mark.slow

@@ -31,6 +31,8 @@ def test_a_sound_server_has_no_problems():
         pytest.param({"append_only": False}, "appendonly", id="a server that forgets at a restart"),
         pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that goes on without replicas"),
         pytest.param({"min_replicas_max_lag_ms": 7_000}, "min-replicas-max-lag", id="a lag that the grace does not cover"),
+        pytest.param({"takeover": ("down-after-milliseconds", 4_999)}, "down-after-milliseconds", id="sentinels that do not wait for it"),
+        pytest.param({"takeover": ("cluster-node-timeout", 1_000)}, "cluster-node-timeout", id="a cluster that does not wait for it"),
         pytest.param({"word_bits": 32}, "arch_bits", id="a program whose numbers are too short"),
     ],
 )
@@ -38,6 +40,10 @@ def test_an_unfit_server_is_told_its_setting_and_the_remedy(changed, named):
     (problem,) = problems_of(replace(SOUND, **changed), TERMS)
     assert problem.startswith(named)
     assert "set it to" in problem
+
+
+def test_a_takeover_that_waits_long_enough_is_no_problem():
+    assert list(problems_of(replace(SOUND, takeover=("down-after-milliseconds", 5_000)), TERMS)) == []
 
 
 def test_a_server_without_replicas_needs_none():
