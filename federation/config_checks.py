@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, format_duration
+from federation.errors import ConfigError
+from federation.redis_url import read_redis_url
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.yaml_source import Path, Problem
 from mesh.errors import AmountError, SelectorError
@@ -24,7 +26,6 @@ _ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
 _ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
 _RESOURCE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: And `CPU`, `GPU`, by case.
-_REDIS_SCHEMES = ("redis", "rediss", "unix")
 
 
 def problems_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
@@ -84,8 +85,10 @@ def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
 
 
 def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
-    if config.redis.url is not None and urlsplit(config.redis.url).scheme not in _REDIS_SCHEMES:
-        yield Problem(path=("redis", "url"), text="must begin with redis://, rediss:// or unix://, or be null for an embedded server")
+    try:
+        read_redis_url(config.redis.url or "unix://")
+    except ConfigError as wrong:
+        yield Problem(path=("redis", "url"), text=f"{wrong}; or be null for an embedded server")
     if config.storage.url is not None and not urlsplit(config.storage.url).scheme:
         yield Problem(path=("storage", "url"), text="must be an fsspec URL like s3://bucket/folder or file:///folder, or null")
     for name, cluster in config.clusters.items():

@@ -96,7 +96,7 @@ Search = Annotated[str, _one_of("stop", "next"), _WORD]
 Prefer = Annotated[str, _one_of("borrowing", "preemption"), _WORD]
 OnCut = Annotated[str, _one_of("keep", "evict"), _WORD]
 OnMaxWait = Annotated[str, _one_of("refuse", "first"), _WORD]
-DurabilityWord = Annotated[str, _one_of("D0", "D1"), _WORD]
+DurabilityWord = Annotated[str, _one_of("D0", "D1", "D2"), _WORD]
 Stop = Annotated[str, _one_of("none", "hold", "drain"), _WORD]
 
 DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "format": "time"})]
@@ -147,7 +147,8 @@ class RedisSection(Section):
     url: str | None = Field(
         default=None,
         repr=False,  # it may hold a password
-        description="`redis://`, `rediss://` or `unix://` URL of a server >= 6.2; null: an embedded one, its file in the state folder.",
+        description="URL of a server >= 6.2, of sentinels (`redis+sentinel://one,two/service`), of a cluster (`redis+cluster://one,two`); "
+        "`rediss` for TLS; null: an embedded one, its file in the state folder.",
     )
 
 
@@ -215,7 +216,8 @@ class DispatchSection(Section):
         default=80, ge=1, le=100, description="Percent of the Redis server's `maxmemory` in use beyond which nothing is taken in (503)."
     )
     durability: DurabilityWord = Field(
-        default="D0", description="What submissions wait for that do not say: `D0`, or `D1`, on disk, where the server can."
+        default="D0",
+        description="What submissions wait for that do not say: `D0`; `D1`, on disk; `D2`, on a replica too; where the server can.",
     )
     retry_wait_ms: DurationMs = Field(
         default=2_000,

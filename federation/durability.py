@@ -19,7 +19,7 @@ class Durability(str, Enum):
     D1 = "D1"
     """On the store's disk."""
     D2 = "D2"
-    """Also in a second place, outside of the store. No root of this version reaches it."""
+    """Also in a second place: a replica of the store, on another machine, has it; on its disk, where the store can tell that."""
 
 
 class DurableStore(Protocol):

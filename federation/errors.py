@@ -16,6 +16,7 @@ FederationError
 ├── StaleBeat                 a heartbeat that a later one has overtaken
 ├── LedgerLearning            the ledger does not know yet what is held: no claims, no plans for now
 ├── LedgerUninitialised       the server holds no ledger
+├── LedgerMissing             the server holds no ledger where there was one
 ├── LedgerUnsafe              the server is set up in a way that could lose or evict leases
 ├── ForgedReceipt             somebody claims a lease that the root has not signed
 ├── FutureToken               a token that no ledger can have given out yet
@@ -27,6 +28,7 @@ FederationError
 ├── DurabilityUnreachable     more safety was asked for than the store can give
 ├── TooManyClaims             a mesh has claimed far more than its leases pay for, and not ended it
 └── StoreUnavailable          the store does not answer, or no root that leads to it
+    ├── SchemaMismatch        the store holds data that another version of this program has laid out
     └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
 """
 
@@ -105,6 +107,10 @@ class LedgerUninitialised(FederationError):
     """The server holds no ledger; who configures it founds one."""
 
 
+class LedgerMissing(FederationError):
+    """The server holds no ledger, and a root that starts knows that there was one: perhaps it is the wrong server."""
+
+
 class LedgerUnsafe(FederationError):
     """The server is set up in a way that could lose or evict leases; each line of the message names a setting and the remedy."""
 
@@ -147,6 +153,13 @@ class TooManyClaims(FederationError):
 
 class StoreUnavailable(FederationError, RuntimeDoorError):
     """The store does not answer, or no root that leads to it; nothing is known about whether the last command took effect."""
+
+
+class SchemaMismatch(StoreUnavailable):
+    """The store holds data that another version of this program has laid out; nothing was read into it, and nothing written.
+
+    To those who ask it is a store that does not answer: work stops in its time, as when the store is down, until somebody acts.
+    """
 
 
 class LinkRefused(StoreUnavailable):

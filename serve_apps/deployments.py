@@ -1,6 +1,6 @@
 """The root mesh as Ray Serve deployments: gateways that answer HTTP, and the coordinator that advances runs.
 
-Neither keeps state: any replica may die at any instruction. One coordinator is elected by a lock in Redis, to save work;
+Neither keeps state: any replica may die at any instruction. One coordinator has a seat in Redis, to save work;
 a second one at the same time would be harmless.
 """
 
@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
 from functools import partial
 
-import redis
-import redis.asyncio
 import structlog
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import RunTarget
-from redis.exceptions import LockError
-from redis.lock import Lock
 
 from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.planning.seat import PlannerSeat
 from federation.receipts import ReceiptKeys
+from federation.store.redis_client import connect_async
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_seat import CoordinatorSeat
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.gateway import Dependencies, create_app
 from serve_apps.process import configure_logging
 from serve_apps.settings import RootSettings
-from serve_apps.stores import open_stores
+from serve_apps.stores import ANSWER_MS_MAX, open_stores
 from serve_apps.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
@@ -76,17 +75,20 @@ class CoordinatorLoop:
 
     def _coordinate(self) -> None:
         stores = open_stores(
-            self._settings.redis_url, lease_ttl_ms=self._settings.lease_ttl_ms, lease_grace_ms=self._settings.lease_grace_ms
+            self._settings.redis_url,
+            ledger=self._settings.ledger,
+            lease_ttl_ms=self._settings.lease_ttl_ms,
+            lease_grace_ms=self._settings.lease_grace_ms,
         )
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
-        seat = stores.client.lock(stores.keys.coordinator, timeout=SEAT_MS / 1000, blocking=False, thread_local=False)
+        seat = CoordinatorSeat(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
         planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
             try:
-                if not _hold(seat):
+                if not seat.hold(SEAT_MS):
                     coordinator = None
                     self._stop.wait(LOOK_MS / 1000)
                     continue
@@ -120,22 +122,9 @@ class CoordinatorLoop:
         telemetry.close()
 
 
-def _hold(seat: Lock) -> bool:
-    """Take the seat or keep it; False when somebody else has it."""
-    try:
-        if seat.owned():
-            return bool(seat.reacquire())
-        return bool(seat.acquire())
-    except LockError:
-        return False
-    except redis.RedisError as gone:
-        raise StoreUnavailable(str(gone)) from gone
-
-
-def _leave(seat: Lock) -> None:
-    """Leave the seat to the next one at once, rather than when it runs out."""
-    with contextlib.suppress(LockError, redis.RedisError):
-        seat.release()
+def _leave(seat: CoordinatorSeat) -> None:
+    with contextlib.suppress(StoreUnavailable):
+        seat.leave()
 
 
 def gateway_app(settings: RootSettings) -> FastAPI:
@@ -143,12 +132,14 @@ def gateway_app(settings: RootSettings) -> FastAPI:
     configure_logging()
     stores = open_stores(
         settings.redis_url,
+        ledger=settings.ledger,
+        replicated=settings.replicated,
         lease_ttl_ms=settings.lease_ttl_ms,
         lease_grace_ms=settings.lease_grace_ms,
         receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
         limits=settings.backlog,
     )
-    feed_client = redis.asyncio.Redis.from_url(settings.redis_url)
+    feed_client = connect_async(settings.redis_url, timeout_ms=ANSWER_MS_MAX)
     return create_app(
         Dependencies(
             runs=stores.runs,

@@ -50,6 +50,8 @@ class StoreSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     redis_url: str = Field(repr=False)
+    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
+    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
     lease_ttl_ms: int
     lease_grace_ms: int
 
@@ -58,6 +60,8 @@ class RootSettings(_Settings):
     """For the root mesh: Serve deployments on one cluster."""
 
     redis_url: str = Field(repr=False)
+    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
+    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
     lease_ttl_ms: int
     lease_grace_ms: int
     host: str

@@ -33,6 +33,7 @@ from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
+from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
@@ -57,9 +58,14 @@ class Stack:
     Args:
         folder: The state folder, owned by the caller.
         say: Told each step, in words for people.
+        rebuild_ledger: The server that the configuration names was emptied on purpose.
     """
 
-    def __init__(self, config: FederationConfig, folder: StateFolder, *, say: Say) -> None:
+    def __init__(self, config: FederationConfig, folder: StateFolder, *, say: Say, rebuild_ledger: bool = False) -> None:
+        self._rebuild_ledger = rebuild_ledger
+        self._ledger: str | None = None
+        self._replicated = False
+        self._keeper: LedgerKeeper | None = None
         self._config = config
         self._folder = folder
         self._say = say
@@ -119,11 +125,19 @@ class Stack:
             self._redis = EmbeddedRedis.start(self._folder.path / "redis")
             self._redis_url = self._redis.url
             self._say("redis: an embedded server, append-only file in the state folder")
-        stores = self._stores(founding=is_new)
-        check_server(stores.client, stores.keys, self._terms(), durable=self._redis is not None)
+        known, is_embedded = known_ledger(self._folder), self._redis is not None
+        stores = self._stores()
+        may_found = known is None or is_embedded or self._rebuild_ledger
+        settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
+        self._replicated = settings.min_replicas_to_write > 0
+        self._ledger = ledger_of(self._folder, stores)
+        stores = self._stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
+        keep_ledger(self._folder, self._ledger)
         stores.orders.publish(standing_orders_of(self._config))
+        self._keeper = LedgerKeeper(stores, self._ledger)
+        self._keeper.look()
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
         return stores
 
@@ -133,7 +147,13 @@ class Stack:
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
-        return open_stores(self._redis_url, lease_ttl_ms=section.lease_ttl_ms, lease_grace_ms=section.lease_grace_ms, founding=founding)
+        return open_stores(
+            self._redis_url,
+            ledger=self._ledger,
+            founding=founding,
+            lease_ttl_ms=section.lease_ttl_ms,
+            lease_grace_ms=section.lease_grace_ms,
+        )
 
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
@@ -167,14 +187,15 @@ class Stack:
 
     def _access_to_store(self) -> dict[str, Any]:
         section = self._config.federation
-        return {"redis_url": self._redis_url, "lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
+        terms = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
+        return {"redis_url": self._redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
 
     def _link_of(self, mesh: str) -> LinkSettings:
         """A mesh of this stack keeps its key for this life of the stack."""
         if mesh not in self._mesh_keys:
             stores = self._stores()
             ring = RedisKeyRing(stores.client, stores.keys)
-            self._mesh_keys[mesh] = issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms())
+            self._mesh_keys[mesh] = self._guarded(issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms()))
         port = self._port
         assert port is not None  # noqa: S101  the root is started before the meshes
         host = self._config.root.host
@@ -250,10 +271,16 @@ class Stack:
         parents = {tenant.parent for tenant in tenants}
         self.default_tenant = next(tenant.path for tenant in tenants if tenant.path not in parents)
         top = TenantPath(self.default_tenant.partition("/")[0])
-        self.api_key = issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms())
+        self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
         self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
         facts = self._folder.read("stack.json")
         self._folder.write("stack.json", {**facts, "state": "up", "address": self.address})
+
+    def _guarded(self, key: str) -> str:
+        """A key of this stack comes back when the server has lost it."""
+        if self._keeper is not None:
+            self._keeper.guard(key.split("_")[1])
+        return key
 
     # -- watch ---------------------------------------------------------------------------------------------------------
 
@@ -261,6 +288,7 @@ class Stack:
         """Look once at every part, and start again what has died."""
         if self._redis is not None and not self._redis.alive():
             self._again("redis", self._restart_redis)
+        self._watch_ledger()
         for name, cluster in tuple(self.clusters.items()):
             if not cluster.alive():
                 self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
@@ -269,6 +297,15 @@ class Stack:
                 self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
         if self.root is not None and not self.root.alive():
             self._again("root", self._restart_root)
+
+    def _watch_ledger(self) -> None:
+        if self._keeper is None:
+            return
+        try:
+            if self._keeper.look():
+                self._say("ledger: the server had lost it; founded again under its own id, it learns from its meshes what they hold")
+        except StoreUnavailable as gone:
+            log.warning("the store does not answer", error=str(gone))
 
     def _again(self, name: str, restart: Callable[[], None]) -> None:
         now_s = time.monotonic()
@@ -290,6 +327,8 @@ class Stack:
         self._redis = EmbeddedRedis.start(self._folder.path / "redis")
         if self._redis.url != self._redis_url:  # Its port was taken in the meantime: everybody has to be told.
             self._redis_url = self._redis.url
+            if self._keeper is not None:
+                self._keeper.move_to(self._stores())
             for mesh in self.children:
                 self._restart_child(mesh)
             self._restart_root()

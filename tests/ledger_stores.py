@@ -39,6 +39,8 @@ class Store:
     keep: Callable[[], Any]  #: A copy of everything.
     lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses what was written since.
     client: "redis.Redis | None" = None  #: Of the server, where there is one.
+    admin: "redis.Redis | None" = None  #: Of the same server, of a user who may do everything.
+    url: str = ""  #: As `client`.
     ttl_ms: int = TTL_MS
     grace_ms: int = GRACE_MS
 
@@ -58,16 +60,31 @@ def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
     )
 
 
-def redis_store(client: "redis.Redis", *, max_step_ms: int = STEP_MS_MAX, functions: bool | None = None) -> Store:
-    """Everything on a server."""
+def redis_store(
+    client: "redis.Redis",
+    *,
+    admin: "redis.Redis | None" = None,
+    url: str = "",
+    max_step_ms: int = STEP_MS_MAX,
+    functions: bool | None = None,
+) -> Store:
+    """Everything on a server.
+
+    Args:
+        admin: A client of a user who may do everything; None: the same.
+        url: Of a client that is none of one server on a Unix socket.
+    """
+    everything = admin or client
     keys, terms = Keys("contract"), LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
     return Store(
         ledger=RedisLedger(client, keys, terms=terms, founding=True, receipts=RECEIPTS, functions=functions),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
-        advance=partial(move_time, client, keys),
-        restart=partial(feign_restart, client, keys),
-        keep=partial(copied, client, keys),
-        lose=partial(lose_writes, client, keys),
+        advance=partial(move_time, everything, keys),
+        restart=partial(feign_restart, everything, keys),
+        keep=partial(copied, everything, keys),
+        lose=partial(lose_writes, everything, keys),
         client=client,
+        admin=everything,
+        url=url or f"unix://{client.connection_pool.connection_kwargs['path']}",
     )

@@ -12,6 +12,7 @@ from dag.states import RUN_ENDS, RunState
 from dag.store.redis_runs import Entries, events_of
 from federation.errors import StoreUnavailable
 from federation.store.keys import Keys
+from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import redis_answers
 from mesh.ids import RunId
 
@@ -99,7 +100,7 @@ class RedisEventFeed:
 
     async def _wait(self, run: RunId, after: int) -> None:
         """Until there may be an event. Its reply is not read: XREAD's has another shape in every protocol, XRANGE's has one."""
-        timeout_s = self._client.connection_pool.connection_kwargs.get("socket_timeout", 5)
+        timeout_s = answer_s_max(self._client)
         block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
         with redis_answers("wait for events"):
             await self._client.xread({self._keys.run_events(run): f"{after}-0"}, count=1, block=block_ms)

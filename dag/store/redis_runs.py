@@ -43,7 +43,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     """`KEYS` of every script in `dag/store/lua`, in the order that its `lib_keys.lua` names them; those in `:` are families."""
     of_run = (keys.run(""), keys.run_nodes(""), keys.run_stages(""), keys.run_events(""), keys.blobs(""), keys.runs_of(""))
     of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
-    kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""), keys.overdue, keys.taken(""))
+    kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""), keys.overdue, keys.taken(""), keys.meta)
     return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside)
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from mesh.ids import MeshId, RunId, StageId
 
+#: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
+SCHEMA = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -192,7 +195,7 @@ class Keys:
 
     @property
     def coordinator(self) -> str:
-        """Hash: who coordinates runs at present, and until when."""
+        """Hash, as `plan`: who coordinates runs at present, and until when."""
         return self._key("coordinator")
 
     @property

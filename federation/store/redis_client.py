@@ -1,26 +1,26 @@
-"""A Redis client whose every call ends within a known time: one server, Sentinel, or a cluster, by URL.
+"""A Redis client whose every call ends within a known time: one server, Sentinel, or a cluster, by URL (`federation.redis_url`).
 
-    redis://…, rediss://…, unix://…            one server; TLS and ACL users as redis-py reads them from the URL
-    redis+sentinel://user:secret@host:26379,host:26379/<service>    the master that the sentinels name, found anew after a failover
-    redis+cluster://host:6379                   a cluster; all keys of a shard share a slot, so every script runs on one node
-
-redis-py does the work; this only reads the URL and bounds the time.
+redis-py does the work; this only says what it does not read itself, and bounds the time. All keys of a shard share a slot, so on a
+cluster every script runs on one node.
 """
 
-from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
+import redis.asyncio
+from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
+from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
-from redis.cluster import RedisCluster
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from federation.errors import ConfigError
-
-_SENTINEL, _CLUSTER = "redis+sentinel", "redis+cluster"
-_SENTINEL_PORT = 26_379
+from federation.redis_url import Form, RedisUrl, read_redis_url
+from federation.store.redis_scripts import redis_answers
 
 
 def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
@@ -34,32 +34,69 @@ def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
         timeout_ms: For connecting, and for each answer.
 
     Raises:
-        ConfigError: The URL names no service of the sentinels.
+        ConfigError: It is no URL of Redis.
+        StoreUnavailable: No node of the cluster answers.
     """
-    bounds: dict[str, Any] = {
-        "decode_responses": False,
-        "socket_timeout": timeout_ms / 1000,
-        "socket_connect_timeout": timeout_ms / 1000,
-    }
-    parts = urlsplit(url)
-    if parts.scheme == _SENTINEL:
-        return _by_sentinels(url, bounds)
-    if parts.scheme == _CLUSTER:
-        tls = dict(parse_qsl(parts.query)).get("tls") == "true"
-        plain = parts._replace(scheme="rediss" if tls else "redis", query="").geturl()
-        return cast("redis.Redis", RedisCluster.from_url(plain, **bounds))
-    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **bounds)
+    bounds = _bounds(timeout_ms)
+    many = read_redis_url(url)
+    if many.form is Form.SINGLE:
+        return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **bounds)
+    options, to_sentinels = _options_of(many, bounds)
+    if many.form is Form.SENTINEL:
+        found: Any = Sentinel(list(many.hosts), sentinel_kwargs=to_sentinels, **options)  # type: ignore[no-untyped-call]
+        return cast("redis.Redis", found.master_for(many.service, retry=Retry(NoBackoff(), 1)))
+    nodes = [ClusterNode(*host) for host in many.hosts]  # type: ignore[no-untyped-call]
+    with redis_answers("look for the cluster"):
+        return cast("redis.Redis", RedisCluster(startup_nodes=nodes, **options))
 
 
-def _by_sentinels(url: str, bounds: Mapping[str, Any]) -> "redis.Redis":
-    parts = urlsplit(url)
-    service = parts.path.strip("/")
-    if not service:
-        raise ConfigError(f"{_SENTINEL} needs the name of the service: {_SENTINEL}://host:26379,host:26379/<service>")
-    user, _, hosts = parts.netloc.rpartition("@")
-    name, _, secret = user.partition(":")
-    sentinels = [(host.partition(":")[0], int(host.partition(":")[2] or _SENTINEL_PORT)) for host in hosts.split(",")]
-    tls = {"ssl": True} if dict(parse_qsl(parts.query)).get("tls") == "true" else {}
-    login = {key: unquote(value) for key, value in (("username", name), ("password", secret)) if value}
-    found: Any = Sentinel(sentinels, sentinel_kwargs={**bounds, **tls}, **bounds, **tls, **login)  # type: ignore[no-untyped-call]
-    return cast("redis.Redis", found.master_for(service, retry=Retry(NoBackoff(), 1)))
+def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
+    """As `connect`, for an event loop; that of a cluster connects at the first call, too.
+
+    Raises:
+        ConfigError: It is no URL of Redis.
+    """
+    bounds = _bounds(timeout_ms)
+    many = read_redis_url(url)
+    if many.form is Form.SINGLE:
+        return redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 1), **bounds)
+    options, to_sentinels = _options_of(many, bounds)
+    if many.form is Form.SENTINEL:
+        found: Any = AsyncSentinel(list(many.hosts), sentinel_kwargs=to_sentinels, **options)  # type: ignore[no-untyped-call]
+        return cast("redis.asyncio.Redis", found.master_for(many.service, retry=AsyncRetry(NoBackoff(), 1)))
+    nodes = [AsyncClusterNode(*host) for host in many.hosts]
+    return cast("redis.asyncio.Redis", AsyncRedisCluster(startup_nodes=nodes, **options))
+
+
+def home_of(client: "redis.Redis", key: str) -> "redis.Redis":
+    """A client of the very server that holds the key: for what is asked of a server rather than of a key. Of a cluster, the
+    node that is known to hold it at present."""
+    if not isinstance(client, RedisCluster):
+        return client
+    with redis_answers("look for the node"):
+        return cast("redis.Redis", client.get_redis_connection(client.get_node_from_key(key)))
+
+
+def answer_s_max(client: "redis.Redis | redis.asyncio.Redis") -> float | None:
+    """How long the client waits for an answer, in seconds; None: for ever."""
+    of: Any = client  # A cluster's client keeps it elsewhere, and is no `Redis` for a type checker.
+    pool = of.nodes_manager if isinstance(client, (RedisCluster, AsyncRedisCluster)) else of.connection_pool
+    found: float | None = pool.connection_kwargs.get("socket_timeout", 5)
+    return found
+
+
+def _bounds(timeout_ms: int) -> dict[str, Any]:
+    return {"decode_responses": False, "socket_timeout": timeout_ms / 1000, "socket_connect_timeout": timeout_ms / 1000}
+
+
+def _options_of(many: RedisUrl, bounds: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """For connections to the servers, and for those to the sentinels. Raises ConfigError."""
+    try:
+        options: dict[str, Any] = dict(parse_url(many.connection))  # type: ignore[no-untyped-call]
+    except ValueError as wrong:  # It names the option, not its value.
+        raise ConfigError(str(wrong)) from None
+    tls = {"ssl": True} if options.pop("connection_class", None) is SSLConnection else {}
+    own = {key.removeprefix("sentinel_"): options.pop(key) for key in ("sentinel_username", "sentinel_password") if key in options}
+    trust = {key: value for key, value in options.items() if key.startswith("ssl_")}
+    login = {key: value for key, value in (("username", many.username), ("password", many.password)) if value}
+    return {**bounds, **options, **tls, **login}, {**bounds, **trust, **tls, **own}

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from federation.errors import (
     PlannerSuperseded,
     QuotaExceeded,
     SessionUnknown,
+    StoreUnavailable,
     TenantCycle,
     TreeChanged,
 )
@@ -53,6 +55,7 @@ from federation.store.lease_rows import (
     want_row,
     want_view,
 )
+from federation.store.redis_client import home_of
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
@@ -75,8 +78,10 @@ class RedisLedger:
         terms: In force from the next `configure` on, or from the founding.
         uid: Who the ledger is; None makes an id up when one has to be founded. With an id that lasts, meshes bring their leases
             back after the server has lost everything.
-        founding: No lease of this ledger can exist before it is founded, so it need not learn then.
+        founding: No lease of this ledger can exist before it is founded, so it need not learn then; a second time it does.
         receipts: Sign what is told and check what is claimed; None: callers are trusted.
+        copy_wait_ms: How long the answer to a grant waits for a replica that has it, at most; 0: there is none. That makes it
+            rare that a failover forgets a grant, and proves nothing: learning is what makes it harmless (ADR 0019).
         functions: See `Scripts`.
     """
 
@@ -89,6 +94,7 @@ class RedisLedger:
         uid: str | None = None,
         founding: bool = False,
         receipts: ReceiptKeys | None = None,
+        copy_wait_ms: int = 0,
         functions: bool | None = None,
     ) -> None:
         self._client = client
@@ -98,6 +104,7 @@ class RedisLedger:
         self._uid = uid
         self._founding = founding
         self._receipts = receipts
+        self._copy_wait_ms = copy_wait_ms
 
     # ---- tenants
 
@@ -107,8 +114,11 @@ class RedisLedger:
 
     def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
         """See `LeaseLedger.reparent`."""
-        tree = configured_of(_texts(pairs(self._call("snapshot")[6])))
-        return self._configure(moved(tree, tenant, parent), expected, is_strict=not force)
+        return self._configure(moved(self.configured(), tenant, parent), expected, is_strict=not force)
+
+    def configured(self) -> TenantTree:
+        """The tree that was configured last, without tenants that are gone and still charged."""
+        return configured_of(_texts(pairs(self._call("snapshot")[6])))
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
         terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
@@ -147,7 +157,7 @@ class RedisLedger:
             news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
         if beat.claims is not None:
             news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
-        return self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else ""))
+        return self._copied(self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
 
     def _claim_row(self, session: Session, lease: Lease) -> list[object]:
         if self._receipts is not None:
@@ -167,7 +177,7 @@ class RedisLedger:
                 raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
         reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
         answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
-        return Acquired(answers=answers, told=self._told(session, reply))
+        return Acquired(answers=answers, told=self._copied(self._told(session, reply)))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
         """See `LeaseLedger.release`."""
@@ -259,16 +269,32 @@ class RedisLedger:
     def _call(self, verb: str, *arguments: str | bytes | int) -> Any:
         """The reply; a ledger is founded where there is none."""
         try:
-            return self._scripts.call(verb, *arguments)
+            reply = self._scripts.call(verb, *arguments)
         except LedgerUninitialised:
             terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
             self._scripts.call("init", self._uid or secrets.token_hex(8), *terms, int(self._founding))
-            return self._scripts.call(verb, *arguments)
+            reply = self._scripts.call(verb, *arguments)
+        self._founding = False  # From now on leases may exist, whatever the server still knows of them.
+        return reply
 
     def _call_for(self, session: Session, verb: str, *arguments: str | bytes | int) -> Any:
         reply = self._call(verb, *of_session(session), *arguments)
         raise_named(reply, session.mesh)
         return reply
+
+    def _copied(self, told: Told) -> Told:
+        """Leases that have changed are told when a replica has them, or has not said so in time."""
+        if told.leases and self._copy_wait_ms:
+            # Of the stream of changes, what another connection writes later comes later.
+            with (
+                suppress(StoreUnavailable),
+                redis_answers("wait"),
+                home_of(self._client, self._keys.touched).pipeline(transaction=False) as calls,
+            ):
+                calls.set(self._keys.touched, 1)
+                calls.wait(1, self._copy_wait_ms)
+                calls.execute()
+        return told
 
     def _told(self, session: Session, reply: list[Any]) -> Told:
         _, epoch, learn_ms, mark, others_want, rows = reply[:6]

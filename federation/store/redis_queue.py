@@ -23,6 +23,7 @@ from federation.dispatch import (
 from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
 from federation.store.keys import Keys
+from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
@@ -183,7 +184,7 @@ class RedisStageQueue:
         return [(entry.decode(), fields) for entry, fields in cast(list[tuple[bytes, dict[bytes, bytes]]], found)]
 
     def _bounded(self, wait_ms: int) -> int:
-        timeout_s = self._client.connection_pool.connection_kwargs.get("socket_timeout", 5)
+        timeout_s = answer_s_max(self._client)
         return wait_ms if timeout_s is None else max(1, min(wait_ms, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
 
 

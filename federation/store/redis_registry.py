@@ -30,7 +30,7 @@ class RedisRegistry:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._registry = keys.registry
-        self._scripts = Scripts(client, (keys.registry,))
+        self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
         """See `MeshRegistry.drain`."""

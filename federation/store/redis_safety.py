@@ -5,20 +5,26 @@ no protocol can keep for it. What a restart may lose is bounded by learning; wha
 Source: references of the protocol §4 (start-up refusals); ADR 0019.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import redis
+from redis.cluster import RedisCluster
+from redis.sentinel import SentinelConnectionPool
 
-from federation.errors import ForeignLedger, LedgerUnsafe
+from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_scripts import redis_answers
+from federation.store.keys import SCHEMA, Keys
+from federation.store.redis_client import home_of
+from federation.store.redis_scripts import redis_answers, schema_words
 
 #: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
 _NOTICE_MS = 2_000
 _WORD_BITS = 64
+#: Of sentinels: for how long a master is silent before they replace it, ms.
+_DOWN_AFTER = "down-after-milliseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,36 +36,64 @@ class ServerSettings:
     replicas: int  #: That are connected now.
     min_replicas_to_write: int
     min_replicas_max_lag_ms: int
+    takeover: tuple[str, int] | None = None  #: What says when a silent master is replaced, and after how many ms; None: by nothing.
     word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
 
 
-def check_server(client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, durable: bool = True) -> None:
-    """Refuse a server that could lose or evict leases, and another ledger than ours.
+def check_server(
+    client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, may_found: bool = True, durable: bool = True
+) -> ServerSettings:
+    """Refuse a server that could lose or evict leases, and another ledger than ours; what it is set up like, when it is fit.
 
     Args:
         uid: Who the ledger has to be; None: whoever it is.
+        may_found: A server that holds no ledger is as good: the ledger is founded there.
         durable: Refuse a server without an append-only file, too; a federation for trying out may do without.
 
     Raises:
         LedgerUnsafe: Each line names a setting and what to write instead.
         ForeignLedger: The server holds another ledger.
+        LedgerMissing: It holds none, and has to.
+        SchemaMismatch: See `check_schema`.
         StoreUnavailable: It does not answer.
     """
+    check_schema(client, keys)
     with redis_answers("look at the server"):
         present = cast("bytes | None", client.hget(keys.meta, "uid"))
     if uid is not None and present is not None and present.decode() != uid:
-        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid}; is it the right URL?")
-    problems = list(problems_of(read_settings(client), terms, durable=durable))
+        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid} of this state folder; is it the right URL?")
+    if uid is not None and present is None and not may_found:
+        raise LedgerMissing(
+            f"the server holds no ledger, and has to hold {uid} of this state folder; is it the right URL? If it was emptied, or taken"
+            " for another on purpose, start once with --rebuild-ledger: the ledger learns again from its meshes what they hold"
+        )
+    settings = read_settings(client, keys)
+    problems = list(problems_of(settings, terms, durable=durable))
     if problems:
         raise LedgerUnsafe("\n".join(problems))
+    return settings
 
 
-def read_settings(client: "redis.Redis") -> ServerSettings:
+def check_schema(client: "redis.Redis", keys: Keys) -> None:
+    """Refuse data that another version of this program has laid out; an empty server has any schema.
+
+    Raises:
+        SchemaMismatch: The server holds such data; the message names both numbers and what to do.
+        StoreUnavailable: It does not answer.
+    """
+    with redis_answers("look at the server"):
+        found = cast("bytes | None", client.hget(keys.meta, "schema"))
+    if found is not None and found.decode() != str(SCHEMA):
+        raise SchemaMismatch(schema_words(found.decode()))
+
+
+def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
     """Ask the server. Raises StoreUnavailable, RuntimeDoorError (the user may not ask)."""
     with redis_answers("look at the server"):
-        told = client.config_get("*")
-        replication = client.info("replication")
-        program = client.info("server")
+        server = home_of(client, keys.meta)
+        told = server.config_get("*")
+        replication = server.info("replication")
+        program = server.info("server")
     written = {str(_text(name)): _text(value) for name, value in told.items()}
     return ServerSettings(
         maxmemory_policy=written.get("maxmemory-policy", ""),
@@ -67,8 +101,21 @@ def read_settings(client: "redis.Redis") -> ServerSettings:
         replicas=int(replication.get("connected_slaves", 0)),
         min_replicas_to_write=int(written.get("min-replicas-to-write", 0)),
         min_replicas_max_lag_ms=1000 * int(written.get("min-replicas-max-lag", 0)),
+        takeover=_takeover(client, written),
         word_bits=int(program.get("arch_bits", 64)),
     )
+
+
+def _takeover(client: "redis.Redis", written: Mapping[str, str]) -> tuple[str, int] | None:
+    if isinstance(client, RedisCluster):
+        return "cluster-node-timeout", int(written["cluster-node-timeout"])
+    pool = client.connection_pool
+    if not isinstance(pool, SentinelConnectionPool):
+        return None
+    for sentinel in pool.sentinel_manager.sentinels:
+        with suppress(redis.RedisError):  # Another one may answer; the master was found a moment ago by one of them.
+            return _DOWN_AFTER, int(sentinel.sentinel_master(pool.service_name)[_DOWN_AFTER])
+    raise StoreUnavailable("look at the server: no sentinel answers")
 
 
 def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = True) -> Iterator[str]:
@@ -86,6 +133,12 @@ def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = 
         yield (
             f"min-replicas-max-lag is {settings.min_replicas_max_lag_ms // 1000} s, more than the grace covers;"
             f" set it to {max(1, lag_ms_max // 1000)}, or make lease_grace longer"
+        )
+    name, after_ms = settings.takeover or ("", 0)
+    if name and settings.replicas and after_ms < settings.min_replicas_max_lag_ms + _NOTICE_MS:
+        yield (
+            f"{name} is {after_ms} ms: another master could take over while the old one still takes writes;"
+            f" set it to {settings.min_replicas_max_lag_ms + _NOTICE_MS} or more"
         )
 
 

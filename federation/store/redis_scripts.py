@@ -7,12 +7,13 @@ verb is given those that its whole text names: each costs with every call.
 
 From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
 access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
-text in its name, so roots of two versions stand side by side.
+text in its name, so roots of two versions stand side by side; where these differ in what they write, the number of their
+schema differs as well, and data of another schema are refused by every verb.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -21,7 +22,8 @@ from typing import Any, cast
 import redis
 import redis.exceptions
 
-from federation.errors import LedgerUninitialised, StoreUnavailable
+from federation.errors import LedgerUninitialised, SchemaMismatch, StoreUnavailable
+from federation.store.keys import SCHEMA
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
@@ -34,7 +36,18 @@ _FUNCTION = re.compile(r"^local function (?P<name>\w+)\(.*?^end\n", re.MULTILINE
 #: does not let us now, for somebody takes our rights away, or changes them, while we run.
 _NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
 #: The same, where redis-py tells by the class and keeps the word to itself.
-_NOT_NOW_KINDS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError, redis.exceptions.NoPermissionError)
+_NOT_NOW_KINDS = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.NoPermissionError,
+    # Of a cluster: down, in election, a slot on its way from one node to another, or nobody there.
+    redis.exceptions.ClusterError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.AskError,
+    redis.exceptions.RedisClusterException,
+)
+#: Whatever redis-py raises: what it has to say of a cluster is no `RedisError`.
+ANY_ERROR = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -50,13 +63,15 @@ def redis_answers(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except redis.exceptions.RedisError as error:
+    except ANY_ERROR as error:
         raise _told_by(what, error) from error
 
 
-def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable | RuntimeDoorError:
+def _told_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not answer: {error}")
+    if "NOREPLICAS" in str(error):
+        return StoreUnavailable(f"{what}: Redis has too few replicas that keep up, and takes no writes until they are back: {error}")
     if isinstance(error, _NOT_NOW_KINDS) or _NOT_NOW.search(str(error)):
         return StoreUnavailable(f"{what}: Redis cannot serve now: {error}")
     return RuntimeDoorError(f"{what}: Redis refused the command: {error}; is it a server of 6.2 or later?")
@@ -65,7 +80,7 @@ def _told_by(what: str, error: redis.exceptions.RedisError) -> StoreUnavailable 
 @cache
 def source(package: str, verb: str) -> str:
     """The verb with the pieces that it needs before it, and the keys that it names under the places that it is given them at."""
-    text = _whole(package, verb)
+    text = f"local SCHEMA = '{SCHEMA}'\n{_whole(package, verb)}"
     places = key_places(package, verb)
     if places is None:
         return text
@@ -155,16 +170,18 @@ class Scripts:
             StoreUnavailable: Redis does not answer.
             RuntimeDoorError: The script failed.
             LedgerUninitialised: The verb needs a ledger, and the server holds none.
+            SchemaMismatch: Another version of this program has written what the server holds.
         """
         try:  # Not by `redis_answers`: a generator for each call would be a tenth of what a heartbeat costs here.
             if self._functions is None:
-                told = self._client.info("server")
-                self._functions = int(str(told["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+                self._functions = has_functions_of(self._client)
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
-        except redis.exceptions.RedisError as error:
+        except ANY_ERROR as error:
             raise _told_by(verb, error) from error
         if reply == [b"UNINIT"]:
             raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
+        if type(reply) is list and reply and reply[0] == b"SCHEMA":
+            raise SchemaMismatch(f"{verb}: {schema_words(reply[1].decode())}")
         return reply
 
     def _call_script(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
@@ -174,7 +191,7 @@ class Scripts:
         try:
             return self._client.evalsha(sha, len(keys), *keys, *arguments)
         except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
-            return self._client.eval(text, len(keys), *keys, *arguments)
+            return self._load(verb, lambda: self._client.eval(text, len(keys), *keys, *arguments))
 
     def _keys_for(self, verb: str) -> tuple[str, ...]:
         keys = self._keys_of.get(verb)
@@ -191,8 +208,51 @@ class Scripts:
         except redis.exceptions.ResponseError as refused:
             if _NO_FUNCTION not in str(refused):
                 raise
-            self._client.function_load(text, replace=True)
+            self._load(verb, lambda: self._client.function_load(text, replace=True))
             return self._client.fcall(name, len(keys), *keys, *arguments)
+
+    @staticmethod
+    def _load(verb: str, load: Callable[[], Any]) -> Any:
+        """Whoever may not bring a verb to the server is told who has to."""
+        try:
+            return load()
+        except redis.exceptions.NoPermissionError as error:
+            raise StoreUnavailable(
+                f"{verb}: Redis lacks this version's verbs, and this user may not load them ({error});"
+                " run `schedulemesh load-verbs` as one who may"
+            ) from error
+
+
+def load_verbs(client: "redis.Redis", packages: tuple[str, ...]) -> int:
+    """Bring the verbs of these folders to the server, where users who may only call them find them; how many there are.
+
+    Functions stay, also over restarts, and reach replicas. Scripts are gone when the server restarts or another takes over.
+
+    Raises:
+        StoreUnavailable: Redis does not answer, or this user may not load them.
+    """
+    with redis_answers("load the verbs"):
+        has_functions = has_functions_of(client)
+        for package in packages:
+            if has_functions:
+                client.function_load(library(package)[1], replace=True)
+            else:
+                for verb in verbs(package):
+                    client.script_load(source(package, verb))
+    return sum(len(verbs(package)) for package in packages)
+
+
+def has_functions_of(client: "redis.Redis") -> bool:
+    """Does the server keep libraries of functions? Raises redis-py's errors."""
+    return int(str(client.info("server")["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+
+
+def schema_words(found: str) -> str:
+    """What is wrong with data of another schema, and what to do."""
+    return (
+        f"the server holds data of schema {found}, and this program reads and writes schema {SCHEMA}; run the version that wrote them,"
+        " or stop all its processes and name a server without them"
+    )
 
 
 def pairs(flat: Any) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""The commands that start and stop processes: `up`, `down`, `apply`, `keys`, `demo`."""
+"""The commands that start and stop processes: `up`, `down`, `apply`, `load-verbs`, `keys`, `demo`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from rich.table import Table
 
 from federation.config import FederationConfig, tenants_of
 from federation.quota.from_config import standing_orders_of
+from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_scripts import load_verbs
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -33,7 +35,7 @@ from serve_apps.process import configure_logging, stop_on_signals
 from serve_apps.settings import RootSettings
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores, open_stores
+from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS, Stores, open_stores
 
 STATE = Path(".schedulemesh")
 WATCH_S = 1.0
@@ -51,6 +53,7 @@ def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(down)
     app.command()(apply)
+    app.command("load-verbs")(load_redis_verbs)
     app.command()(demo)
     app.add_typer(keys_app, name="keys")
 
@@ -59,19 +62,22 @@ def up(
     config: ConfigArgument = Path("configs/quickstart.yaml"),
     state: StateOption = STATE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
+    rebuild_ledger: Annotated[
+        bool, typer.Option("--rebuild-ledger", help="The server of `redis.url` was emptied on purpose: found its ledger again.")
+    ] = False,
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = Console()
     checked = _read(config)
     if foreground:
-        _up_here(checked, state, console)
+        _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
-        _up_detached(config, state, console)
+        _up_detached(config, state, console, rebuild_ledger=rebuild_ledger)
 
 
-def _up_here(config: FederationConfig, state: Path, console: Console) -> None:
+def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     configure_logging()
-    with _stack(config, state, console) as stack:
+    with _stack(config, state, console, rebuild_ledger=rebuild_ledger) as stack:
         if console.is_terminal:
             console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
         stop = stop_on_signals()
@@ -80,13 +86,14 @@ def _up_here(config: FederationConfig, state: Path, console: Console) -> None:
         console.print("stopping")
 
 
-def _up_detached(config: Path, state: Path, console: Console) -> None:
+def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     folder = StateFolder(state)
     with folder:
         pass  # Nobody else owns it; otherwise this says who.
     log = folder.path / "logs" / "stack.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state", str(folder.path), "--foreground"]
+    command += ["--rebuild-ledger"] if rebuild_ledger else []
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -151,6 +158,23 @@ def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
     stores.ledger.configure(TenantTree(tenants))
     stores.orders.publish(standing_orders_of(checked))
     Console().print(f"applied: {len(tenants)} tenants")
+
+
+def load_redis_verbs(
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            envvar="SCHEDULEMESH_REDIS_URL",
+            show_envvar=True,
+            help="The server, with a user who may load them. Best by the variable.",
+        ),
+    ],
+) -> None:
+    """Bring this version's verbs of the ledger to a Redis whose root may only call them; once per version."""
+    with connect(url, timeout_ms=ANSWER_MS_MAX) as client:
+        number = load_verbs(client, VERB_FOLDERS)
+    Console().print(f"loaded: {number} verbs")
 
 
 def demo(
@@ -244,7 +268,11 @@ def running_stores(state: Path) -> Stores:
     """The stores of the stack that runs with this folder. Raises as `_root_settings`."""
     settings = _root_settings(state)
     return open_stores(
-        settings.redis_url, lease_ttl_ms=settings.lease_ttl_ms, lease_grace_ms=settings.lease_grace_ms, limits=settings.backlog
+        settings.redis_url,
+        ledger=settings.ledger,
+        lease_ttl_ms=settings.lease_ttl_ms,
+        lease_grace_ms=settings.lease_grace_ms,
+        limits=settings.backlog,
     )
 
 
@@ -261,7 +289,7 @@ def _root_settings(state: Path) -> RootSettings:
 
 
 @contextlib.contextmanager
-def _stack(config: FederationConfig, state: Path, console: Console) -> Iterator[Stack]:
+def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
     """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
     interrupted = threading.Event()
 
@@ -278,7 +306,7 @@ def _stack(config: FederationConfig, state: Path, console: Console) -> Iterator[
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     with StateFolder(state) as folder:
-        stack = Stack(config, folder, say=say)
+        stack = Stack(config, folder, say=say, rebuild_ledger=rebuild_ledger)
         try:
             stack.start()
             say("all parts are up")

@@ -6,13 +6,24 @@ from typing import cast
 
 import pytest
 import redis
+from access_rules import SECRET, make_user, refused_to_users
 from ledger_stores import STEP_MS_MAX, Store, memory_store, redis_store
+from redis_forms import running_cluster
 
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
 from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.redis_client import connect
+from federation.store.redis_scripts import has_functions_of, load_verbs
 from federation.store.testing import running_redis, servers
 from serve_apps.link_testing import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
+
+VERBS = ("federation.store.lua", "dag.store.lua")
+#: The narrow user's client and that of one who may do everything.
+NARROW = {
+    "narrow user": ("narrow_client", "redis_process"),
+    "narrow user of functions": ("narrow_newer_client", "newer_redis_process"),
+}
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +48,45 @@ def redis_server(redis_process: "redis.Redis") -> "redis.Redis":
     return redis_process
 
 
+@pytest.fixture
+def narrow_client(redis_server: "redis.Redis") -> Iterator["redis.Redis"]:
+    """A client of the same server, of the user that docs/operating.md makes for a root; the other one has brought the verbs."""
+    yield from _narrow(redis_server)
+
+
+@pytest.fixture
+def narrow_newer_client(newer_redis_process: "redis.Redis") -> Iterator["redis.Redis"]:
+    """The same on the server on the PATH."""
+    newer_redis_process.flushall()
+    yield from _narrow(newer_redis_process)
+
+
+def _narrow(admin: "redis.Redis") -> Iterator["redis.Redis"]:
+    path, functions = admin.connection_pool.connection_kwargs["path"], has_functions_of(admin)
+    for user in ("schedulemesh", "deployer"):
+        make_user(admin, user, functions=functions)
+    with connect(f"unix://deployer:{SECRET}@{path}") as deployer:
+        load_verbs(deployer, VERBS)
+    admin.acl_log_reset()
+    with connect(f"unix://schedulemesh:{SECRET}@{path}", timeout_ms=5_000) as client:
+        yield client
+    assert refused_to_users(admin) == []
+
+
+@pytest.fixture(scope="session")
+def cluster_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple["redis.Redis", str]]:
+    """A client of a cluster of three masters, and its URL."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as (client, cluster):
+        yield client, cluster.url
+
+
+@pytest.fixture
+def cluster_client(cluster_process: tuple["redis.Redis", str]) -> "redis.Redis":
+    """The same client, every key gone."""
+    cluster_process[0].flushall()
+    return cluster_process[0]
+
+
 @pytest.fixture(scope="session")
 def switchboard() -> Iterator[tuple[Switchboard, str]]:
     """A real HTTP server that answers for whatever a test plugs in, and its address."""
@@ -59,10 +109,10 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
     )
 
 
-@pytest.fixture(params=["memory", "redis", "redis with functions", "http"])
+@pytest.fixture(params=["memory", "redis", "redis with functions", "http", "cluster", "narrow user", "narrow user of functions"])
 def store(request: pytest.FixtureRequest) -> Store:
     """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them;
-    and on a Redis behind a gateway, to which all that a child says goes over HTTP."""
+    on a Redis behind a gateway, to which all that a child says goes over HTTP; on a cluster; as a user of few rights."""
     return _store_of(request, STEP_MS_MAX)
 
 
@@ -78,6 +128,14 @@ def _store_of(request: pytest.FixtureRequest, max_step_ms: int) -> Store:
     if request.param in ("redis", "http"):
         by_scripts = redis_store(request.getfixturevalue("redis_server"), max_step_ms=max_step_ms, functions=False)
         return by_scripts if request.param == "redis" else linked_store(request, by_scripts)
+    if request.param == "cluster":
+        client = request.getfixturevalue("cluster_client")
+        return redis_store(client, url=request.getfixturevalue("cluster_process")[1], max_step_ms=max_step_ms)
+    if request.param in ("narrow user", "narrow user of functions"):
+        narrow, admin = NARROW[request.param]
+        client = request.getfixturevalue(narrow)
+        url = f"unix://schedulemesh:{SECRET}@{client.connection_pool.connection_kwargs['path']}"
+        return redis_store(client, admin=request.getfixturevalue(admin), url=url, max_step_ms=max_step_ms)
     client = request.getfixturevalue("newer_redis_process")
     client.flushall()
     return redis_store(client, max_step_ms=max_step_ms)

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from faults.server import Server
+from patience import eventually
 
 from federation.durability import Durability, check_reachable
 from federation.errors import DurabilityUnreachable, StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.memory_durability import MemoryDurability
 from federation.store.redis_durability import RedisDurability
+from federation.store.testing import servers
 
 KEYS = Keys("contract")
 
@@ -47,11 +51,67 @@ def test_a_server_that_syncs_every_write_reaches_d1_and_only_then(redis_server):
     assert durable.confirm(Durability.D1) is Durability.D0
 
 
-def test_nobody_reaches_d2():
+def test_more_than_the_store_can_is_refused_before_anything_is_written():
     with pytest.raises(DurabilityUnreachable, match="reaches D1, not D2"):
         check_reachable(Durability.D2, Durability.D1)
     check_reachable(Durability.D1, Durability.D1)
     check_reachable(Durability.D0, Durability.D1)
+
+
+@pytest.fixture(params=list(servers()))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A master that syncs every write and waits for its replica, and the replica."""
+    both = {"binary": servers()[request.param], "min_replicas_to_write": "1", "min_replicas_max_lag": "3", "repl_diskless_sync_delay": "0"}
+    master = Server(tmp_path / "master", appendfsync="always", **both)
+    replica = Server(tmp_path / "replica", replicaof=f"127.0.0.1 {master.port}", **both)
+    eventually(lambda: master.client.info("replication").get("min_slaves_good_slaves") == 1)
+    yield master, replica
+    master.close()
+    replica.close()
+
+
+def test_what_a_replica_has_too_is_in_a_second_place(pair: tuple[Server, Server]):
+    master, replica = pair
+    durable = RedisDurability(master.client, KEYS)
+    assert durable.reachable() is Durability.D2
+    master.client.set("submission", "kept")
+    assert [durable.confirm(wanted) for wanted in Durability] == [Durability.D0, Durability.D1, Durability.D2]
+    assert replica.client.get("submission") == b"kept"
+
+
+def test_a_replica_that_falls_silent_makes_it_the_disk_alone(pair: tuple[Server, Server]):
+    master, replica = pair
+    replica.freeze()
+    durable = RedisDurability(master.client, KEYS, wait_ms=200)
+    assert durable.confirm(Durability.D2) is Durability.D1
+    replica.thaw()
+    assert eventually(lambda: durable.confirm(Durability.D2) is Durability.D2)
+
+
+def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(pair: tuple[Server, Server]):
+    master, replica = pair
+    durable = RedisDurability(master.client, KEYS)
+    replica.kill()
+    eventually(lambda: durable.reachable() is Durability.D1)
+    with pytest.raises(StoreUnavailable, match="too few replicas"):
+        durable.confirm(Durability.D2)
+    replica.start()
+    assert eventually(lambda: durable.reachable() is Durability.D2)
+    assert durable.confirm(Durability.D2) is Durability.D2
+
+
+def test_a_replica_that_nobody_waits_for_is_no_second_place(pair: tuple[Server, Server]):
+    master, _ = pair
+    durable = RedisDurability(master.client, KEYS)
+    master.client.config_set("min-replicas-to-write", 0)
+    assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D1, Durability.D1)
+
+
+def test_a_replica_of_a_server_that_does_not_sync_replaces_no_disk(pair: tuple[Server, Server]):
+    master, _ = pair
+    durable = RedisDurability(master.client, KEYS)
+    master.client.config_set("appendfsync", "everysec")
+    assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D0, Durability.D0)
 
 
 def test_memory_confirms_no_more_than_it_is_asked_for():
@@ -66,12 +126,13 @@ def test_memory_confirms_no_more_than_it_is_asked_for():
 class Newer:
     """A server of 7.2: its disk has so many of the writes of a connection when it was waited for."""
 
-    def __init__(self, version: str = "7.2.0", *, synced: Any = 1, appendonly: str = "yes") -> None:
+    def __init__(self, version: str = "7.2.0", *, synced: Any = 1, copies: int = 0, replicas: int = 0, appendonly: str = "yes") -> None:
         self.version, self.synced, self.appendonly = version, synced, appendonly
+        self.copies, self.replicas = copies, replicas
         self.calls: list[tuple[Any, ...]] = []
 
-    def info(self, _section: str) -> dict[str, str]:
-        return {"redis_version": self.version}
+    def info(self, section: str) -> dict[str, Any]:
+        return {"redis_version": self.version} if section == "server" else {"min_slaves_good_slaves": self.replicas}
 
     def config_get(self, _pattern: str) -> dict[bytes, bytes]:
         return {b"appendonly": self.appendonly.encode(), b"appendfsync": b"everysec"}
@@ -88,7 +149,7 @@ class Newer:
     def _execute(self) -> list[Any]:
         if isinstance(self.synced, Exception):
             raise self.synced
-        return [True, [self.synced, 0]]
+        return [True, [self.synced, self.copies]]
 
 
 def test_a_server_that_can_wait_is_asked_on_the_connection_that_has_just_written():
@@ -100,6 +161,22 @@ def test_a_server_that_can_wait_is_asked_on_the_connection_that_has_just_written
 
 def test_a_disk_that_did_not_answer_in_time_is_told_as_what_it_is():
     assert RedisDurability(Newer(synced=0), KEYS).confirm(Durability.D1) is Durability.D0
+
+
+@pytest.mark.parametrize(
+    ("synced", "copies", "reached"),
+    [
+        pytest.param(1, 1, Durability.D2, id="both disks have it"),
+        pytest.param(1, 0, Durability.D1, id="the replica's disk did not answer in time"),
+        pytest.param(0, 1, Durability.D0, id="its own disk did not, though the replica's did"),
+        pytest.param(0, 0, Durability.D0, id="none did"),
+    ],
+)
+def test_a_server_that_can_wait_is_asked_for_the_disk_of_a_replica_too(synced: int, copies: int, reached: Durability):
+    server = Newer(synced=synced, copies=copies, replicas=1)
+    durable = RedisDurability(server, KEYS, wait_ms=700)
+    assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D2, reached)
+    assert server.calls == [("set", KEYS.touched), ("waitaof", 1, 1, 700)]
 
 
 @pytest.mark.parametrize("server", [Newer("7.0.15"), Newer("6.2.14"), Newer(appendonly="no")], ids=["7.0", "6.2", "without a file"])

@@ -9,9 +9,9 @@ from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId, TenantPath
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
 def ring(request) -> KeyRing:
-    return MemoryKeyRing() if request.param == "memory" else RedisKeyRing(request.getfixturevalue("redis_server"), Keys("contract"))
+    return MemoryKeyRing() if request.param == "memory" else RedisKeyRing(request.getfixturevalue(request.param), Keys("contract"))
 
 
 def a_key(name: str = "00000001", *, tenant: str = "acme/lab", created_ms: int = 5) -> ApiKey:

@@ -1,10 +1,15 @@
 """What every lease ledger promises; run over memory, over Redis by scripts, and over Redis by functions."""
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
+from faults.server import Server
+from patience import eventually
 
 from federation.dispatch import Mail, MailKind
 from federation.errors import (
@@ -32,6 +37,7 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
+from federation.store.testing import servers
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.errors import AmountError, RuntimeDoorError
@@ -1068,3 +1074,45 @@ def test_a_lease_for_people_has_a_name(west):
     ask(west)
     assert isinstance(west.lease(LAB, A100), Lease)
     assert west.lease(LAB, A100).lease == "west:acme/lab:a100"
+
+
+@pytest.fixture(params=list(servers()))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A master, and a replica that follows it."""
+    binary = servers()[request.param]
+    master = Server(tmp_path / "master", binary=binary, repl_diskless_sync_delay="0")
+    replica = Server(tmp_path / "replica", binary=binary, replicaof=f"127.0.0.1 {master.port}")
+    eventually(lambda: replica.client.info("replication")["master_link_status"] == "up")
+    yield master, replica
+    replica.close()
+    master.close()
+
+
+def test_a_grant_is_told_when_a_replica_has_it(pair: tuple[Server, Server]):
+    master, replica = pair
+    keys = Keys("contract")
+    ledger = RedisLedger(connect(master.url, timeout_ms=30_000), keys, terms=TERMS, founding=True, copy_wait_ms=20_000)
+    ledger.configure(tree())
+    west = HandMesh(ledger, record())
+    leases = keys.leases(west.record.mesh)
+    replica.freeze()
+    with ThreadPoolExecutor(max_workers=1) as apart:
+        answer = apart.submit(ask, west)
+        eventually(lambda: master.client.hlen(leases) == 1)
+        assert not answer.done()
+        replica.thaw()
+        assert answer.result(30) == Granted(slots=1)
+    assert replica.client.hgetall(leases) == master.client.hgetall(leases)
+
+
+def test_a_grant_that_no_replica_has_in_time_stands(pair: tuple[Server, Server]):
+    master, replica = pair
+    ledger = RedisLedger(master.client, Keys("contract"), terms=TERMS, founding=True, copy_wait_ms=1)
+    ledger.configure(tree())
+    west = HandMesh(ledger, record())
+    replica.freeze()
+    assert ask(west) == Granted(slots=1)
+    assert gpus(ledger, LAB) == 1
+    replica.kill()
+    assert ask(west) == Granted(slots=1)
+    assert gpus(ledger, LAB) == 2

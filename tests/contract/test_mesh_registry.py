@@ -16,11 +16,11 @@ THERE = Steadiness(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 
 DISKS = Drain(reason="new disks, é", by="ab12cd34", since_ms=7)
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
 def registry(request: pytest.FixtureRequest) -> MeshRegistry:
     if request.param == "memory":
         return MemoryRegistry()
-    return RedisRegistry(request.getfixturevalue("redis_server"), Keys("contract"))
+    return RedisRegistry(request.getfixturevalue(request.param), Keys("contract"))
 
 
 def test_an_empty_registry_knows_nobody(registry):

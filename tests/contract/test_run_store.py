@@ -21,6 +21,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
+from federation.store.redis_client import connect_async, home_of
 from mesh.errors import LedgerError
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
@@ -80,6 +81,7 @@ class Kept:
     runs: RunStore
     feed: Callable[[], AbstractAsyncContextManager[EventFeed]]
     client: "redis.Redis | None" = None
+    admin: "redis.Redis | None" = None
 
 
 @pytest.fixture
@@ -96,10 +98,10 @@ def kept(store, request) -> Kept:
 
     @asynccontextmanager
     async def redis_feed() -> AsyncIterator[EventFeed]:
-        async with redis.asyncio.Redis(unix_socket_path=client.connection_pool.connection_kwargs["path"]) as watcher:
+        async with connect_async(store.url, timeout_ms=5_000) as watcher:
             yield RedisEventFeed(watcher, keys, patience_s=10)
 
-    return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client)
+    return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client, admin=store.admin)
 
 
 @pytest.fixture
@@ -374,7 +376,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     an_ended_run(store, runs, "before", 100)
     runs.retire(1000)
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
-    before = set(kept.client.keys("*")) if kept.client else set()
+    before = set(kept.admin.keys("*")) if kept.client else set()
     an_ended_run(store, runs, RUN, 100, tenant="acme/lab/nlp")
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
     assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
@@ -382,7 +384,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     assert store.blobs.get(RUN, (X,)) == {}
     assert store.queue.waiting(EAST) == ()
     assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
-    assert (set(kept.client.keys("*")) if kept.client else set()) == before
+    assert (set(kept.admin.keys("*")) if kept.client else set()) == before
     assert runs.retire(101) == ()
 
 
@@ -593,14 +595,15 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
         free = MemoryRunStore(store.queue, memory_percent=lambda: 80)
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
-        kept.client.config_set("maxmemory", int(kept.client.info("memory")["used_memory"] * 1.1))
+        server = home_of(kept.admin, Keys("contract").meta)
+        server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):
             full.create(a_record("late"), {})
         assert kept.runs.commit(record, add_event(record))
     finally:
         if kept.client is not None:
-            kept.client.config_set("maxmemory", 0)
+            home_of(kept.admin, Keys("contract").meta).config_set("maxmemory", 0)
     assert free.create(a_record("later"), {})
 
 

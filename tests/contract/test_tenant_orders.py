@@ -42,11 +42,11 @@ FILED = StandingOrders(
 BUDGET = TenantStop(stop=Stop.HOLD, reason="the budget, é", by="ab12cd34", since_ms=7)
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
 def orders(request: pytest.FixtureRequest) -> TenantOrders:
     if request.param == "memory":
         return MemoryTenantOrders()
-    return RedisTenantOrders(request.getfixturevalue("redis_server"), Keys("contract"))
+    return RedisTenantOrders(request.getfixturevalue(request.param), Keys("contract"))
 
 
 def test_where_nothing_was_published_the_defaults_hold(orders):

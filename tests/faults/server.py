@@ -23,15 +23,16 @@ class Server:
     """One server on a port of its own; its data stays in `folder` between starts.
 
     Args:
+        binary: The program; None: the one on the PATH, else that of the wheel.
         file_bytes_max: No file of the server may grow beyond: a disk that is full. None: no limit.
         settings: Lines of the configuration, over those of here.
     """
 
-    def __init__(self, folder: Path, *, file_bytes_max: int | None = None, **settings: str) -> None:
+    def __init__(self, folder: Path, *, binary: str | None = None, file_bytes_max: int | None = None, **settings: str) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.binary = servers().get("path") or servers()["wheel"]
-        self.port = _free_port()
+        self.binary = binary or servers().get("path") or servers()["wheel"]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.file_bytes_max = file_bytes_max  #: From the next start on.
         self._settings = {
@@ -120,8 +121,14 @@ class Server:
             self.kill()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port that is free, and low enough for the one beside it that nodes of a cluster talk on: ten thousand higher."""
+    while True:
+        with socket.socket() as probe, socket.socket() as beside:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port > 55_000:
+                continue
+            with contextlib.suppress(OSError):
+                beside.bind(("127.0.0.1", port + 10_000))
+                return port

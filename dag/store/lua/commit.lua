@@ -1,4 +1,4 @@
--- needs: keys, sections
+-- needs: schema, sections
 -- Write one step of a run, whole, if nobody else has written since the caller loaded it.
 --
 -- A run that ends goes into ENDED; it stays in ACTIVE until somebody has carried out its last decisions and settles it.

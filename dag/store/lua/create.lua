@@ -1,4 +1,4 @@
--- needs: sections, backlog
+-- needs: schema, sections, backlog
 -- Store a new run with its blobs, list it, and put `submitted` into the inbox.
 --
 -- KEYS      `scripted_keys`

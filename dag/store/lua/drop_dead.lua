@@ -1,4 +1,4 @@
--- needs: keys
+-- needs: schema
 -- Take dead letters away.
 --
 -- KEYS      `scripted_keys`

@@ -1,4 +1,4 @@
--- needs: keys
+-- needs: schema
 -- Put `cancel` into the inbox, unless the run has ended.
 --
 -- KEYS      `scripted_keys`

@@ -1,4 +1,4 @@
--- needs: sections, backlog
+-- needs: schema, sections, backlog
 -- Remove an ended run with everything that belongs to it, also stages that nobody came to forget.
 --
 -- KEYS      `scripted_keys`

@@ -1,4 +1,4 @@
--- needs: backlog
+-- needs: schema, backlog
 -- The run has ended and its last decisions are carried out: nobody has to look at it any more, and it is open no longer.
 --
 -- KEYS      `scripted_keys`

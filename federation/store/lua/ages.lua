@@ -1,4 +1,4 @@
--- needs: wall, text
+-- needs: schema, wall, text
 -- How old the oldest queued and claimed stages of each mesh are.
 --
 -- KEYS      `Keys.scripted`

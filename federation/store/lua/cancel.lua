@@ -1,4 +1,4 @@
--- needs: post, stage
+-- needs: schema, post, stage
 -- Stop a stage: queued, it is gone at once; claimed, it is marked and its mesh told; else nothing.
 --
 -- KEYS      `Keys.scripted`

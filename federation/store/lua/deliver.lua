@@ -1,4 +1,4 @@
--- needs: post
+-- needs: schema, post
 -- Give a stage an input, once, and tell its mesh.
 --
 -- KEYS      `Keys.scripted`

@@ -1,4 +1,4 @@
--- needs: post, stage
+-- needs: schema, post, stage
 -- Drop the stages of a run, and tell meshes that its values may go.
 --
 -- KEYS      `Keys.scripted`

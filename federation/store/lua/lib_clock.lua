@@ -15,11 +15,14 @@
 -- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals;
 -- tests write `test_offset_ms` and `test_replid`, which nothing else does.
 
-local UID, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, CLAMPED, TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS, TEST_MS, TEST_REPLID =
-  unpack(redis.call('HMGET', META, 'uid', 'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'clamped', 'ttl_ms', 'grace_ms',
+local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, CLAMPED, TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS, TEST_MS, TEST_REPLID =
+  unpack(redis.call('HMGET', META, 'uid', 'schema', 'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'clamped', 'ttl_ms', 'grace_ms',
     'max_step_ms', 'learn_for_ms', 'test_offset_ms', 'test_replid'))
 if not UID then
   return { 'UNINIT' }
+end
+if FOUND ~= SCHEMA then
+  return { 'SCHEMA', FOUND }
 end
 LT, LAST_US, TOKEN, LEARN, CLAMPED = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(CLAMPED)
 TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS = tonumber(TTL_MS), tonumber(GRACE_MS), tonumber(MAX_STEP_MS), tonumber(LEARN_FOR_MS)

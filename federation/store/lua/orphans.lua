@@ -1,4 +1,4 @@
--- needs: keys
+-- needs: schema
 -- What of these meshes' indexes, or of these stages' records, has lost its other half. Changes nothing.
 --
 -- KEYS      `Keys.scripted`

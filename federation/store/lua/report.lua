@@ -1,4 +1,4 @@
--- needs: text, post, stage
+-- needs: schema, text, post, stage
 -- Put a batch of messages into the inbox, once, under the current claim only, whose lease was not revoked hard.
 --
 -- A batch that was taken in already is dropped before the claim is looked at: when the answer to the last batch of a

@@ -1,4 +1,4 @@
--- needs: post, text, wall
+-- needs: schema, post, text, wall
 -- Queue a stage at a mesh, once.
 --
 -- KEYS      `Keys.scripted`

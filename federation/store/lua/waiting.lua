@@ -1,4 +1,4 @@
--- needs: keys
+-- needs: schema
 -- The queued stages of a mesh, the next one first.
 --
 -- KEYS      `Keys.scripted`

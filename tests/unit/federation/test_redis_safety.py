@@ -31,6 +31,8 @@ def test_a_sound_server_has_no_problems():
         pytest.param({"append_only": False}, "appendonly", id="a server that forgets at a restart"),
         pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that goes on without replicas"),
         pytest.param({"min_replicas_max_lag_ms": 7_000}, "min-replicas-max-lag", id="a lag that the grace does not cover"),
+        pytest.param({"takeover": ("down-after-milliseconds", 4_999)}, "down-after-milliseconds", id="sentinels that do not wait for it"),
+        pytest.param({"takeover": ("cluster-node-timeout", 1_000)}, "cluster-node-timeout", id="a cluster that does not wait for it"),
         pytest.param({"word_bits": 32}, "arch_bits", id="a program whose numbers are too short"),
     ],
 )
@@ -40,12 +42,16 @@ def test_an_unfit_server_is_told_its_setting_and_the_remedy(changed, named):
     assert "set it to" in problem
 
 
+def test_a_takeover_that_waits_long_enough_is_no_problem():
+    assert list(problems_of(replace(SOUND, takeover=("down-after-milliseconds", 5_000)), TERMS)) == []
+
+
 def test_a_server_without_replicas_needs_none():
     assert list(problems_of(replace(SOUND, replicas=0, min_replicas_to_write=0, min_replicas_max_lag_ms=10_000), TERMS)) == []
 
 
 def test_a_server_tells_its_settings(client: redis.Redis):
-    assert read_settings(client) == ServerSettings(
+    assert read_settings(client, Keys()) == ServerSettings(
         maxmemory_policy="noeviction", append_only=False, replicas=0, min_replicas_to_write=0, min_replicas_max_lag_ms=10_000
     )
 
@@ -64,12 +70,25 @@ def test_a_server_with_another_ledger_is_refused(client: redis.Redis):
 
 
 def test_sentinels_are_asked_for_the_service_that_the_url_names():
-    client = connect("redis+sentinel://root:s%40cret@one:26380,two/leases", timeout_ms=700)
+    client = connect("redis+sentinel://root:s%40cret@one:26380,two/leases?db=2&sentinel_password=own", timeout_ms=700)
     pool = client.connection_pool
     assert pool.service_name == "leases"
     assert [kept.connection_pool.connection_kwargs["port"] for kept in pool.sentinel_manager.sentinels] == [26_380, 26_379]
-    assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == ("root", "s@cret")
+    assert [pool.connection_kwargs[key] for key in ("username", "password", "db")] == ["root", "s@cret", 2]
+    assert {kept.connection_pool.connection_kwargs.get("password") for kept in pool.sentinel_manager.sentinels} == {"own"}
     assert pool.connection_kwargs["socket_timeout"] == 0.7
+
+
+def test_sentinels_and_the_master_are_spoken_to_over_tls_under_the_same_trust():
+    client = connect("rediss+sentinel://one,two/leases?ssl_ca_certs=/ca.pem&ssl_check_hostname=false")
+    for pool in (client.connection_pool, *(kept.connection_pool for kept in client.connection_pool.sentinel_manager.sentinels)):
+        assert issubclass(pool.connection_class, redis.connection.SSLConnection)
+        assert (pool.connection_kwargs["ssl_ca_certs"], pool.connection_kwargs["ssl_check_hostname"]) == ("/ca.pem", False)
+
+
+def test_an_option_that_redis_py_cannot_read_is_named():
+    with pytest.raises(ConfigError, match="'db'"):
+        connect("redis+sentinel://one/leases?db=none")
 
 
 def test_a_url_of_sentinels_without_a_service_is_refused():

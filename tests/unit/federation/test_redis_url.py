@@ -1,0 +1,52 @@
+"""URLs of Redis, taken apart."""
+
+import pytest
+
+from federation.errors import ConfigError
+from federation.redis_url import SCHEMES, Form, RedisUrl, read_redis_url
+
+
+@pytest.mark.parametrize("url", ["redis://host", "rediss://u:p@host:1/0?ssl_ca_certs=/ca.pem", "unix:///run/redis.sock"])
+def test_one_server_is_left_to_redis_py(url):
+    assert read_redis_url(url) == RedisUrl(form=Form.SINGLE)
+
+
+def test_sentinels_are_named_with_the_service_that_they_watch():
+    assert read_redis_url("redis+sentinel://root:s%40cret@one:26380,two,[::1]:7/my%20leases?db=2") == RedisUrl(
+        form=Form.SENTINEL,
+        hosts=(("one", 26_380), ("two", 26_379), ("::1", 7)),
+        service="my leases",
+        username="root",
+        password="s@cret",
+        connection="redis://?db=2",
+    )
+
+
+def test_a_cluster_is_named_by_some_of_its_nodes_and_spoken_to_over_tls():
+    assert read_redis_url("rediss+cluster://one,two:7000?ssl_ca_certs=/ca.pem") == RedisUrl(
+        form=Form.CLUSTER, hosts=(("one", 6_379), ("two", 7_000)), connection="rediss://?ssl_ca_certs=/ca.pem"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        pytest.param("localhost:6379", "must begin with redis://", id="no scheme"),
+        pytest.param("http://host", "must begin with redis://", id="another scheme"),
+        pytest.param("unix+sentinel://host/leases", "must begin with redis://", id="a form that does not exist"),
+        pytest.param("redis+sentinel://host:26379", "must name the service", id="sentinels of nothing"),
+        pytest.param("redis+cluster://", "must name at least one host", id="a cluster of nobody"),
+        pytest.param("redis+cluster://one,,two", "must name at least one host", id="an empty place"),
+        pytest.param("redis+cluster://one:seven", "host:port", id="a port that is no number"),
+        pytest.param("redis+cluster://[::1", "host:port", id="a bracket that is never closed"),
+    ],
+)
+def test_what_is_no_url_of_redis_is_told_without_repeating_it(url, words):
+    with pytest.raises(ConfigError, match=words) as told:
+        read_redis_url(url.replace("://", "://root:secret@", 1) if "+" in url else url)
+    assert "secret" not in str(told.value)
+
+
+def test_every_scheme_is_read():
+    for scheme in SCHEMES:
+        assert read_redis_url(f"{scheme}://host/path").form.value == (scheme.partition("+")[2] or "single")
