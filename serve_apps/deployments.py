@@ -29,7 +29,7 @@ from federation.store.redis_seat import CoordinatorSeat
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.gateway import Dependencies, create_app
-from serve_apps.process import configure_logging
+from serve_apps.process import collect_seldom, configure_logging
 from serve_apps.settings import RootSettings
 from serve_apps.stores import ANSWER_MS_MAX, open_stores
 from serve_apps.telemetry import Telemetry
@@ -66,6 +66,7 @@ class CoordinatorLoop:
 
     def _run(self) -> None:
         configure_logging()
+        collect_seldom()
         try:
             self._coordinate()
         except BaseException as broken:
