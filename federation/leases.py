@@ -243,12 +243,15 @@ class LeaseLedger(Protocol):
         over, for what they paid for may still run.
 
         Args:
-            adopt: Incarnation of the earlier session whose leases are taken over, by whoever goes on with its work.
+            adopt: Incarnation of the earlier session whose work is gone on with: its claims and leases are this session's as they
+                stand. Where that cannot be, nothing is done and an error tells why: stop the work, and join without.
             over: Incarnation of the earlier session of which the mesh vouches that nothing runs any more: its leases return at once.
             seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
 
         Raises:
             FutureToken: No ledger can have given out `seen`.
+            SessionLost: The session to go on with was never known, or superseded, or has run out.
+            LedgerLearning: What is known of it may be older than what others were granted since.
         """
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
