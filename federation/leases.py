@@ -26,7 +26,7 @@ from federation.snapshot import MeshRecord, Snapshot
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
+from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Rows in one call, at most: others wait for as long as it takes.
 ROWS_MAX = 100
@@ -162,6 +162,13 @@ class LeaseRefused:
     resource: str = ""  #: The resource that is short.
     wanted: int = 0  #: Units of it for one slot.
     available: int = 0  #: Units of it that the tree would grant now.
+
+    def in_words(self) -> str:
+        """For people."""
+        if not self.resource:
+            return f"{self.tenant}: {self.reason.value}"
+        available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))
+        return f"{self.tenant} may take {available} {self.resource} of {self.flavor} now, one slot takes {wanted}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mesh.ids import StageId, TenantPath
+from mesh.ids import PoolName, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -16,6 +16,15 @@ class WorkloadOffered:
     slot: ResourceSet
     width: int  #: Slots worth having.
     priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFound:
+    """Work that was let in before, by an earlier process of this mesh, and runs."""
+
+    offer: WorkloadOffered
+    pool: PoolName
+    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +64,4 @@ class RoomMayHaveCome:
     """Quota was given back or changed somewhere: what was refused is worth another try."""
 
 
-AdmissionEvent = WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome
+AdmissionEvent = WorkloadOffered | WorkloadFound | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome
