@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from federation.balance import LeaseKey
-from federation.dispatch import ClaimedStage
+from federation.dispatch import Claim, ClaimedStage
 from mesh.admission_events import WorkloadFound, WorkloadOffered
 from mesh.errors import RuntimeDoorError
 from mesh.hosting import Found, FoundStage
 from mesh.ids import FlavorName, PoolName
+from mesh.messages import StageStarted
 from mesh.resources import ResourceSet
 from mesh.wire import decode, encode
 
@@ -31,6 +32,10 @@ class StageNote:
     flavor: FlavorName  #: Of the lease that pays; the tenant's own.
     slots: int
     token: int  #: Of the lease that pays; 0 for a stage that takes nothing.
+
+    def started(self, claim: Claim, holder: int, cluster: str) -> StageStarted:
+        """The word that it has started; the same whoever says it."""
+        return StageStarted(stage=claim.stage, mesh=claim.mesh, incarnation=holder, cluster=cluster, slots=self.slots, token=self.token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWai
 from mesh.clock import Clock
 from mesh.hosting import LAST_WORD, Delivered, Found, HostReport, StageHost
 from mesh.ids import NodeId, RunId, StageId
-from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted
+from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -179,9 +179,6 @@ class ChildMesh:
         """What any answer of the ledger tells; what it takes away is given up."""
         self._tenure.take_in(told)
         self._balance.take_in(told, named)
-        self._give_up_what_is_overdrawn()
-
-    def _give_up_what_is_overdrawn(self) -> None:
         for limit, spent in self._balance.overdrawn():
             self._give_way(limit, spent)
 
@@ -299,7 +296,7 @@ class ChildMesh:
                 self._balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
             self._untold.append(self._telling_start(running, heirloom.holder, heirloom.note))
         self._host.go_on(frozenset(self._running))
-        self._give_up_what_is_overdrawn()
+        self._take_in(self._tenure.told)  # Now that it is known what is spent.
         for claimed in adoption.missing:
             self._untold.append(partial(self._give_back, claimed, Reason.WORKER_LOST))
         for heirloom in adoption.stages:
@@ -367,9 +364,7 @@ class ChildMesh:
         return tell
 
     def _telling_start(self, running: _Running, holder: int, note: StageNote) -> Callable[[], None]:
-        claim, cluster = running.claim, self._record.cluster
-        started = StageStarted(stage=claim.stage, mesh=claim.mesh, incarnation=holder, cluster=cluster, slots=note.slots, token=note.token)
-        return self._telling(running, STARTED, (started,), {})
+        return self._telling(running, STARTED, (note.started(running.claim, holder, self._record.cluster),), {})
 
     def _tell(self) -> None:
         while self._untold:

@@ -87,9 +87,9 @@ class Watched:
         return self.stack.children["east"].pid
 
     def incarnation(self) -> int:
-        (view,) = self.ledger.snapshot().meshes
-        assert view.alive
-        return view.incarnation
+        views = self.ledger.snapshot().meshes
+        assert [view.alive for view in views] == [True]
+        return views[0].incarnation
 
     def log(self) -> str:
         return self.stack.children["east"].log.read_text()

@@ -355,7 +355,10 @@ def test_an_heir_goes_on_under_the_same_tokens_and_after_the_batches_that_were_t
         store.queue.report(claim, 2, end)
     for batch in (1, 2, 2):
         store.queue.report(own.claim, batch, end)
-    assert [message.kind for entry in store.queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)] == ["node_started", "stage_ended"]
+    assert [message.kind for entry in store.queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)] == [
+        "node_started",
+        "stage_ended",
+    ]
     assert (store.queue.claims_of(heir.session), store.queue.orphans()) == ((), ())
 
 
