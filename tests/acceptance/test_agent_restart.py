@@ -28,6 +28,7 @@ pytestmark = pytest.mark.ray
 CONFIG = f"""
 federation: {{name: restarts, lease_ttl: 30s, heartbeat: 500ms, lease_grace: 3s}}
 root: {{cluster: only, port: 18100}}
+routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
 clusters: {{only: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}}}
 flavors: {{standard: {{}}}}
