@@ -276,6 +276,7 @@ class RayStageHost:
         try:
             return ray.get(self._keeper.take.remote(slot, slots))
         except RayActorError:
+            self._actors.end(self._keeper)
             self._keeper = None
             raise
 
@@ -369,6 +370,7 @@ class RayStageHost:
                 self._of_stage.pop(stage, None)
             for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
                 del self._teller[stage]
+        self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
         for stage, group in stages.items():
             self._orders.put(partial(self._give_back, group))

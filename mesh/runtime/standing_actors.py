@@ -86,6 +86,13 @@ class StandingActors:
             keeper=keepers[0], incarnation=incarnation, since=since, runners=tuple((runner, roll) for runner, roll in rolls if roll)
         )
 
+    def end(self, actor: Any) -> None:
+        """Kill one; harmless when it is dead, or Ray does not answer."""
+        try:
+            ray.kill(actor)
+        except (RayError, RuntimeError) as away:
+            log.warning("an actor could not be ended", mesh=self._mesh, error=str(away))
+
     def end_all(self) -> None:
         """Kill every actor of the mesh, whoever made it; Ray ends the tasks of a dead runner, and removes the groups of a dead keeper."""
         try:
