@@ -49,7 +49,7 @@ class Faults:
     """What goes wrong, as chances per step."""
 
     kill: float = 0.0  #: A mesh with all that runs on it.
-    kill_agent: float = 0.0  #: Its process alone: what runs goes on until its leases are not proved any more.
+    kill_process: float = 0.0  #: Its process alone: what runs goes on until its leases are not proved any more.
     pause: float = 0.0
     coordinator_crash: float = 0.0
     second_coordinator: float = 0.0
@@ -164,8 +164,8 @@ class World:
             elif (
                 self.faults.budget > 0
                 and mesh.child is not None
-                and self.faults.kill_agent
-                and self.chance.random() < self.faults.kill_agent
+                and self.faults.kill_process
+                and self.chance.random() < self.faults.kill_process
             ):
                 self.faults.budget -= 1
                 mesh.child = None

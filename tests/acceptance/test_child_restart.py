@@ -63,7 +63,7 @@ class Watched:
         self.said: list[str] = []
         self.folder = StateFolder(folder)
         self.folder.__enter__()
-        self.stack = Stack(load_config(CONFIG, source="tests/acceptance/test_agent_restart.py"), self.folder, say=self.said.append)
+        self.stack = Stack(load_config(CONFIG, source="tests/acceptance/test_child_restart.py"), self.folder, say=self.said.append)
         self.stack.start()
         self.looks = threading.Event()
         self.looks.set()
