@@ -10,6 +10,9 @@ While the store does not answer, what there is to tell is kept and told later, i
 less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
 session is lost: the leases that paid for it are no longer ours. The host's watchdogs see to that when this process cannot.
 A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
+
+Work outlives this process. One that has just begun looks for what its predecessor left, takes over its session with claims and
+leases, and goes on (`adoption`); where that cannot be, it stops what it found and begins anew.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from functools import partial
 
 import structlog
 
+from federation.adoption import Adoption, StageNote, adoption_of, seen_in, written
 from federation.balance import LeaseBalance, LeaseKey, sum_of
 from federation.blobs import BlobStore
-from federation.deadlines import Deadlines, Permission
-from federation.dispatch import Claim, ClaimedStage, Mail, MailKind, StageQueue
+from federation.deadlines import Permission
+from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
     EpochChanged,
+    FutureToken,
     HoldingsWanted,
     LeaseLost,
     LedgerLearning,
@@ -38,28 +43,30 @@ from federation.errors import (
     StoreUnavailable,
     TooManyClaims,
 )
-from federation.leases import ROWS_MAX, Beat, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
+from federation.leases import ROWS_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Session, Told, Want
 from federation.making_way import Leaving, MakingWay, WayMade, words_of
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenure import Tenure
+from federation.wanting import still_unmet, wanted
 from mesh import admission_events as events
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.clock import Clock
 from mesh.giving_way import Occupant
-from mesh.hosting import Delivered, HostReport, StageHost
+from mesh.hosting import LAST_WORD, Delivered, Found, HostReport, StageHost
 from mesh.ids import NodeId, PoolName, RunId, StageId, TenantPath
-from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted
+from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet, format_units
+from mesh.resources import ResourceSet
 from mesh.values import StoredValue
 
 log = structlog.get_logger(__name__)
 
 #: Queued stages that are looked at together.
 LOOK_LIMIT = 4096
-#: A batch number beyond all others: whatever the store has taken in of a claim that is given back, this comes after it.
-LAST_BATCH = 2**31
+#: Batch number of the word that a stage has started; the host's reports count on from there.
+STARTED = 1
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
 BEATS_PER_COMPARISON = 5
 #: So many heartbeats long a lease may lie idle while nobody else wants quota.
@@ -77,7 +84,6 @@ class _Running:
 
     claim: Claim
     run: RunId
-    batch: int = 0  #: Of the last report.
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
     gives_way: bool = False  #: What it holds is wanted for others; it is being stopped, to run again later.
@@ -113,9 +119,8 @@ class ChildMesh:
         self._host = host
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
-        self._session: Session | None = None
-        self._renewed_ms = 0
-        self._deadlines = Deadlines.of(0)
+        self._tenure = Tenure()
+        self._may_go_on = True  #: With what an earlier process of the mesh has left: as long as this one has had no session.
         self._due_ms = 0
         self._beats = 0
         self._is_cut_off = False  #: The store did not answer a question since the last heartbeat.
@@ -123,11 +128,7 @@ class ChildMesh:
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
         self._balance = LeaseBalance()
-        self._number = 0  #: Of the session's last beat.
-        self._told = Told()
-        self._seen = 0  #: The highest token that any session of this process got.
         self._unmet: dict[StageId, Want] = {}  #: What was refused to stages that wait.
-        self._wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it has noted some itself since it was told.
         self._refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = {}  #: Since the queue was last looked at; not asked again.
 
     # -- the session ---------------------------------------------------------------------------------------------------
@@ -141,14 +142,13 @@ class ChildMesh:
         self._host.stamp()
         sent_ms = self._clock.monotonic_ms()
         self._due_ms = sent_ms + self._heartbeat_ms
-        if self._session is not None and self._permission(sent_ms) is Permission.OVER:  # This process was paused: nothing is ours.
+        if self._tenure.session is not None and self._permission(sent_ms) is Permission.OVER:  # This process was paused: nothing is ours.
             self._look_at_the_clock(sent_ms)
         try:
-            if self._session is None:
-                self._join()
+            if self._tenure.session is None:
+                self._join(sent_ms)
             else:
-                self._renew(self._session)
-            self._note_renewal(sent_ms)
+                self._renew(sent_ms)
         except SessionLost as lost:
             self._lose_session(str(lost))
             self._due_ms = sent_ms
@@ -165,36 +165,27 @@ class ChildMesh:
             self._guard(self._compare)
         self._look_at_the_clock(self._clock.monotonic_ms())
 
-    def _join(self) -> None:
-        self._session = self._ledger.join(self._now(), seen=self._seen)
-        self._number = 0
-        self._take_in(self._session.told)
-        log.info("joined", mesh=self._record.mesh, incarnation=self._session.incarnation)
+    def _join(self, sent_ms: int) -> None:
+        found = self._host.find() if self._may_go_on else None
+        adoption = self._inherit(found) if found is not None else None
+        if adoption is None:
+            self._tenure.begin(self._ledger.join(self._now(), seen=self._tenure.seen))
+        self._may_go_on = False
+        session = self._held_session()
+        self._take_in(session.told)
+        log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=adoption is not None)
+        self._note_renewal(sent_ms)
+        if adoption is not None:
+            self._go_on(adoption)
 
-    def _renew(self, session: Session) -> None:
-        """One heartbeat; a second one at once when the ledger has to learn what we hold."""
-        self._number += 1
-        beat = Beat(number=self._number, acks=self._balance.acks()[:ROWS_MAX], wants=self._news_of_wants())
-        if self._told.learn_ms:
-            beat = replace(beat, claims=self._balance.claims())
-        try:
-            told = self._ledger.heartbeat(session, self._now(), beat)
-        except (EpochChanged, HoldingsWanted) as learns:
-            if isinstance(learns, EpochChanged):
-                log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
-                session = self._session = replace(session, epoch=learns.epoch)
-            beat = replace(beat, claims=self._balance.claims(), wants=self._now_wanted())
-            told = self._ledger.heartbeat(session, self._now(), beat)
-        if beat.wants is not None:
-            self._wants = beat.wants
+    def _renew(self, sent_ms: int) -> None:
+        told, beat = self._tenure.renew(self._ledger, self._now(), self._balance, self._now_wanted)
         self._take_in(told, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        self._note_renewal(sent_ms)
 
     def _take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
         """What any answer of the ledger tells; what it takes away is given up."""
-        if self._session is not None:
-            self._session = replace(self._session, mark=told.mark)
-            self._seen = max(self._seen, told.mark, told.epoch, self._session.incarnation)
-        self._told = told
+        self._tenure.take_in(told)
         self._balance.take_in(told, named)
         for limit, spent in self._balance.overdrawn():
             self._give_way(limit, spent)
@@ -216,42 +207,22 @@ class ChildMesh:
         return stage in self._running and self._running[stage].gives_way
 
     def _now_wanted(self) -> tuple[Want, ...]:
-        """One want for each lease that stages wait for."""
-        queued = {name for name, workload in self._scheduler.workloads.items() if workload.state is WorkloadState.QUEUED}
-        self._unmet = {stage: want for stage, want in self._unmet.items() if stage in queued}
-        unmet = {**self._unmet, **self._crowded_out(queued - self._unmet.keys())}
-        first = {(want.tenant, want.flavor): want for want in reversed(unmet.values())}
-        return tuple(first[key] for key in sorted(first))
-
-    def _crowded_out(self, queued: AbstractSet[StageId]) -> dict[StageId, Want]:
-        """Stages for which the mesh has no room: who holds it may have borrowed what is theirs, and only the root can tell."""
-        found: dict[StageId, Want] = {}
-        for stage in sorted(queued, key=lambda name: (-self._priority_of(name), self._scheduler.workloads[name].arrival)):
-            workload = self._scheduler.workloads[stage]
-            busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason is Reason.CAPACITY_BUSY]
-            if busy and workload.offer.slot:
-                key = (workload.offer.tenant, self._scheduler.ledger.pools[busy[0]].spec.flavor)
-                found[stage] = self._balance.want(key, workload.offer.slot, workload.offer.width, workload.offer.priority)
-        return found
-
-    def _news_of_wants(self) -> tuple[Want, ...] | None:
-        wanted = self._now_wanted()
-        return wanted if wanted != self._wants else None
+        self._unmet = still_unmet(self._unmet, self._scheduler)
+        return wanted(self._unmet, self._scheduler, self._balance)
 
     def _note_renewal(self, sent_ms: int) -> None:
         """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
-        self._renewed_ms = sent_ms
         self._is_cut_off = False
-        if self._session is not None:
-            self._deadlines = Deadlines.of(self._session.ttl_ms)
-            self._host.prove(self._session.incarnation, self._deadlines.stop_ms, self._deadlines.over_ms)
+        self._tenure.prove(sent_ms)
+        deadlines = self._tenure.deadlines
+        self._host.prove(self._held_session().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
 
     def _permission(self, now_ms: int) -> Permission:
-        return self._deadlines.permission(now_ms - self._renewed_ms)
+        return self._tenure.permission(now_ms)
 
     def _look_at_the_clock(self, now_ms: int) -> None:
         """Do what the time without an answer asks for, and be called when it asks for more."""
-        if self._session is None:
+        if self._tenure.session is None:
             return
         permission = self._permission(now_ms)
         if permission is Permission.OVER:
@@ -263,14 +234,14 @@ class ChildMesh:
                     log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
                     running.gives_way = True
                     self._host.cancel(stage)
-        change_ms = self._deadlines.next_change_ms(now_ms - self._renewed_ms)
+        change_ms = self._tenure.next_change_ms(now_ms)
         if change_ms is not None:
             self._due_ms = min(self._due_ms, now_ms + change_ms)
 
     def leave(self) -> None:
         """Stop all work and end the session, so that its quota is free at once."""
         self._host.stop_all()
-        session, self._session = self._session, None
+        session, self._tenure.session = self._tenure.session, None
         if session is not None:
             self._host.leave(session.incarnation)
             self._ledger.leave(session)
@@ -278,13 +249,12 @@ class ChildMesh:
     def _lose_session(self, why: str) -> None:
         log.warning("session lost: all work stops", mesh=self._record.mesh, why=why, stages=sorted(self._running))
         self._host.stop_all()
-        self._session = None
+        self._tenure.end()
         self._running.clear()
         self._untold.clear()
-        self._balance, self._told = LeaseBalance(), Told()
+        self._balance = LeaseBalance()
         self._unmet.clear()
         self._refused.clear()
-        self._wants = ()
         self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> StageAdmission:
@@ -298,7 +268,7 @@ class ChildMesh:
     def _guard(self, work: Callable[[], None]) -> None:
         """Do it; a store that does not answer is tried again at the next beat, a lost session stops everything."""
         try:
-            if self._session is not None:
+            if self._tenure.session is not None:
                 work()
         except SessionLost as lost:
             self._lose_session(str(lost))
@@ -307,6 +277,52 @@ class ChildMesh:
             self._due_ms = 0  # The next heartbeat tells what we hold.
         except _NOT_NOW as gone:
             log.warning("the store does not answer", mesh=self._record.mesh, error=str(gone))
+
+    # -- what an earlier process has left ------------------------------------------------------------------------------
+
+    def _inherit(self, found: Found) -> Adoption | None:
+        """Take over the session of what was found. None: that cannot be, and all of it was stopped."""
+        try:
+            session = self._ledger.join(self._now(), adopt=found.incarnation, seen=seen_in(found))
+            claims = self._queue.claims_of(session)
+        except (SessionLost, LedgerLearning, FutureToken) as refused:
+            log.warning("what was found may not go on: all of it stops", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
+            self._host.stop_all()
+            return None
+        self._tenure.begin(session, found.since)
+        capacity = {pool.pool: pool.capacity for pool in self._record.pools}
+        return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.told.leases})
+
+    def _go_on(self, adoption: Adoption) -> None:
+        """As if this process had started them: first what it knows of each is put in its place, then the host may speak."""
+        for heirloom in adoption.stages:
+            claimed, stage = heirloom.claimed, heirloom.claimed.claim.stage
+            running = self._running[stage] = _running_of(claimed, self._clock.monotonic_ms())
+            running.gives_way = heirloom.gives_way
+            self._carry_out(self._scheduler.handle(heirloom.found))
+            if heirloom.payer is not None:
+                self._balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
+            self._untold.append(self._telling_start(running, heirloom.holder, heirloom.note))
+        self._host.go_on(frozenset(self._running))
+        self._take_in(self._tenure.told)  # Now that it is known what is spent.
+        for claimed in adoption.missing:
+            self._untold.append(partial(self._give_back, claimed, Reason.WORKER_LOST))
+        for heirloom in adoption.stages:
+            self._guard(partial(self._catch_up, heirloom.claimed))
+        self._guard(self._forget_what_was_missed)
+
+    def _catch_up(self, claimed: ClaimedStage) -> None:
+        """What was delivered before is harmless again; what was said since nobody listened is heard now."""
+        running = self._running[claimed.claim.stage]
+        if claimed.cancelled:
+            self._cancel(running)
+        self._bring(running, claimed.inputs)
+
+    def _forget_what_was_missed(self) -> None:
+        _, letters = self._queue.mail(self._record.mesh, FIRST_LETTER, 0)
+        needed = {running.run for running in self._running.values()}
+        for run in {letter.subject for letter in letters if letter.kind is MailKind.FORGET} - needed:
+            self._host.forget(RunId(run))
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
@@ -332,10 +348,11 @@ class ChildMesh:
         """What the host tells of a stage."""
         running = self._running.get(report.stage)
         if running is None:
+            self._host.confirm(report.stage, report.number)
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
         messages = _of_one_that_gave_way(running, report.messages) if running.gives_way and not running.cancelled else report.messages
-        self._untold.append(self._telling(running, messages, report.blobs))
+        self._untold.append(self._telling(running, STARTED + report.number, messages, report.blobs))
         if over:
             del self._running[report.stage]
             self._untold.append(lambda: self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=report.stage))))
@@ -343,10 +360,7 @@ class ChildMesh:
         if over and running.gives_way:
             self._due_ms = 0  # Somebody waits to hear that what was wanted back is free.
 
-    def _telling(self, running: _Running, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
-        running.batch += 1
-        batch = running.batch
-
+    def _telling(self, running: _Running, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
         def tell() -> None:
             for sha256, data in blobs.items():
                 self._blobs.put(running.run, sha256, data)
@@ -357,8 +371,12 @@ class ChildMesh:
                 self._running.pop(running.claim.stage, None)
                 self._host.cancel(running.claim.stage)
                 self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=running.claim.stage)))
+            self._host.confirm(running.claim.stage, batch - STARTED)
 
         return tell
+
+    def _telling_start(self, running: _Running, holder: int, note: StageNote) -> Callable[[], None]:
+        return self._telling(running, STARTED, (note.started(running.claim, holder, self._record.cluster),), {})
 
     def _tell(self) -> None:
         while self._untold:
@@ -517,7 +535,7 @@ class ChildMesh:
         self._offer(0)
 
     def _give_back_idle(self) -> None:
-        self._offer(0 if self._told.others_want else IDLE_BEATS * self._heartbeat_ms)
+        self._offer(0 if self._tenure.told.others_want else IDLE_BEATS * self._heartbeat_ms)
 
     def _offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
         """Give back what lies idle for so long; was there any?"""
@@ -527,8 +545,8 @@ class ChildMesh:
         return bool(parts)
 
     def _explain(self, told: ExplainWaiting) -> None:
-        if self._session is not None:
-            self._queue.explain(self._session, told.workload, told.reason, told.detail)
+        if self._tenure.session is not None:
+            self._queue.explain(self._tenure.session, told.workload, told.reason, told.detail)
 
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
@@ -571,9 +589,9 @@ class ChildMesh:
             return None
         self._refused[key, wanted.slot] = refused
         if refused.reason is Reason.QUOTA_EXHAUSTED:
-            self._wants = None
+            self._tenure.wants = None
             self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
-        return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=_in_words(refused))
+        return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=refused.in_words())
 
     def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> LeaseRefused | None:
         """Up to three questions: another one when the lease was not as we thought, or after we gave back what lay idle ourselves."""
@@ -596,39 +614,27 @@ class ChildMesh:
         return workload.offer.priority if workload is not None else 0
 
     def _held_session(self) -> Session:
-        if self._session is None:
+        if self._tenure.session is None:
             raise SessionLost(f"mesh {self._record.mesh} has no session")
-        return self._session
+        return self._tenure.session
 
     def _start(self, decision: StartWorkload) -> list[AdmissionDecision]:
         try:
             claimed = self._queue.claim(self._held_session(), decision.workload, self._balance.payer(decision.workload))
-            blobs = self._blobs.get(claimed.spec.run, _named_in(claimed)) if claimed is not None else {}
+            blobs = self._blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
         except _NOT_NOW as gone:
             log.warning("a claim was not answered", stage=decision.workload, error=str(gone))
             self._due_ms = 0 if isinstance(gone, EpochChanged) else self._due_ms
             claimed = None  # If it was taken in all the same, `_compare` gives it back.
         if claimed is None:
             return self._scheduler.handle(events.WorkloadWithdrawn(workload=decision.workload))
-        running = _Running(
-            claim=claimed.claim,
-            run=claimed.spec.run,
-            delivered=set(claimed.inputs),
-            priority=claimed.spec.priority,
-            started_ms=self._clock.monotonic_ms(),
-        )
-        self._running[decision.workload] = running
+        running = self._running[decision.workload] = _running_of(claimed, self._clock.monotonic_ms())
+        running.delivered.update(claimed.inputs)
+        flavor = self._scheduler.ledger.pools[decision.pool].spec.flavor
+        note = StageNote(claim=claimed.claim.token, pool=decision.pool, flavor=flavor, slots=decision.slots, token=decision.token)
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
-        holder = self._host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs)
-        started = StageStarted(
-            stage=decision.workload,
-            mesh=self._record.mesh,
-            incarnation=holder,
-            cluster=self._record.cluster,
-            slots=decision.slots,
-            token=decision.token,
-        )
-        self._untold.append(self._telling(running, (started,), {}))
+        holder = self._host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        self._untold.append(self._telling_start(running, holder, note))
         self._guard(self._tell_in_turn)
         if claimed.cancelled:
             self._cancel(running)
@@ -660,7 +666,7 @@ class ChildMesh:
         for claimed in claims:
             running = self._running.get(claimed.claim.stage)
             if running is None:
-                self._give_back(claimed)
+                self._give_back(claimed, Reason.LEDGER_UNREACHABLE)
                 continue
             self._bring(running, claimed.inputs)
             if claimed.cancelled:
@@ -673,17 +679,17 @@ class ChildMesh:
         self._host.cancel(stage)
         self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=stage)))
 
-    def _give_back(self, claimed: ClaimedStage) -> None:
-        """A claim of which nothing runs here: its answer got lost, or the store has lost the end that we told it."""
+    def _give_back(self, claimed: ClaimedStage, reason: Reason) -> None:
+        """A claim of which nothing runs here: its answer got lost, the store has lost the end that we told it, or its runner is dead."""
         claim = claimed.claim
-        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.LEDGER_UNREACHABLE)
+        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=reason)
         with contextlib.suppress(StaleFence):  # Its run was forgotten since we asked.
-            self._queue.report(claim, LAST_BATCH, (lost,))
+            self._queue.report(claim, LAST_WORD, (lost,))
 
 
-def _named_in(claimed: ClaimedStage) -> tuple[str, ...]:
-    """The hashes of everything that the stage needs from the control store."""
-    return (*claimed.spec.blobs(), *(value.sha256 for value in claimed.inputs.values() if value is not None and value.uri is None))
+def _running_of(claimed: ClaimedStage, now_ms: int) -> _Running:
+    """One that is found running may be asked to stop no sooner than one that starts now: how long it runs is not known."""
+    return _Running(claim=claimed.claim, run=claimed.spec.run, priority=claimed.spec.priority, started_ms=now_ms)
 
 
 def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
@@ -696,11 +702,3 @@ def _of_one_that_gave_way(running: _Running, messages: tuple[StageMessage, ...])
     lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=running.gives_way_because)
     kept = [message for message in messages if not (isinstance(message, NodeFailed) and message.failure.reason is Reason.CANCELLED_BY_USER)]
     return tuple(lost if isinstance(message, StageEnded) else message for message in kept)
-
-
-def _in_words(refused: LeaseRefused) -> str:
-    if not refused.resource:
-        return f"{refused.tenant}: {refused.reason.value}"
-    available = format_units(refused.resource, max(0, refused.available))
-    wanted = format_units(refused.resource, refused.wanted)
-    return f"{refused.tenant} may take {available} {refused.resource} of {refused.flavor} now, one slot takes {wanted}"

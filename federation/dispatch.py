@@ -25,6 +25,8 @@ from mesh.values import StoredValue
 CLAIMS_PER_UNIT = 2
 #: How far into a queue is looked for the oldest.
 LOOKED_AT_MAX = 1_000
+#: The cursor before the first letter that is kept of any mesh.
+FIRST_LETTER = "0-0"
 #: What `mesh.wire` encodes the body of a `stage` entry as, and decodes it from.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
 
@@ -61,6 +63,10 @@ class ClaimedStage:
     spec: StageSpec
     inputs: dict[NodeId, StoredValue | None]  #: None: the input will not come.
     cancelled: bool = False
+
+    def blobs(self) -> tuple[str, ...]:
+        """The hashes of everything that the stage needs from the control store."""
+        return (*self.spec.blobs(), *(value.sha256 for value in self.inputs.values() if value is not None and value.uri is None))
 
 
 class MailKind(str, Enum):
@@ -196,8 +202,8 @@ class StageQueue(Protocol):
         """Drop the run's stages and tell the meshes that its values may go."""
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor), waiting up to
-        `wait_ms` for the first; with the next cursor."""
+        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor; `FIRST_LETTER`: all
+        that are kept, about the last thousand), waiting up to `wait_ms` for the first; with the next cursor."""
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
         """The oldest entries that were not acknowledged, waiting up to `wait_ms` for the first."""

@@ -26,7 +26,7 @@ from federation.snapshot import MeshRecord, Snapshot
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
+from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Rows in one call, at most: others wait for as long as it takes.
 ROWS_MAX = 100
@@ -163,6 +163,13 @@ class LeaseRefused:
     wanted: int = 0  #: Units of it for one slot.
     available: int = 0  #: Units of it that the tree would grant now.
 
+    def in_words(self) -> str:
+        """For people."""
+        if not self.resource:
+            return f"{self.tenant}: {self.reason.value}"
+        available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))
+        return f"{self.tenant} may take {available} {self.resource} of {self.flavor} now, one slot takes {wanted}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
@@ -243,12 +250,15 @@ class LeaseLedger(Protocol):
         over, for what they paid for may still run.
 
         Args:
-            adopt: Incarnation of the earlier session whose leases are taken over, by whoever goes on with its work.
+            adopt: Incarnation of the earlier session whose work is gone on with: its claims and leases are this session's as they
+                stand. Where that cannot be, nothing is done and an error tells why: stop the work, and join without.
             over: Incarnation of the earlier session of which the mesh vouches that nothing runs any more: its leases return at once.
             seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
 
         Raises:
             FutureToken: No ledger can have given out `seen`.
+            SessionLost: The session to go on with was never known, or superseded, or has run out.
+            LedgerLearning: What is known of it may be older than what others were granted since.
         """
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:

@@ -24,6 +24,7 @@ from mesh.admission_events import (
     RoomMayHaveCome,
     RoomPromised,
     WorkloadEnded,
+    WorkloadFound,
     WorkloadOffered,
     WorkloadWithdrawn,
 )
@@ -79,6 +80,7 @@ class StageAdmission:
 
         Raises:
             IllegalTransition: A lease was granted or refused that was not asked for.
+            LedgerError: Work was found that does not fit into its pool.
         """
         decisions: list[AdmissionDecision] = []
         for event in events:
@@ -91,6 +93,9 @@ class StageAdmission:
             if event.workload not in self.workloads:
                 self._arrivals += 1
                 self.workloads[event.workload] = Workload(offer=event, arrival=self._arrivals)
+            return []
+        if isinstance(event, WorkloadFound):
+            self._take_over(event)
             return []
         if isinstance(event, RoomMayHaveCome):
             for workload in self.workloads.values():
@@ -107,6 +112,14 @@ class StageAdmission:
             self._refuse(event)
             return []
         return self._drop(event)
+
+    def _take_over(self, event: WorkloadFound) -> None:
+        """What runs has its room, whatever waits."""
+        name, amounts = event.offer.workload, event.offer.slot.times(event.slots)
+        self.ledger.reserve(event.pool, name, amounts)
+        self.ledger.commit(event.pool, name, amounts)
+        self._arrivals += 1
+        self.workloads[name] = Workload(offer=event.offer, arrival=self._arrivals, state=WorkloadState.RUNNING, pool=event.pool)
 
     def _start(self, event: LeaseGranted) -> AdmissionDecision:
         workload, pool = self._reserved(event.workload)

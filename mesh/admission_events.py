@@ -21,6 +21,15 @@ class WorkloadOffered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFound:
+    """Work that was let in before, by an earlier process of this mesh, and runs."""
+
+    offer: WorkloadOffered
+    pool: PoolName
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadWithdrawn:
     """The work was cancelled, or is somebody else's now."""
 
@@ -76,5 +85,13 @@ class PromiseEnded:
 
 
 AdmissionEvent = (
-    WorkloadOffered | WorkloadWithdrawn | LeaseGranted | LeaseRefused | WorkloadEnded | RoomMayHaveCome | RoomPromised | PromiseEnded
+    WorkloadOffered
+    | WorkloadFound
+    | WorkloadWithdrawn
+    | LeaseGranted
+    | LeaseRefused
+    | WorkloadEnded
+    | RoomMayHaveCome
+    | RoomPromised
+    | PromiseEnded
 )

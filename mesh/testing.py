@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mesh.clock import Clock
-from mesh.hosting import Delivered, HostReport
+from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
@@ -38,7 +38,10 @@ class _Hosted:
 
 
 class SimulatedHost:
-    """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`."""
+    """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`.
+
+    It outlives the child that orders it, as Ray's actors do: give it to another `ChildMesh`, and what it tells to `listen`.
+    """
 
     def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour, mesh: MeshId = _SOME_MESH) -> None:
         self._mesh = mesh
@@ -48,6 +51,10 @@ class SimulatedHost:
         self._stages: dict[StageId, _Hosted] = {}
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._holder = 0
+        self._notes: dict[StageId, FoundStage] = {}  #: Of stages whose end is not confirmed.
+        self._kept: dict[StageId, list[HostReport]] = {}  #: Reports that are not confirmed.
+        self._numbers: dict[StageId, int] = {}
+        self._line: tuple[int, int] | None = None  #: The incarnation that was proved last, and the first of its line.
         self._vigil: Vigil | None = None
         self._stamp_ms = 0
 
@@ -56,10 +63,13 @@ class SimulatedHost:
         """Nothing runs and no value is kept."""
         return not self._stages and not self._values
 
-    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+    def start(
+        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+    ) -> int:
         """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
+        self._notes[spec.stage] = FoundStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
         for node, value in inputs.items():
             self.deliver(spec.stage, node, value)
@@ -82,6 +92,14 @@ class SimulatedHost:
         """See `StageHost`."""
         if stage in self._stages:
             self._stages[stage].cancelled = True
+            self._notes[stage] = replace(self._notes[stage], is_cancelled=True)
+
+    def confirm(self, stage: StageId, number: int) -> None:
+        """See `StageHost`."""
+        kept = self._kept[stage] = [report for report in self._kept.get(stage, []) if report.number > number]
+        if not kept and stage not in self._stages:
+            for known in (self._kept, self._numbers, self._notes):
+                known.pop(stage, None)
 
     def forget(self, run: RunId) -> None:
         """See `StageHost`."""
@@ -89,25 +107,54 @@ class SimulatedHost:
 
     def stop_all(self) -> None:
         """See `StageHost`."""
-        self._stages.clear()
-        self._values.clear()
-        self._holder = 0
+        for kept in (self._stages, self._values, self._notes, self._kept, self._numbers):
+            kept.clear()
+        self._holder, self._line = 0, None
 
     def stamp(self) -> None:
         """See `StageHost`."""
         self._stamp_ms = self._clock.monotonic_ms()
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`; before the first proof nothing is watched."""
+        before = self._vigil.incarnation if self._vigil is not None else incarnation
         self._vigil = self._vigil or Vigil()
-        proof = Proof(incarnation=incarnation, stamp_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
-        self._vigil.accept(proof, self._clock.monotonic_ms())
+        proof = Proof(
+            incarnation=incarnation, stamp_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
+        )
+        if self._vigil.accept(proof, self._clock.monotonic_ms()):
+            if not proof.covers(before):
+                self.stop_all()
+            self._line = incarnation, since
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
         if self._vigil is not None and incarnation >= self._vigil.incarnation:
             self._vigil = None
             self.stop_all()
+
+    def find(self) -> Found | None:
+        """See `StageHost`."""
+        if self._line is None:
+            return None
+        return Found(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        """See `StageHost`."""
+        for stage in self._notes.keys() - stages:
+            self.cancel(stage)
+        for report in [report for reports in self._kept.values() for report in reports]:
+            self._report(report)
+
+    def listen(self, report: Callable[[HostReport], None]) -> None:
+        """From now on tell this one, in the place of a child that has died."""
+        self._report = report
+
+    def _tell(self, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+        self._numbers[stage] = self._numbers.get(stage, 0) + 1
+        report = HostReport(stage=stage, number=self._numbers[stage], messages=messages, blobs=blobs)
+        self._kept.setdefault(stage, []).append(report)
+        self._report(report)
 
     def advance(self) -> None:
         """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
@@ -122,7 +169,7 @@ class SimulatedHost:
         """The watchdog kills the runner: its stages are reported lost, when whoever holds the leases can hear it again."""
         for stage in tuple(self._stages):
             lost = StageLost(stage=stage, mesh=self._mesh, incarnation=self._holder, reason=Reason.WORKER_LOST)
-            self._report(HostReport(stage=stage, messages=(lost,)))
+            self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
         self.stop_all()
 
     def _advance(self, hosted: _Hosted) -> None:
@@ -144,7 +191,7 @@ class SimulatedHost:
             messages.append(StageEnded(stage=hosted.spec.stage))
             del self._stages[hosted.spec.stage]
         if messages:
-            self._report(HostReport(stage=hosted.spec.stage, messages=tuple(messages), blobs=blobs))
+            self._tell(hosted.spec.stage, tuple(messages), blobs)
 
     def _start_ready(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
         started: list[StageMessage] = []

@@ -27,6 +27,11 @@ class Proof:
     stamp_ms: int  #: What `Vigil.stamp` gave out before the ledger was asked.
     stop_after_ms: int  #: From the stamp.
     kill_after_ms: int  #: From the stamp; not before `stop_after_ms`.
+    since: int = 0  #: The first of an unbroken line of sessions, each of which went on with the work of the one before; 0: it is its own.
+
+    def covers(self, incarnation: int) -> bool:
+        """Are the leases that pay for the work of that session proved, too?"""
+        return incarnation >= (self.since or self.incarnation)
 
 
 @dataclass(slots=True)

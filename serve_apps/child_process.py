@@ -80,13 +80,12 @@ def run(settings: ChildSettings) -> None:
         await_root(ports.link, record.mesh, stop)
     child.beat()
     tell_ready(mesh=record.mesh, cluster=record.cluster, pid=os.getpid())
-    try:
-        while not stop.is_set() and ray.is_initialized():
-            _work(child, work)
-    finally:
-        _leave(child)
-        host.close()
-        ray.shutdown()
+    while not stop.is_set() and ray.is_initialized():
+        _work(child, work)
+    # Only who ends on purpose stops the work. After any other end the next process goes on with it, or the watchdogs end it.
+    _leave(child)
+    host.close()
+    ray.shutdown()
 
 
 def await_root(link: HttpLink, mesh: MeshId, stop: threading.Event) -> LinkTerms | None:

@@ -36,6 +36,7 @@ from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
+from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
@@ -44,8 +45,6 @@ log = structlog.get_logger(__name__)
 
 READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
-#: A part that dies is started again after this long, doubled with each death, at most the second figure.
-RESTART_S = (1.0, 30.0)
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
 
@@ -79,8 +78,7 @@ class Stack:
         self._redis_url = ""
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
-        self._deaths: dict[str, int] = {}
-        self._again_at: dict[str, float] = {}
+        self.restarts = Restarts()
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
         self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
 
@@ -309,19 +307,16 @@ class Stack:
 
     def _again(self, name: str, restart: Callable[[], None]) -> None:
         now_s = time.monotonic()
-        if name not in self._again_at:
-            first, most = RESTART_S
-            pause_s = min(most, first * 2 ** self._deaths.get(name, 0))
-            self._deaths[name] = self._deaths.get(name, 0) + 1
-            self._again_at[name] = now_s + pause_s
+        pause_s = self.restarts.note_death(name, now_s)
+        if pause_s is not None:
             self._say(f"{name} has died; starting it again in {pause_s:.0f} s")
-        if now_s < self._again_at[name]:
+        if not self.restarts.is_due(name, now_s):
             return
         try:
             restart()
         except RuntimeDoorError as failure:
             self._say(f"{name} did not come back: {failure}")
-        del self._again_at[name]
+        self.restarts.note_start(name, time.monotonic())
 
     def _restart_redis(self) -> None:
         self._redis = EmbeddedRedis.start(self._folder.path / "redis")

@@ -48,7 +48,8 @@ class SimulatedMesh:
 class Faults:
     """What goes wrong, as chances per step."""
 
-    kill: float = 0.0
+    kill: float = 0.0  #: A mesh with all that runs on it.
+    kill_process: float = 0.0  #: Its process alone: what runs goes on until its leases are not proved any more.
     pause: float = 0.0
     coordinator_crash: float = 0.0
     second_coordinator: float = 0.0
@@ -124,7 +125,7 @@ class World:
             self._boot(mesh)
             return
         reports: list[HostReport] = []
-        mesh.host._report = reports.append  # noqa: SLF001  the wire between the two is the world's
+        mesh.host.listen(reports.append)
         mesh.host.advance()
         mesh.cursor, letters = self.store.mail(mesh.record.mesh, mesh.cursor, 0)
         deliveries = [partial(mesh.child.take_report, report) for report in reports]
@@ -135,7 +136,11 @@ class World:
             mesh.child.beat()
 
     def _boot(self, mesh: SimulatedMesh) -> None:
-        mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh)
+        if mesh.host is None:
+            mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh)
+        reports: list[HostReport] = []
+        mesh.host.listen(reports.append)
+        mesh.host.advance()  # What its watchdogs have done meanwhile.
         mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
         mesh.child = ChildMesh(
             record=mesh.record,
@@ -147,6 +152,8 @@ class World:
             heartbeat_ms=HEARTBEAT_MS,
         )
         mesh.child.beat()
+        for report in reports:
+            mesh.child.take_report(report)
 
     def _break_something(self) -> None:
         for mesh in self.meshes.values():
@@ -154,6 +161,15 @@ class World:
                 self.faults.budget -= 1
                 mesh.child, mesh.host = None, None
                 mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
+            elif (
+                self.faults.budget > 0
+                and mesh.child is not None
+                and self.faults.kill_process
+                and self.chance.random() < self.faults.kill_process
+            ):
+                self.faults.budget -= 1
+                mesh.child = None
+                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, LEASE_TTL_MS)
             elif self.faults.budget > 0 and self.chance.random() < self.faults.pause:
                 self.faults.budget -= 1
                 mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)

@@ -116,6 +116,11 @@ class MemoryStore(MemoryLedger):
         self._claims[seat.record.mesh].clear()
         return stages
 
+    def _hand_over_stages(self, seat: Seat) -> None:
+        claims = self._claims[seat.record.mesh]
+        for stage, claim in claims.items():
+            claims[stage] = self._stages[stage].claim = replace(claim, incarnation=seat.incarnation)
+
     def _ask_for_idle(self, mesh: MeshId) -> None:
         self._post_mail(mesh, MailKind.LEASE, "")
 

@@ -78,6 +78,7 @@ class Seat:
     expires: int = 0  #: 0: swept.
     heartbeat: int = 0
     beat: int = 0
+    heir_of: int = 0  #: Incarnation of the session whose work this one went on with; 0: of none.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +153,10 @@ class MemoryLedger(ABC):
     @abstractmethod
     def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
         """Report what the session has claimed as lost; which stages it was."""
+
+    @abstractmethod
+    def _hand_over_stages(self, seat: Seat) -> None:
+        """What the mesh has claimed is claimed by this session from now on."""
 
     @abstractmethod
     def _wake_meshes(self) -> None:
@@ -368,24 +373,43 @@ class MemoryLedger(ABC):
             self._hear(seen)
             mesh, freed = record.mesh, 0
             before = self._seats.get(mesh)
-            if before is not None and before.expires > 0:
-                self._lose_stages(before)
-                self._prune(mesh)
-                if before.incarnation == over:
-                    freed = self._free_all(mesh, "clear")
-                elif before.incarnation != adopt and self._rows.get(mesh):
-                    holder = f"{mesh}{EARLIER}{before.incarnation}"
-                    self._rows[holder] = self._rows.pop(mesh)
-                    self._due[holder] = before.expires + self._terms.grace_ms
+            if adopt:
+                self._check_heir(mesh, adopt)
+            elif before is not None and before.expires > 0:
+                freed = self._end(before, is_over=before.incarnation == over)
             self._wants.pop(mesh, None)
-            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms)
+            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
             self._seats[mesh] = seat
+            if adopt:
+                self._hand_over_stages(seat)
             self._renew(seat)
             if freed:
                 self._wake_meshes()
             session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
             told = self._told(session)
             return replace(session, mark=told.mark, told=told)
+
+    def _check_heir(self, mesh: MeshId, adopt: int) -> None:
+        """May a new session go on with the work of the one that it names? See lua/join.lua."""
+        if self._learn_left():
+            raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; nothing can be taken over")
+        before = self._seats.get(mesh)
+        is_repeat = before is not None and before.beat == 0 and before.heir_of == adopt
+        named = before.incarnation if is_repeat and before is not None else adopt
+        self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
+
+    def _end(self, before: Seat, *, is_over: bool) -> int:
+        """Its stages are lost; its leases return at once, when nothing of it runs any more, else in their own time."""
+        mesh = before.record.mesh
+        self._lose_stages(before)
+        self._prune(mesh)
+        if is_over:
+            return self._free_all(mesh, "clear")
+        if self._rows.get(mesh):
+            holder = f"{mesh}{EARLIER}{before.incarnation}"
+            self._rows[holder] = self._rows.pop(mesh)
+            self._due[holder] = before.expires + self._terms.grace_ms
+        return 0
 
     def _renew(self, seat: Seat) -> None:
         seat.heartbeat = self._lt

@@ -137,6 +137,8 @@ class RedisLedger:
     def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
         reply = self._call("join", record.mesh, encode(record), adopt, over, seen)
+        if reply[0] == b"LEARN":
+            raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; nothing can be taken over")
         raise_named(reply, record.mesh)
         uid, incarnation, ttl_ms = reply[6:]
         session = Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=int(ttl_ms), epoch=int(reply[1]), ledger=uid.decode())

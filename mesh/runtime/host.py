@@ -3,6 +3,9 @@
 All orders go through one thread, in order, so that `start` of a stage is before its `deliver` and `cancel`. Each runner
 has a thread that waits for its batches. A runner that dies takes the values of its tenant with it: its stages are
 reported lost, and the next stage of the tenant gets a new runner, with another holder token.
+
+Runners, and the keeper of the groups, outlive this process: see `StandingActors`. They are made when a session has been proved to the
+watchdogs, which would end them before. A new process of the mesh finds them, and hears again what this one has not confirmed.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ import ray
 import structlog
 from ray.exceptions import RayActorError, RayError
 
-from mesh.hosting import Delivered, HostReport
+from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
+from mesh.resources import ResourceSet
 from mesh.runtime.node_guards import NodeGuards
-from mesh.runtime.placement import PlacementPool
-from mesh.runtime.runner import StageRunner
+from mesh.runtime.runner import Roll
+from mesh.runtime.standing_actors import FoundActors, StandingActors
 from mesh.stages import StageSpec
 from mesh.wire import decode, encode
 
@@ -36,6 +40,8 @@ log = structlog.get_logger(__name__)
 BATCH_WAIT_S = 2.0
 #: How long a cancelled task may clean up before its worker is killed.
 CANCEL_GRACE_S = 2.0
+#: How long the watchdogs are waited for when a session is proved for the first time.
+FIRST_PROOF_S = 1.0
 #: How long after a cancellation a stage that has not ended loses its placement group, and with it its workers.
 EVICT_AFTER_S = 5.0
 
@@ -49,6 +55,8 @@ class _Runner:
     actor: Any
     holder: int  #: The token of the first stage that it was given.
     stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
+    heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
+    ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
 
 
 class RayStageHost:
@@ -80,32 +88,38 @@ class RayStageHost:
         self._runners: dict[RunnerKey, _Runner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._cancelled: set[StageId] = set()
-        self._placements = PlacementPool(node_labels)
+        self._teller: dict[StageId, _Runner] = {}  #: Who keeps reports of a stage until they are confirmed.
+        self._keeper: Any = None
+        self._actors = StandingActors(mesh, node_labels)
+        self._found: FoundActors | None = None
+        self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
         self._guards = NodeGuards(mesh, node_labels)
-        self._guard = threading.Lock()  #: Over `_runners` and `_of_stage`, which the threads of runners read too.
+        self._guard = threading.Lock()  #: Over what is known of runners and stages, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
-        self._orders.put(self._warm_up)
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
-    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:
+    def start(
+        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+    ) -> int:
         """See `StageHost`; a tenant's first stage takes a warm runner."""
         key = (spec.tenant, _digest(spec.runtime_env))
         with self._guard:
             runner = self._runners.get(key)
             if runner is None:
                 try:
-                    runner = _Runner(actor=self._take_warm(spec.runtime_env), holder=token)
+                    runner = _Runner(actor=self._take_warm(spec.runtime_env, key[1]), holder=token)
                 except Exception as refused:  # noqa: BLE001  the environment is a stranger's word, and Ray has many ways to refuse it
                     self._refuse(spec, f"Ray does not take the runtime environment: {refused}")
                     return token
-                self._runners[key] = runner
-                self._bind(key, runner)
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._mesh, token)
+                self._listen_to(key, runner)
             runner.stages[spec.stage] = None
             self._of_stage[spec.stage] = key
-        self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs))
+            self._teller[spec.stage] = runner
+        self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs, note))
         return runner.holder
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
@@ -125,6 +139,15 @@ class RayStageHost:
         eviction.daemon = True
         eviction.start()
 
+    def confirm(self, stage: StageId, number: int) -> None:
+        """See `StageHost`; the runner hears of it with the next question."""
+        with self._guard:
+            runner = self._teller.get(stage)
+            if runner is not None:
+                runner.heard[stage] = number
+                if runner.ends.get(stage, LAST_WORD + 1) <= number:
+                    del runner.ends[stage], self._teller[stage]
+
     def forget(self, run: RunId) -> None:
         """See `StageHost`."""
         with self._guard:
@@ -133,30 +156,71 @@ class RayStageHost:
             self._orders.put(partial(actor.forget.remote, run))
 
     def stop_all(self) -> None:
-        """Kill every bound runner; Ray ends the tasks that a dead runner has submitted."""
+        """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""
         with self._guard:
-            runners = tuple(self._runners.values())
-            self._runners.clear()
-            self._of_stage.clear()
-            self._cancelled.clear()
-        for runner in runners:
-            ray.kill(runner.actor)
-        self._orders.put(self._placements.close)
-        self._orders.put(self._warm_up)
+            for kept in (self._runners, self._of_stage, self._cancelled, self._teller, self._warm):
+                kept.clear()
+            self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
+        self._actors.end_all()
 
     def stamp(self) -> None:
         """See `StageHost`."""
         self._guards.stamp()
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
-        """See `StageHost`."""
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+        """See `StageHost`. What has to be there before the first stage is made after the first proof."""
         if unguarded := self._guards.unguarded():
             log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(unguarded))
-        self._guards.prove(incarnation, stop_after_ms, kill_after_ms)
+        self._guards.prove(incarnation, stop_after_ms, kill_after_ms, since)
+        if (incarnation, since) != self._session:
+            self._guards.unguarded(FIRST_PROOF_S)
+            self._session = incarnation, since
+            self._orders.put(self._settle)
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
         self._guards.leave(incarnation)
+
+    def find(self) -> Found | None:
+        """See `StageHost`."""
+        self._found = self._actors.find()
+        if self._found is None:
+            self._actors.end_all()
+            return None
+        stages = (
+            FoundStage(stage=held.stage, note=held.note, holder=roll.holder, is_cancelled=held.is_cancelled)
+            for _, roll in self._found.runners
+            for held in roll.stages
+        )
+        return Found(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        """See `StageHost`."""
+        found, self._found = self._found, None
+        if found is None:
+            return
+        self._keeper = found.keeper
+        for actor, roll in found.runners:
+            self._take_over(actor, roll)
+        groups = frozenset(held.group.id.hex() for _, roll in found.runners for held in roll.stages if held.group is not None)
+        self._orders.put(partial(found.keeper.keep_only.remote, groups))
+        for stage in [stage for stage in self._of_stage if stage not in stages]:
+            log.warning("a stage that was found is stopped: it is not the mesh's any more", mesh=self._mesh, stage=stage)
+            self.cancel(stage)
+
+    def _take_over(self, actor: Any, roll: Roll) -> None:
+        key = (roll.tenant, roll.environment)
+        if not roll.tenant and not roll.environment:
+            self._warm.append(actor)
+        elif not roll.tenant or key in self._runners:  # Nobody will ever ask for it.
+            ray.kill(actor)
+        else:
+            with self._guard:
+                runner = _Runner(actor=actor, holder=roll.holder, stages={held.stage: held.group for held in roll.stages})
+                self._of_stage.update(dict.fromkeys(runner.stages, key))
+                self._teller.update(dict.fromkeys(runner.stages, runner))
+                self._cancelled.update(held.stage for held in roll.stages if held.is_cancelled)
+                self._listen_to(key, runner)
 
     def close(self) -> None:
         """End the host's thread after what was ordered so far."""
@@ -179,17 +243,19 @@ class RayStageHost:
         if runner is not None:
             self._orders.put(partial(order, runner.actor))
 
-    def _start(self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> None:
+    def _start(
+        self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
+    ) -> None:
         try:
             # Tasks that take nothing need no bundle each: any number of them runs in one.
-            group = self._placements.take(spec.slot, slots if spec.slot else 1)
+            group = self._take_group(spec.slot, slots if spec.slot else 1)
             with self._guard:
                 if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
-                    self._placements.give_back(group)
+                    self._give_back(group)
                     return
                 runner.stages[spec.stage] = group
             on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
-            runner.actor.start.remote(encode(spec), blobs, on_the_wire, group)
+            runner.actor.start.remote(encode(spec), blobs, on_the_wire, group, (), note)
         except Exception:
             self._lose(runner, spec.stage)
             raise
@@ -199,10 +265,25 @@ class RayStageHost:
         with self._guard:
             group = runner.stages.pop(stage, None)
             self._of_stage.pop(stage, None)
-        if group is not None:
-            self._placements.give_back(group)
+            self._teller.pop(stage, None)
+        self._give_back(group)
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
-        self._report(HostReport(stage=stage, messages=(lost,)))
+        self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
+
+    def _take_group(self, slot: ResourceSet, slots: int) -> Any:
+        """Raises RayActorError when the keeper has died, and with it all groups; there is another one next time."""
+        self._keep_house()
+        try:
+            return ray.get(self._keeper.take.remote(slot, slots))
+        except RayActorError:
+            self._actors.end(self._keeper)
+            self._keeper = None
+            raise
+
+    def _give_back(self, group: Any, *, reuse: bool = True) -> None:
+        """Returns at once; what a dead keeper held is gone already."""
+        if group is not None and self._keeper is not None:
+            self._keeper.give_back.remote(group, reuse)
 
     def _refuse(self, spec: StageSpec, why: str) -> None:
         """Nothing of the stage can run here or anywhere: each of its tasks fails, with the reason."""
@@ -211,7 +292,7 @@ class RayStageHost:
             NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, started_ms=0, finished_ms=0, failure=failure)
             for task in spec.tasks
         )
-        self._report(HostReport(stage=spec.stage, messages=(*failed, StageEnded(stage=spec.stage))))
+        self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:
@@ -219,32 +300,43 @@ class RayStageHost:
             group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
         if group is not None:
             log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
-            self._orders.put(partial(self._placements.give_back, group, reuse=False))
+            self._orders.put(partial(self._give_back, group, reuse=False))
 
     # -- runners -------------------------------------------------------------------------------------------------------
 
+    def _settle(self) -> None:
+        """A session has begun: there is a keeper that knows it, and runners wait for tenants."""
+        self._keep_house()
+        if self._keeper is not None:
+            self._keeper.settle.remote(*self._session)
+        self._warm_up()
+
+    def _keep_house(self) -> None:
+        with self._guard:
+            if self._keeper is None and self._session[0]:
+                self._keeper = self._actors.new_keeper(*self._session)
+
     def _warm_up(self) -> None:
         with self._guard:
-            while len(self._warm) < self._warm_target:
-                self._warm.append(self._new_runner({}))
+            while self._session[0] and len(self._warm) < self._warm_target:
+                self._warm.append(self._actors.new_runner({}, ""))
 
-    def _new_runner(self, runtime_env: dict[str, object]) -> Any:
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "runtime_env": runtime_env or None}
-        if self._node_labels:
-            options["label_selector"] = self._node_labels
-        return StageRunner.options(**options).remote()
+    def _take_warm(self, runtime_env: dict[str, object], environment: str) -> Any:
+        return self._warm.pop() if self._warm and not runtime_env else self._actors.new_runner(runtime_env, environment)
 
-    def _take_warm(self, runtime_env: dict[str, object]) -> Any:
-        return self._warm.pop() if self._warm and not runtime_env else self._new_runner(runtime_env)
-
-    def _bind(self, key: RunnerKey, runner: _Runner) -> None:
-        runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._mesh)
+    def _listen_to(self, key: RunnerKey, runner: _Runner) -> None:
+        self._runners[key] = runner
         threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
 
     def _listen(self, key: RunnerKey, runner: _Runner) -> None:
         while True:
+            with self._guard:
+                if self._runners.get(key) is not runner:
+                    return  # Everything was stopped on purpose.
+                listener = self._session[0]
+                heard, runner.heard = runner.heard, {}
             try:
-                batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S))
+                batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S, listener, heard))
             except RayActorError as death:
                 self._bury(key, runner, str(death))
                 return
@@ -252,20 +344,20 @@ class RayStageHost:
                 log.warning("a runner cannot be heard", mesh=self._mesh, tenant=key[0], error=str(failure))
                 self._bury(key, runner, str(failure))
                 return
-            for stage, messages, blobs in batches:
-                self._pass_on(runner, StageId(stage), tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
+            for stage, number, messages, blobs in batches:
+                self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
 
-    def _pass_on(self, runner: _Runner, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+    def _pass_on(self, runner: _Runner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         if any(message.kind == "stage_ended" for message in messages):
             with self._guard:
                 group = runner.stages.pop(stage, None)
                 self._of_stage.pop(stage, None)
                 clean = stage not in self._cancelled
                 self._cancelled.discard(stage)
-            if group is not None:
-                self._orders.put(partial(self._placements.give_back, group, reuse=clean))
+                runner.ends[stage] = number
+            self._orders.put(partial(self._give_back, group, reuse=clean))
             self._orders.put(self._warm_up)
-        self._report(HostReport(stage=stage, messages=messages, blobs=blobs))
+        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
 
     def _bury(self, key: RunnerKey, runner: _Runner, why: str) -> None:
         with self._guard:
@@ -276,12 +368,14 @@ class RayStageHost:
             runner.stages.clear()
             for stage in stages:
                 self._of_stage.pop(stage, None)
+            for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
+                del self._teller[stage]
+        self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
         for stage, group in stages.items():
-            if group is not None:
-                self._orders.put(partial(self._placements.give_back, group))
+            self._orders.put(partial(self._give_back, group))
             lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
-            self._report(HostReport(stage=stage, messages=(lost,)))
+            self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
 
 def _digest(runtime_env: dict[str, object]) -> str:

@@ -129,15 +129,15 @@ class NodeGuards:
                 self._stamps[node] = ray.get(self._asked[node])
             del self._asked[node]
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
-        """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait."""
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
+        """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait. `since`: see `Proof`."""
         for node, stamp_ms in self._stamps.items():
-            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since)
             self._told[node] = self._guards[node].prove.remote(proof)
 
-    def unguarded(self) -> frozenset[str]:
-        """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits `STAMPS_S` at most."""
-        ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=STAMPS_S) if self._told else ([], [])
+    def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
+        """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
+        ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=wait_s) if self._told else ([], [])
         accepted = {node for node, answer in self._told.items() if answer in ready and _is_yes(answer)}
         return frozenset(self._guards.keys() - accepted)
 

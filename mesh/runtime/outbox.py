@@ -1,16 +1,22 @@
-"""What a runner has to tell, until somebody asks."""
+"""What a runner has to tell, until somebody has heard it and confirmed that.
+
+A batch that was handed out is kept: whoever took it may die before he has passed it on. A new listener gets all that was not
+confirmed once more, with the numbers that it had, so that the store can tell what it has taken in already.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 
 from mesh.ids import StageId
 from mesh.messages import NodeFailed, StageEnded, StageMessage
 from mesh.wire import encode
 
-#: A stage, its messages as JSON, and the bytes that belong to them by their SHA-256.
-Batch = tuple[StageId, list[bytes], dict[str, bytes]]
+#: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by
+#: their SHA-256.
+Batch = tuple[StageId, int, list[bytes], dict[str, bytes]]
 
 
 #: News that follow each other closely are handed out together, at most this much later: each handing out costs as much
@@ -23,7 +29,12 @@ class Outbox:
     """Messages in order, by stage. One thread writes, others wait."""
 
     def __init__(self) -> None:
-        self._batches: dict[StageId, Batch] = {}
+        self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes]]] = {}  #: Not handed out yet.
+        self._again: list[Batch] = []  #: For a new listener.
+        self._kept: dict[StageId, dict[int, Batch]] = {}  #: Handed out and not confirmed, by number.
+        self._numbers: dict[StageId, int] = {}  #: The last of each stage.
+        self._ended: set[StageId] = set()
+        self._listener = 0
         self._news = threading.Condition()
         self._is_urgent = False
         self._taken_at = 0.0  #: Seconds, monotonic.
@@ -32,23 +43,63 @@ class Outbox:
         """Add a message, and the bytes that must be stored before it is read."""
         data = encode(message)
         with self._news:
-            is_first = not self._batches
-            _, messages, kept = self._batches.setdefault(message.stage, (message.stage, [], {}))
+            is_first = not self._fresh
+            messages, kept = self._fresh.setdefault(message.stage, ([], {}))
             messages.append(data)
             if blobs:
                 kept.update(blobs)
             if isinstance(message, _URGENT):
                 self._is_urgent = True
+            if isinstance(message, StageEnded):
+                self._ended.add(message.stage)
             if is_first or self._is_urgent:
-                self._news.notify()
+                self._news.notify_all()
 
-    def take(self, wait_s: float) -> list[Batch]:
-        """All that is there, waiting up to `wait_s` for the first; empty when nothing came."""
+    def take(self, wait_s: float, listener: int = 0) -> list[Batch]:
+        """All that is there, waiting up to `wait_s` for the first; empty when nothing came.
+
+        Args:
+            wait_s: Seconds.
+            listener: Who asks: a greater number than any before is a new listener. Earlier ones hear nothing any more.
+        """
         with self._news:
-            self._news.wait_for(lambda: bool(self._batches), timeout=wait_s)
+            if listener > self._listener:
+                self._listener = listener
+                self._again = [batch for batches in self._kept.values() for batch in batches.values()]
+                self._news.notify_all()
+            self._news.wait_for(lambda: self._listener == listener and bool(self._fresh or self._again), timeout=wait_s)
             rest_s = self._taken_at + GATHER_S - time.monotonic()
-            if self._batches and rest_s > 0:
+            if self._fresh and rest_s > 0:
                 self._news.wait_for(lambda: self._is_urgent, timeout=rest_s)
-            taken, self._batches, self._is_urgent = list(self._batches.values()), {}, False
-            self._taken_at = time.monotonic()
+            return self._hand_out() if self._listener == listener else []
+
+    def _hand_out(self) -> list[Batch]:
+        taken, self._again = self._again, []
+        for stage, (messages, blobs) in self._fresh.items():
+            number = self._numbers[stage] = self._numbers.get(stage, 0) + 1
+            batch = stage, number, messages, blobs
+            self._kept.setdefault(stage, {})[number] = batch
+            taken.append(batch)
+        self._fresh, self._is_urgent, self._taken_at = {}, False, time.monotonic()
         return taken
+
+    def confirm(self, heard: Mapping[StageId, int]) -> list[StageId]:
+        """These stages' batches up to these numbers were passed on; the stages of which nothing more will ever be told."""
+        over = []
+        with self._news:
+            for stage, number in heard.items():
+                kept = self._kept.get(stage, {})
+                for passed_on in [kept_number for kept_number in kept if kept_number <= number]:
+                    del kept[passed_on]
+                if not kept:
+                    self._kept.pop(stage, None)
+                    if stage in self._ended and stage not in self._fresh:
+                        self._ended.discard(stage)
+                        self._numbers.pop(stage, None)
+                        over.append(stage)
+        return over
+
+    def has_ended(self, stage: StageId) -> bool:
+        """Was its end put in, and not confirmed?"""
+        with self._news:
+            return stage in self._ended

@@ -79,6 +79,12 @@ class PlacementPool:
         timer.daemon = True
         timer.start()
 
+    def keep_only(self, groups: frozenset[str]) -> None:
+        """Remove what is taken, but for these groups, by their ids."""
+        with self._guard:
+            for lost in self._taken.keys() - groups:
+                remove_placement_group(self._taken.pop(lost)[1])
+
     def close(self) -> None:
         """Remove all groups, taken ones too. The pool can be used again."""
         with self._guard:

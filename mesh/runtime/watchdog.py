@@ -12,7 +12,8 @@ kills those does not touch it. It is asked through a socket in FOLDER, a JSON li
 
 Workers and their children get SIGTERM once when their time to stop has come, SIGKILL again and again when their time is over.
 The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
-the earlier one run out, whether the process that held them was stopped in good order or has just died.
+the earlier one run out, whether the process that held them was stopped in good order or has just died. Unless the proof says
+`"since": 7`: the leases of all sessions from that one on were handed down to its own, and their work goes on.
 It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
 """
 
@@ -73,10 +74,11 @@ class Watchdog:
         if question["ask"] == "leave":
             accepted = self._is_over = incarnation >= self._vigil.incarnation
         else:
-            proof = Proof(incarnation=incarnation, **{name: int(question[name]) for name in ("stamp_ms", "stop_after_ms", "kill_after_ms")})
+            times = {name: int(question[name]) for name in ("stamp_ms", "stop_after_ms", "kill_after_ms")}
+            proof = Proof(incarnation=incarnation, since=int(question.get("since", 0)), **times)
             before = self._vigil.incarnation
             accepted = self._vigil.accept(proof, now_ms)
-            if accepted and before < proof.incarnation:
+            if accepted and not proof.covers(before):
                 self._signal(signal.SIGKILL, [worker for worker, since_ms in self._since_ms.items() if since_ms <= proof.stamp_ms])
         return {"accepted": accepted, "incarnation": self._vigil.incarnation, "stamp_ms": now_ms}
 

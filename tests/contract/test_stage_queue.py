@@ -356,6 +356,24 @@ def test_the_end_of_a_session_loses_its_stages(store, west, end):
         store.queue.report(claim, 1, (started(claim),))
 
 
+def test_an_heir_goes_on_under_the_same_tokens_and_after_the_batches_that_were_taken_in(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (NodeStarted(stage=ONE, node=NodeId("a"), attempt=1, started_ms=1),))
+    heir = HandMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
+    (own,) = store.queue.claims_of(heir.session)
+    assert own.claim == replace(claim, incarnation=heir.session.incarnation)
+    end = (StageEnded(stage=ONE),)
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 2, end)
+    for batch in (1, 2, 2):
+        store.queue.report(own.claim, batch, end)
+    assert [message.kind for entry in store.queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)] == [
+        "node_started",
+        "stage_ended",
+    ]
+    assert (store.queue.claims_of(heir.session), store.queue.orphans()) == ((), ())
+
+
 def test_a_report_of_a_session_that_has_run_out_counts_until_the_sweep(store, west):
     claim = claimed(store, west)
     store.advance(store.ttl_ms + 1)

@@ -90,6 +90,7 @@ class Mesh:
             slots=self._slots,
             nodes=[str(node.folder) for node in self.nodes],
             fifo=self._bed.fifo,
+            kept=str(self.folder / "kept"),
         )
         self.agent = self._bed.nursery.start("child", self.folder / "agent.log", asdict(order))
         return self.agent

@@ -1,7 +1,8 @@
 """What runs in the processes of the bed: child meshes as in production, but for the host, and roots that sweep and plan.
 
 Work is a real process per slot, started by the mesh's process, registered with a real watchdog of a node. A node is a folder with
-a watchdog; its keeper (in production the raylet) is a process that does nothing.
+a watchdog; its keeper (in production the raylet) is a process that does nothing. What production's runners know and outlive the mesh's
+process with stands in a folder of the mesh: what was noted of each stage, its processes, and how those that ended well did so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from mesh.clock import EnduringClock
-from mesh.hosting import Delivered, HostReport
+from mesh.hosting import Delivered, Found, FoundStage, HostReport
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
 from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
@@ -49,6 +50,7 @@ from mesh.runtime.watch_folder import socket_of, workers_of
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
 from mesh.vigil import Proof
+from mesh.wire import decode, encode
 from serve_apps.child_process import _read_mail, _work
 
 log = structlog.get_logger(__name__)
@@ -62,6 +64,7 @@ ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSetting
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
+LOOK_S = 0.02
 ANSWER_S = 0.3
 
 #: What a stage of kind `value` gives back.
@@ -70,7 +73,7 @@ VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=l
 
 #: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
 _WORK = {
-    "hold": """trap 'exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "hold": """trap 'touch "$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
     "value": "read _",  # With a value whose bytes go through the control store.
@@ -87,6 +90,7 @@ class ChildOrder:
     slots: int
     nodes: list[str]  #: Folders.
     fifo: str  #: Nobody writes into it; its name tells whose work a process is.
+    kept: str  #: Folder of what outlives the mesh's process.
 
 
 def ledger_of(url: str, *, uid: str | None = UID) -> RedisLedger:
@@ -182,11 +186,36 @@ def writer(folder: str, bytes_max: int, said: str) -> None:
     Path(said).write_text(" ".join(told))
 
 
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A process, by its id and when it was started; a child of this process or of one that has died."""
+
+    pid: int
+    since: float
+    child: subprocess.Popen[bytes] | None = None
+
+    def code(self, ended_well: Path) -> int | None:
+        """None while it runs. Of another's child nothing is known but that it said it ended well; else it was killed."""
+        if self.child is not None:
+            return self.child.poll()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            if process.create_time() == self.since and process.status() != psutil.STATUS_ZOMBIE:
+                return None
+        return 0 if ended_well.exists() else -signal.SIGKILL
+
+    def signal(self, number: signal.Signals, ended_well: Path) -> None:
+        """Harmless when it has ended."""
+        if self.code(ended_well) is None:
+            os.kill(self.pid, number)
+
+
 @dataclass(slots=True)
 class _Stage:
     spec: StageSpec
     token: int
-    slots: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    note: bytes = b""
+    slots: list[_Slot] = field(default_factory=list)
     is_cancelled: bool = False
     is_dropped: bool = False  #: Everything was stopped: nothing is told of it.
 
@@ -198,45 +227,108 @@ class ProcessHost:
         self._order = order
         self._report = report
         self._nodes = [Path(node) for node in order.nodes]
+        self._kept = Path(order.kept)
+        self._kept.mkdir(exist_ok=True)
+        self._line = (0, 0)
         self._stages: dict[StageId, _Stage] = {}
         self._stamps: dict[Path, int] = {}
         self._next_node = 0
         self._guard = threading.Lock()
 
-    def start(self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered]) -> int:  # noqa: ARG002  the port's; work of the bed reads nothing
+    def start(
+        self,
+        spec: StageSpec,
+        slots: int,
+        token: int,
+        blobs: dict[str, bytes],  # noqa: ARG002  the port's; work of the bed reads nothing
+        inputs: dict[NodeId, Delivered],  # noqa: ARG002  as above
+        note: bytes = b"",
+    ) -> int:
         """See `StageHost`."""
-        stage = _Stage(spec=spec, token=token)
+        stage = _Stage(spec=spec, token=token, note=note)
         with self._guard:
             self._stages[spec.stage] = stage
         for _ in range(slots):
             stage.slots.append(self._begin(spec))
+        self._keep(stage)
         threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
         return token
 
-    def _begin(self, spec: StageSpec) -> subprocess.Popen[bytes]:
+    def _begin(self, spec: StageSpec) -> _Slot:
         what = spec.tasks[0].function.rpartition(":")[2]
         node = self._nodes[self._next_node % len(self._nodes)]
         self._next_node += 1
-        argv = ["/bin/sh", "-c", _WORK[what], self._order.fifo, spec.tenant, self._order.mesh, spec.stage]
+        ended_well = str(self._kept / spec.stage)
+        argv = ["/bin/sh", "-c", _WORK[what], self._order.fifo, spec.tenant, self._order.mesh, spec.stage, ended_well]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
         assert process.stdin is not None
         pending = workers_of(node) / f".{process.pid}"
+        since = 0.0
         with contextlib.suppress(psutil.NoSuchProcess, BrokenPipeError):
-            pending.write_text(repr(psutil.Process(process.pid).create_time()))
+            since = psutil.Process(process.pid).create_time()
+            pending.write_text(repr(since))
             pending.rename(workers_of(node) / str(process.pid))
             process.stdin.write(b"\n")
             process.stdin.flush()
-        return process
+        return _Slot(process.pid, since, process)
+
+    def _keep(self, stage: _Stage) -> None:
+        slots = [(slot.pid, slot.since) for slot in stage.slots]
+        known = {"spec": encode(stage.spec).decode(), "token": stage.token, "note": stage.note.decode(), "slots": slots}
+        pending = self._kept / f".{stage.spec.stage}"
+        pending.write_text(json.dumps({**known, "is_cancelled": stage.is_cancelled}))
+        pending.rename(self._kept / f"{stage.spec.stage}.json")
+
+    def _ended_well(self, stage: _Stage, slot: _Slot) -> Path:
+        return self._kept / f"{stage.spec.stage}.{slot.pid}"
 
     def _await_end(self, stage: _Stage) -> None:
-        codes = [slot.wait() for slot in stage.slots]
+        while True:
+            codes = [slot.code(self._ended_well(stage, slot)) for slot in stage.slots]
+            if None not in codes:
+                break
+            time.sleep(LOOK_S)
         with self._guard:
             if stage.is_dropped:
                 return
             self._stages.pop(stage.spec.stage, None)
         has_value = stage.spec.tasks[0].function.endswith(":value")
         blobs = {VALUE.sha256: VALUE_BYTES} if has_value else {}
-        self._report(HostReport(stage=stage.spec.stage, messages=tuple(_told(stage, codes, MeshId(self._order.mesh))), blobs=blobs))
+        messages = tuple(_told(stage, [code or 0 for code in codes], MeshId(self._order.mesh)))
+        self._report(HostReport(stage=stage.spec.stage, number=1, messages=messages, blobs=blobs))
+
+    def confirm(self, stage: StageId, number: int) -> None:
+        """See `StageHost`; all is told at once, at the end."""
+        if number:
+            self._drop(stage)
+
+    def _drop(self, stage: StageId) -> None:
+        for file in (self._kept / f"{stage}.json", *self._kept.glob(f"{stage}.*")):
+            file.unlink(missing_ok=True)
+
+    def find(self) -> Found | None:
+        """See `StageHost`."""
+        line = self._kept / "line"
+        if not line.exists():
+            return None
+        incarnation, since = map(int, line.read_text().split())
+        for file in self._kept.glob("*.json"):
+            known = json.loads(file.read_text())
+            spec: StageSpec = decode(StageSpec, known["spec"])
+            slots = [_Slot(pid, started) for pid, started in known["slots"]]
+            self._stages[spec.stage] = _Stage(spec, known["token"], known["note"].encode(), slots, is_cancelled=known["is_cancelled"])
+        found = (
+            FoundStage(stage=name, note=stage.note, holder=stage.token, is_cancelled=stage.is_cancelled)
+            for name, stage in self._stages.items()
+        )
+        return Found(incarnation=incarnation, since=since, stages=tuple(found))
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        """See `StageHost`."""
+        for name, stage in tuple(self._stages.items()):
+            threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
+            if name not in stages:
+                self.cancel(name)
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """See `StageHost`; work of the bed needs nothing."""
@@ -247,8 +339,9 @@ class ProcessHost:
             found = self._stages.get(stage)
         if found is not None:
             found.is_cancelled = True
-            _signal(found.slots, signal.SIGTERM)
-            timer = threading.Timer(KILL_AFTER_S, _signal, (found.slots, signal.SIGKILL))
+            self._keep(found)
+            self._signal(found, signal.SIGTERM)
+            timer = threading.Timer(KILL_AFTER_S, self._signal, (found, signal.SIGKILL))
             timer.daemon = True
             timer.start()
 
@@ -262,8 +355,14 @@ class ProcessHost:
             self._stages.clear()
             for stage in stages:
                 stage.is_dropped = True
+        (self._kept / "line").unlink(missing_ok=True)
         for stage in stages:
-            _signal(stage.slots, signal.SIGKILL)
+            self._signal(stage, signal.SIGKILL)
+            self._drop(stage.spec.stage)
+
+    def _signal(self, stage: _Stage, number: signal.Signals) -> None:
+        for slot in stage.slots:
+            slot.signal(number, self._ended_well(stage, slot))
 
     def stamp(self) -> None:
         """See `StageHost`."""
@@ -271,10 +370,14 @@ class ProcessHost:
             with contextlib.suppress(OSError):
                 self._stamps[node] = int(_ask(node, ask="stamp")["stamp_ms"])
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> None:
+    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`."""
+        if (incarnation, since) != self._line:
+            self._line = incarnation, since
+            (self._kept / "line").write_text(f"{incarnation} {since}")
         for node, stamp_ms in self._stamps.items():
-            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+            times = {"stamp_ms": stamp_ms, "stop_after_ms": stop_after_ms, "kill_after_ms": kill_after_ms}
+            proof = Proof(incarnation=incarnation, since=since, **times)
             with contextlib.suppress(OSError):
                 _ask(node, ask="prove", **asdict(proof))
 
@@ -296,12 +399,6 @@ def _ask(node: Path, **question: Any) -> dict[str, Any]:
         raise ConnectionResetError("the watchdog did not answer")
     answer: dict[str, Any] = json.loads(said)
     return answer
-
-
-def _signal(slots: Sequence[subprocess.Popen[bytes]], number: signal.Signals) -> None:
-    for slot in slots:
-        if slot.poll() is None:
-            slot.send_signal(number)
 
 
 def _told(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:

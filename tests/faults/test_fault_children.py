@@ -8,7 +8,7 @@ import psutil
 import pytest
 from faults.bed import PATIENCE_S, Bed, kill
 from faults.conftest import Row
-from faults.parts import TERMS
+from faults.parts import HEARTBEAT_MS, TERMS
 from patience import eventually
 
 pytestmark = pytest.mark.faults
@@ -26,18 +26,58 @@ def test_fault_01_the_agent_is_killed_and_its_workers_live_on(bed: Bed, row: Row
     row.held("watchdog ended the work, then east had the quota")
 
 
-def test_fault_01_an_agent_that_comes_back_at_once_does_not_keep_the_work_of_its_predecessor_alive(bed: Bed, row: Row) -> None:
+def test_fault_01_an_agent_that_comes_back_at_once_goes_on_with_the_work_of_its_predecessor(bed: Bed, row: Row) -> None:
     west = bed.mesh("west")
     (stage,) = bed.submit("west")
     bed.is_running("west", 1)
-    orphan = west.work()[0].pid
+    (before,) = west.work()
     first = bed.incarnation("west")
     kill(west.agent)
     west.begin()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
-    eventually(lambda: orphan not in {work.pid for work in west.work()}, PATIENCE_S)
-    assert bed.told_of(stage)[-1] == "stage_lost"
-    row.held("the new session's first proof ended the old session's work, whose lease still runs out")
+    beats = bed.beats("west")
+    eventually(lambda: bed.beats("west") > beats + TERMS.ttl_ms // HEARTBEAT_MS, PATIENCE_S)  # Longer than any proof of the first lasts.
+    assert (west.work(), bed.held("west")) == ([before], 1)
+    bed.finish([stage])
+    eventually(lambda: "stage_ended" in bed.told_of(stage), PATIENCE_S)
+    assert bed.told_of(stage) == ["stage_started", "node_succeeded", "stage_ended"]
+    row.held("the same process went on under the new session, its result was told once")
+
+
+def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    stages = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    first = bed.incarnation("west")
+    kill(west.agent)
+    bed.finish(stages[:1])
+    bed.is_running("west", 1)
+    west.begin()
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    bed.finish(stages[1:])
+    eventually(lambda: all("stage_ended" in bed.told_of(stage) for stage in stages), PATIENCE_S)
+    assert [bed.told_of(stage).count("node_succeeded") for stage in stages] == [1, 1]
+    row.held("its end was told once, by the new session")
+
+
+@pytest.mark.slow
+def test_fault_01_an_agent_that_comes_back_after_the_end_of_its_leases_begins_anew(bed: Bed, row: Row) -> None:
+    west = bed.mesh("west")
+    (stage,) = bed.submit("west")
+    bed.is_running("west", 1)
+    first = bed.incarnation("west")
+    kill(west.agent)
+    bed.is_running("west", 0)  # At T3 the watchdog has ended it.
+    eventually(lambda: not bed.view("west"), PATIENCE_S)
+    west.begin()
+    eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
+    eventually(lambda: bed.told_of(stage)[-1] == "stage_lost", PATIENCE_S)
+    (again,) = bed.submit("west")  # What a root does with a stage that was lost.
+    bed.is_running("west", 1)
+    bed.finish([again])
+    eventually(lambda: "stage_ended" in bed.told_of(again), PATIENCE_S)
+    assert [bed.told_of(each).count("node_succeeded") for each in (stage, again)] == [0, 1]
+    row.held("its work was ended at T3, reported lost once, and ran again once")
 
 
 @pytest.mark.slow

@@ -318,7 +318,7 @@ def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: P
 
 @pytest.mark.slow
 def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[..., Bed], tmp_path: Path, row: Row) -> None:
-    server = Server(tmp_path / "redis", file_bytes_max=400_000)
+    server = Server(tmp_path / "redis", file_bytes_max=800_000)  # Twice what the scripts take.
     bed = make_bed(server=server, lab=2)
     bed.mesh("west")
     bed.submit("west", 2)

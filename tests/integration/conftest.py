@@ -83,7 +83,7 @@ class Story:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
                 return found
-            for told, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
+            for told, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
                 self.messages.setdefault(told, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
                 self.blobs.update(blobs)
         raise AssertionError(f"it did not come; of {stage} was told: {self.messages.get(stage)}")

@@ -141,6 +141,18 @@ def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: 
     assert later.poll() is None
 
 
+def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_running(bed: Bed) -> None:
+    assert bed.prove(incarnation=3)
+    earlier = bed.worker()
+    stamp_ms = bed.stamp()
+    times = {"stop_after_ms": LONG_MS, "kill_after_ms": LONG_MS}
+    assert bed.ask(ask="prove", incarnation=7, since=3, stamp_ms=stamp_ms, **times)["accepted"]
+    assert bed.ask(ask="prove", incarnation=8, since=3, stamp_ms=stamp_ms, **times)["accepted"]
+    assert earlier.poll() is None
+    assert bed.ask(ask="prove", incarnation=9, since=9, stamp_ms=stamp_ms, **times)["accepted"]
+    assert earlier.wait(LIMIT_S) == -signal.SIGKILL
+
+
 def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
     stranger = bed.worker(started=1.0)
     ours = bed.worker()

@@ -132,7 +132,8 @@ class LedgerMachine(RuleBasedStateMachine):
         replies = []
         for side, store in enumerate((self.memory, self.ledger if hasattr(self.ledger, verb) else self.queue)):
             own = [argument[side] if isinstance(argument, tuple) and len(argument) == 2 else argument for argument in arguments]
-            replies.append(tried(getattr(store, verb), *own, **named))
+            told = {name: pair[side] if isinstance(pair, tuple) and len(pair) == 2 else pair for name, pair in named.items()}
+            replies.append(tried(getattr(store, verb), *own, **told))
         assert comparable(replies[0]) == comparable(replies[1])
         return replies[0], replies[1]
 
@@ -315,11 +316,17 @@ class LedgerMachine(RuleBasedStateMachine):
         incarnations = tuple(session.incarnation for session in self.sessions(mesh))
         if how == "leave":
             self.hands(mesh, "leave")
-        if how == "adopt" and self.twins[mesh].good_until_ms:
-            self.join(mesh, adopt=incarnations)
+        if how == "adopt" and self.twins[mesh].good_until_ms and self.adopt(mesh, incarnations):
             return
         self.stop(mesh)
         self.join(mesh, **({"over": incarnations} if how == "over" else {}))
+
+    def adopt(self, mesh, incarnations):
+        """Go on with the work of the present session; False when both ledgers refuse that, and nothing has changed."""
+        if isinstance(self.both("join", record(mesh), adopt=incarnations)[0], MeshError):
+            return False
+        self.join(mesh, adopt=incarnations)  # The first answer was lost.
+        return True
 
     # -- stages --------------------------------------------------------------------------------------------------------
 

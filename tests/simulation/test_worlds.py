@@ -144,6 +144,13 @@ def test_a_run_survives_killed_and_paused_meshes(seed: int) -> None:
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_work_goes_on_where_only_the_process_of_a_mesh_is_killed(seed: int) -> None:
+    world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill_process=0.02, pause=0.003, budget=6))
+    spec = graph(seed)
+    check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_run_survives_coordinators_that_crash_and_double(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(coordinator_crash=0.1, second_coordinator=0.1, kill=0.003, budget=2))

@@ -1,14 +1,19 @@
 -- needs: ending
 -- Begin a session of a mesh. The claims of an earlier one are reported lost at once; its leases run out in their own time,
--- for what they paid for may still run, unless the mesh takes them over or vouches that nothing of it runs any more.
+-- for what they paid for may still run, unless the mesh vouches that nothing of it runs any more.
+--
+-- A mesh that goes on with the work of an earlier session takes over claims and leases as they stand, if that session could
+-- still speak for them. Not while the ledger learns: what it has of that session may be older than what others were granted
+-- since. A repeat, whose first answer was lost, finds its own session, which has not spoken yet, in the place of the one it names.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2]   the mesh's record, JSON
--- ARGV[3]   incarnation of the earlier session whose leases are taken over; '0': none
+-- ARGV[3]   incarnation of the earlier session whose work is gone on with; '0': none
 -- ARGV[4]   incarnation of the earlier session of which nothing runs any more; '0': none
 -- ARGV[5]   highest token that the mesh ever got, 0 when none
--- Reply     {'OK', epoch, ms of learning, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'}
+-- Reply     {'OK', epoch, ms of learning, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'};
+--           nothing was taken over, and nothing done: {'LEARN', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local mesh, record, adopted, over, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
@@ -17,12 +22,23 @@ if is_from_the_future(seen) then
 end
 learn_from(seen)
 local earlier = session_of(mesh)
+local is_heir = adopted ~= '0'
+if is_heir then
+  if learn_left() > 0 then
+    return { 'LEARN', text(learn_left()) }
+  end
+  local is_repeat = earlier and earlier.beat == 0 and redis.call('HGET', MARKS, mesh .. '|heir') == adopted
+  local lost = why_lost(earlier, is_repeat and earlier.incarnation or adopted, true)
+  if lost then
+    return { lost }
+  end
+end
 local freed = 0
-if earlier and earlier.expires > 0 then
+if not is_heir and earlier and earlier.expires > 0 then
   lose_stages(earlier)
   if earlier.incarnation == over then
     freed = free_all(mesh, 'clear')
-  elseif earlier.incarnation ~= adopted and redis.call('EXISTS', LEASES .. mesh) == 1 then
+  elseif redis.call('EXISTS', LEASES .. mesh) == 1 then
     local holder = mesh .. '~' .. earlier.incarnation
     redis.call('RENAME', LEASES .. mesh, LEASES .. holder)
     redis.call('ZADD', DUE, text(earlier.expires + GRACE_MS), holder)
@@ -33,6 +49,12 @@ if earlier and earlier.expires > 0 then
 end
 drop_wants(mesh)
 local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = TTL_MS }
+if is_heir then
+  hand_over_stages(session)
+  redis.call('HSET', MARKS, mesh .. '|heir', adopted)
+else
+  redis.call('HDEL', MARKS, mesh .. '|heir')
+end
 keep_leases()
 renew(session)
 redis.call('HSET', MESHES, mesh, record)

@@ -16,7 +16,7 @@ keep_leases()
 drop_wants(session.mesh)
 redis.call('HDEL', SESSIONS, session.mesh)
 redis.call('HDEL', MESHES, session.mesh)
-redis.call('HDEL', MARKS, session.mesh, session.mesh .. '|grow')
+redis.call('HDEL', MARKS, session.mesh, session.mesh .. '|grow', session.mesh .. '|heir')
 redis.call('ZREM', DUE, session.mesh)
 if freed > 0 then
   wake_meshes()

@@ -1,5 +1,5 @@
 -- needs: keys, clock, session, tree, post, stage, lease
--- What goes with a session that ends: its claims are reported lost, its leases go back up the tree.
+-- What goes with a session that ends: its claims are reported lost, its leases go back up the tree; or an heir takes them over.
 
 -- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
 local function stage_lost(stage, session)
@@ -19,6 +19,15 @@ local function lose_stages(session)
     post_inbox(runs[place], 'stage', stage_lost(stage, session))
   end
   return claimed
+end
+
+-- The claims of the mesh are those of its new session from now on: under their tokens, and with the batches that were taken in.
+local function hand_over_stages(session)
+  for _, stage in ipairs(redis.call('SMEMBERS', CLAIMED .. session.mesh)) do
+    if redis.call('HGET', STAGE .. stage, 'state') == 'claimed' then
+      redis.call('HSET', STAGE .. stage, 'incarnation', session.incarnation)
+    end
+  end
 end
 
 -- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.

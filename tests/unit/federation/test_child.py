@@ -641,13 +641,13 @@ def test_reports_about_stages_that_are_over_are_dropped(busy):
     last = StageEnded(stage="s")
     busy.work()
     busy.words()
-    busy.child.take_report(HostReport(stage="s", messages=(last,)))
+    busy.child.take_report(HostReport(stage="s", number=9, messages=(last,)))
     assert busy.words() == []
 
 
 def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
-    busy.child.take_report(HostReport(stage="s", messages=(lost,)))
+    busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
     assert busy.words() == [("s", "stage_lost")]
     assert all_is_free(busy)
 

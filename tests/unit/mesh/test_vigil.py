@@ -62,3 +62,9 @@ def test_the_next_change_is_known_beforehand():
     vigil = Vigil()
     vigil.accept(proof(), now_ms=0)
     assert [vigil.due_in_ms(at_ms) for at_ms in (0, 22_000, 29_700)] == [22_000, 7_700, None]
+
+
+def test_a_proof_covers_its_own_session_and_those_that_it_went_on_with():
+    assert [proof(incarnation=5).covers(session) for session in (0, 4, 5)] == [False, False, True]
+    heir = Proof(incarnation=9, stamp_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)
+    assert [heir.covers(session) for session in (4, 5, 7, 9)] == [False, True, True, True]

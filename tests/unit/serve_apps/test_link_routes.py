@@ -8,7 +8,7 @@ import pytest
 
 from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
-from federation.errors import EpochChanged, LinkRefused, SessionUnknown, StoreUnavailable
+from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
 from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, VERBS, AskTerms
 from federation.snapshot import MeshRecord, PoolRecord
@@ -123,6 +123,21 @@ def test_a_mesh_cannot_join_as_another(world):
     answer = post(http(world, f"Bearer {key_of(world, WEST)}"), "terms", encode(AskTerms(mesh=EAST)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "wrong_mesh")
     assert world.store.snapshot().meshes == ()
+
+
+def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_its_last_session(world):
+    east, west = HttpLedger(link(world, EAST)), HttpLedger(link(world, WEST))
+    first = east.join(RECORD)
+    with pytest.raises(LinkRefused, match="east"):
+        west.join(RECORD, adopt=first.incarnation)
+    with pytest.raises(SessionUnknown):
+        west.join(replace(RECORD, mesh=WEST), adopt=first.incarnation)
+    with pytest.raises(SessionSuperseded):
+        east.join(RECORD, adopt=first.incarnation - 1)
+    heir = east.join(RECORD, adopt=first.incarnation)
+    with pytest.raises(SessionSuperseded):
+        east.heartbeat(first, RECORD, Beat(number=1))
+    assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
 
 
 # ---- what is said

@@ -1,0 +1,88 @@
+"""A mesh's session by the mesh's own clock: which one it has, what the ledger last told it, and until when that may be acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from federation.balance import LeaseBalance
+from federation.deadlines import Deadlines, Permission
+from federation.errors import EpochChanged, HoldingsWanted
+from federation.leases import ROWS_MAX, Beat, LeaseLedger, Session, Told, Want
+from federation.snapshot import MeshRecord
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Tenure:
+    """Sessions of one process of a mesh, one after the other. Times are milliseconds of that process' own clock."""
+
+    session: Session | None = None
+    since: int = 0  #: The first of an unbroken line of sessions, each of which went on with the work of the one before.
+    told: Told = field(default_factory=Told)  #: The ledger's last word.
+    seen: int = 0  #: The highest token that any session of this process got, or its predecessors had.
+    number: int = 0  #: Of the session's last beat.
+    wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it has noted some itself since it was told.
+    renewed_ms: int = 0  #: When the last heartbeat that was answered was sent.
+    deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
+
+    def begin(self, session: Session, since: int = 0) -> None:
+        """A session; `since`: the first of the line that it goes on with."""
+        self.session, self.since, self.number, self.wants = session, since or session.incarnation, 0, ()
+
+    def end(self) -> None:
+        """It is over; tokens that were seen stay seen."""
+        self.session, self.told, self.wants = None, Told(), ()
+
+    def renew(
+        self, ledger: LeaseLedger, record: MeshRecord, balance: LeaseBalance, now_wanted: Callable[[], tuple[Want, ...]]
+    ) -> tuple[Told, Beat]:
+        """One heartbeat; a second one at once when the ledger has to learn what the mesh holds. What it told, and what it was told.
+
+        Raises:
+            SessionLost: And whatever else `LeaseLedger.heartbeat` may raise; a second change of epoch too.
+        """
+        session = self._held()
+        self.number += 1
+        wanted = now_wanted()
+        beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wanted if wanted != self.wants else None)
+        if self.told.learn_ms:
+            beat = replace(beat, claims=balance.claims())
+        try:
+            told = ledger.heartbeat(session, record, beat)
+        except (EpochChanged, HoldingsWanted) as learns:
+            if isinstance(learns, EpochChanged):
+                log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
+                session = self.session = replace(session, epoch=learns.epoch)
+            beat = replace(beat, claims=balance.claims(), wants=now_wanted())
+            told = ledger.heartbeat(session, record, beat)
+        if beat.wants is not None:
+            self.wants = beat.wants
+        return told, beat
+
+    def take_in(self, told: Told) -> None:
+        """What any answer of the ledger tells of the session itself."""
+        self.told = told
+        if self.session is not None:
+            self.session = replace(self.session, mark=told.mark)
+            self.seen = max(self.seen, told.mark, told.epoch, self.session.incarnation)
+
+    def prove(self, sent_ms: int) -> None:
+        """What was sent then has been answered: every moment counts from there."""
+        self.renewed_ms = sent_ms
+        self.deadlines = Deadlines.of(self._held().ttl_ms)
+
+    def permission(self, now_ms: int) -> Permission:
+        """What may be done now."""
+        return self.deadlines.permission(now_ms - self.renewed_ms)
+
+    def next_change_ms(self, now_ms: int) -> int | None:
+        """In how many milliseconds less may be done; None when nothing may be."""
+        return self.deadlines.next_change_ms(now_ms - self.renewed_ms)
+
+    def _held(self) -> Session:
+        assert self.session is not None  # noqa: S101  whoever has none joins first
+        return self.session

@@ -1,0 +1,122 @@
+"""The actors of a mesh on its Ray cluster: their names, how they are made, found again and ended.
+
+They are detached: they outlive the process that has made them, and are ended by the watchdogs of their nodes when nobody proves
+the mesh's leases any more. So they are made only after a proof, and their names say whose they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+
+from mesh.ids import MeshId
+from mesh.runtime.group_keeper import GroupKeeper
+from mesh.runtime.runner import Roll, StageRunner
+
+log = structlog.get_logger(__name__)
+
+#: How long an actor that was found may take to answer: longer than a keeper waits for room.
+ANSWER_S = 10.0
+_KEEPER, _RUNNER = "keeper", "runner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundActors:
+    """What was found: the keeper with its session and the first of its line, and all runners."""
+
+    keeper: Any
+    incarnation: int
+    since: int
+    runners: tuple[tuple[Any, Roll], ...]
+
+
+class StandingActors:
+    """One mesh's actors in the namespace of the calling driver. Safe to use from several threads.
+
+    Args:
+        node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+    """
+
+    def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
+        self._mesh = mesh
+        self._node_labels = node_labels
+
+    def new_keeper(self, incarnation: int, since: int) -> Any:
+        """A keeper of placement groups; returns before it is up."""
+        return GroupKeeper.options(**self._options(_KEEPER)).remote(self._mesh, self._node_labels, incarnation, since)
+
+    def new_runner(self, runtime_env: dict[str, object], environment: str) -> Any:
+        """A runner without a tenant; returns before it is up. Raises whatever Ray has to say about the runtime environment."""
+        return StageRunner.options(**self._options(_RUNNER), runtime_env=runtime_env or None).remote(self._mesh, environment)
+
+    def _options(self, role: str) -> dict[str, Any]:
+        options: dict[str, Any] = {"name": f"{self._prefix}{role}/{uuid.uuid4().hex}", "lifetime": "detached"}
+        if self._node_labels:
+            options["label_selector"] = self._node_labels
+        return options
+
+    @property
+    def _prefix(self) -> str:
+        return f"mesh/{self._mesh}/"
+
+    def find(self) -> FoundActors | None:
+        """All that is there and answers. None: there is nothing to go on with; what is there all the same may be ended.
+
+        One that does not answer may still have work that nobody here knows of, so then nothing was found at all.
+        """
+        actors = self._actors()
+        keepers = [actor for role, actor in actors if role == _KEEPER]
+        runners = [actor for role, actor in actors if role == _RUNNER]
+        if len(keepers) != 1:
+            return None
+        try:
+            incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)
+            questions = [(runner, runner.roll.remote()) for runner in runners]
+            ray.wait([question for _, question in questions], num_returns=len(questions), timeout=ANSWER_S) if questions else None
+            rolls = [(runner, _roll_in(question)) for runner, question in questions]
+        except (RayError, GetTimeoutError) as silent:
+            log.warning("what an earlier process has left does not answer", mesh=self._mesh, error=str(silent))
+            return None
+        return FoundActors(
+            keeper=keepers[0], incarnation=incarnation, since=since, runners=tuple((runner, roll) for runner, roll in rolls if roll)
+        )
+
+    def end(self, actor: Any) -> None:
+        """Kill one; harmless when it is dead, or Ray does not answer."""
+        try:
+            ray.kill(actor)
+        except (RayError, RuntimeError) as away:
+            log.warning("an actor could not be ended", mesh=self._mesh, error=str(away))
+
+    def end_all(self) -> None:
+        """Kill every actor of the mesh, whoever made it; Ray ends the tasks of a dead runner, and removes the groups of a dead keeper."""
+        try:
+            for _, actor in self._actors():
+                ray.kill(actor)
+        except (RayError, RuntimeError) as away:  # RuntimeError: this driver has left the cluster.
+            log.warning("Ray does not answer; what is left is ended by the watchdogs", mesh=self._mesh, error=str(away))
+
+    def _actors(self) -> list[tuple[str, Any]]:
+        """With their roles."""
+        found = []
+        for name in ray.util.list_named_actors():
+            if name.startswith(self._prefix):
+                try:
+                    found.append((name.removeprefix(self._prefix).partition("/")[0], ray.get_actor(name)))
+                except ValueError:  # It has ended since.
+                    log.info("an actor has just ended", mesh=self._mesh, actor=name)
+        return found
+
+
+def _roll_in(question: Any) -> Roll | None:
+    """None: the runner is dead, and with it all that it had."""
+    try:
+        roll: Roll = ray.get(question, timeout=1)
+    except ActorDiedError:
+        return None
+    return roll

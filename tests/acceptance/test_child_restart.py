@@ -1,0 +1,208 @@
+"""The process of a mesh is killed and comes back, on a real Ray cluster: its work goes on, and nothing is left where none comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, submit, wait_for
+from ray.util.placement_group import placement_group_table
+
+import dag
+from dag.store.client_access import Access
+from dag.store.remote import Client
+from federation.config import load_config
+from serve_apps.stack import Stack
+from serve_apps.state_folder import StateFolder
+
+pytestmark = pytest.mark.ray
+
+#: A lease lives longer than a process takes to start on a busy machine, and not so long that its end cannot be waited for.
+CONFIG = f"""
+federation: {{name: restarts, lease_ttl: 30s, heartbeat: 500ms, lease_grace: 3s}}
+root: {{cluster: only, port: 18100}}
+routing: {{probation: 500ms, probation_max: 2s}}
+import_paths: ["{REPOSITORY}"]
+clusters: {{only: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}}}
+flavors: {{standard: {{}}}}
+meshes:
+  east: {{cluster: only, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}
+tenants:
+  acme:
+    quotas: {{standard: {{cpu: {{nominal: 2}}, memory: {{nominal: 1GiB}}}}}}
+    pickled_code: true
+    tenants: {{research: {{tenants: {{vision: {{}}}}}}}}
+"""
+
+
+def wait_for_gate(folder: str, gate: str) -> int:
+    """A line per attempt; ends when the gate is open."""
+    with Path(folder, f"{gate}-attempts").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    while not Path(folder, gate).exists():
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def attempts(folder: Path, gate: str) -> list[int]:
+    lines = folder / f"{gate}-attempts"
+    return [int(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+
+
+class Watched:
+    """A stack, watched as `schedulemesh up` watches it, unless it is told not to look for a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.folder = StateFolder(folder)
+        self.folder.__enter__()
+        self.stack = Stack(load_config(CONFIG, source="tests/acceptance/test_child_restart.py"), self.folder, say=self.said.append)
+        self.stack.start()
+        self.looks = threading.Event()
+        self.looks.set()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="watcher")
+        self._watcher.start()
+        self.ledger = self.stack._stores().ledger
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.2):
+            if self.looks.is_set():
+                self.stack.watch()
+
+    def close(self) -> None:
+        self._over.set()
+        self._watcher.join()
+        self.stack.stop()
+        self.folder.__exit__(None, None, None)
+
+    @property
+    def agent(self) -> int:
+        return self.stack.children["east"].pid
+
+    def incarnation(self) -> int:
+        views = self.ledger.snapshot().meshes
+        assert [view.alive for view in views] == [True]
+        return views[0].incarnation
+
+    def log(self) -> str:
+        return self.stack.children["east"].log.read_text()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    watched = Watched(tmp_path_factory.mktemp("state"))
+    yield watched
+    watched.close()
+
+
+@pytest.fixture(scope="module")
+def client(watched: Watched) -> Iterator[Client]:
+    with Client(Access(address=watched.stack.address, api_key=watched.stack.api_key, tenant=TENANT)) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(watched: Watched) -> Iterator[None]:
+    """In the place of the folder's, which looks at the stack of the other tests."""
+    yield
+    eventually(lambda: _assert_is_free(watched))
+
+
+def _assert_is_free(watched: Watched) -> None:
+    snapshot = watched.ledger.snapshot()
+    assert (snapshot.leases, [(view.waiting, view.claimed) for view in snapshot.meshes]) == ((), [(0, 0)])
+
+
+@pytest.fixture(scope="module")
+def on_the_cluster(watched: Watched) -> Iterator[None]:
+    """This process as a driver that looks."""
+    ray.init(address=watched.stack.clusters["only"].address, namespace="schedulemesh", log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def actors() -> list[str]:
+    return sorted(name.split("/")[2] for name in ray.util.list_named_actors() if name.startswith("mesh/"))
+
+
+def groups() -> list[Any]:
+    return [row for row in placement_group_table().values() if row["state"] != "REMOVED"]
+
+
+def kill_and_await_the_next(watched: Watched) -> None:
+    before, pid = watched.incarnation(), watched.agent
+    os.kill(pid, signal.SIGKILL)
+
+    def goes_on() -> None:
+        assert watched.agent != pid
+        assert watched.incarnation() > before
+
+    eventually(goes_on)
+
+
+def test_a_task_goes_on_when_the_agent_is_killed_and_is_executed_once(watched: Watched, client: Client, tmp_path: Path) -> None:
+    run = submit(client, {name: dag.task(wait_for_gate, name=name).bind(str(tmp_path), name) for name in ("one", "two")})
+    eventually(lambda: _assert(len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1))
+    kill_and_await_the_next(watched)
+    (tmp_path / "one").touch()
+    wait_for(run, lambda event: (event.node, event.after) == ("one", "SUCCEEDED"))
+    kill_and_await_the_next(watched)
+    (tmp_path / "two").touch()
+    assert [run.result(LIMIT_S)[name] for name in ("one", "two")] == attempts(tmp_path, "one") + attempts(tmp_path, "two")
+    assert len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1
+    events = list(run.events())
+    assert [(event.node, event.attempt) for event in events if event.kind == "node" and event.after == "SUCCEEDED"] == [
+        ("one", 1),
+        ("two", 1),
+    ]
+    assert not [event for event in events if event.after == "LOST"]
+    assert watched.log().count("goes_on=True") == 2
+    assert "mesh east has died; starting it again in 1 s" in watched.said
+
+
+def test_a_new_stage_runs_where_the_predecessor_left_a_runner(
+    watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None
+) -> None:
+    (tmp_path / "before").touch()
+    submit(client, dag.task(wait_for_gate).bind(str(tmp_path), "before")).result(LIMIT_S)
+    there = actors()
+    kill_and_await_the_next(watched)
+    (tmp_path / "after").touch()
+    submit(client, dag.task(wait_for_gate).bind(str(tmp_path), "after")).result(LIMIT_S)
+    assert actors() == there
+
+
+def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
+    run = submit(client, dag.task(wait_for_gate, name="late").bind(str(tmp_path), "late"))
+    eventually(lambda: _assert(len(attempts(tmp_path, "late")) == 1))
+    assert "keeper" in actors()
+    assert groups() != []
+    watched.looks.clear()
+    os.kill(watched.agent, signal.SIGKILL)
+    eventually(lambda: _assert((actors(), groups(), ray.available_resources().get("CPU")) == ([], [], 2.0)))
+    watched.looks.set()
+    (tmp_path / "late").touch()
+    assert run.result(LIMIT_S) == attempts(tmp_path, "late")[1]
+    assert len(attempts(tmp_path, "late")) == 2
+
+
+def test_an_agent_that_is_told_to_end_leaves_nothing(watched: Watched, on_the_cluster: None) -> None:
+    assert actors() != []
+    watched.looks.clear()
+    os.kill(watched.agent, signal.SIGTERM)
+    eventually(lambda: _assert((actors(), groups()) == ([], [])))
+    eventually(lambda: _assert(watched.ledger.snapshot().meshes == ()))
+    watched.looks.set()
+    eventually(watched.incarnation)
+
+
+def _assert(what: bool) -> None:
+    assert what

@@ -1,0 +1,121 @@
+"""What outlives a mesh's process, on a real cluster: who is found, what it knows, what goes with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import patience
+import pytest
+import ray
+from ray.util.placement_group import placement_group_table
+
+from mesh.ids import MeshId, RunId, StageId, TenantPath
+from mesh.messages import STAGE_MESSAGE, StageEnded
+from mesh.resources import NOTHING, ResourceSet
+from mesh.runtime.runner import Roll
+from mesh.runtime.standing_actors import FoundActors, StandingActors
+from mesh.stages import StageSpec, TaskSpec
+from mesh.wire import decode, encode
+
+pytestmark = pytest.mark.ray
+
+eventually = partial(patience.eventually, patience_s=40.0)
+HALF = ResourceSet.of({"cpu": 0.5})
+TENANT = TenantPath("acme")
+
+
+@pytest.fixture
+def actors(ray_driver: Any) -> Iterator[StandingActors]:
+    actors = StandingActors(MeshId("standing"), {"zone": "east"})
+    yield actors
+    actors.end_all()
+    eventually(lambda: actors.find() is None and not names())
+
+
+def names() -> list[str]:
+    return [name for name in ray.util.list_named_actors() if name.startswith("mesh/standing/")]
+
+
+def found(actors: StandingActors) -> FoundActors:
+    there = actors.find()
+    assert there is not None
+    return there
+
+
+def state_of(group: Any) -> str:
+    return str(placement_group_table(group)["state"])
+
+
+def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes) -> StageId:
+    """A bound runner with a stage that ends at once."""
+    ray.get(runner.bind.remote(TENANT, storage.as_uri(), 1024, MeshId("standing"), 7))
+    tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
+    spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TENANT, tasks=tasks, slot=NOTHING, width=1)
+    ray.get(runner.start.remote(encode(spec), {}, {}, None, (), note))
+    return spec.stage
+
+
+def hear_the_end(runner: Any, listener: int) -> list[Any]:
+    """All batches up to the end of the stage, none of them confirmed."""
+    heard: list[Any] = []
+    while not any(isinstance(decode(STAGE_MESSAGE, message), StageEnded) for _, _, messages, _ in heard for message in messages):
+        heard += ray.get(runner.next_batch.remote(5.0, listener))
+    return heard
+
+
+def test_the_groups_of_a_keeper_go_with_it(actors: StandingActors) -> None:
+    keeper = actors.new_keeper(1, 1)
+    taken, kept = (ray.get(keeper.take.remote(HALF, slots)) for slots in (1, 2))
+    ray.get(keeper.give_back.remote(kept, True))
+    assert (state_of(taken), state_of(kept)) == ("CREATED", "CREATED")
+    ray.kill(keeper)
+    eventually(lambda: (state_of(taken), state_of(kept)) == ("REMOVED", "REMOVED"))
+
+
+def test_a_keeper_removes_what_nobody_gave_back(actors: StandingActors) -> None:
+    keeper = actors.new_keeper(1, 1)
+    one, two = (ray.get(keeper.take.remote(HALF, 1)) for _ in range(2))
+    ray.get(keeper.keep_only.remote(frozenset({one.id.hex()})))
+    assert (state_of(one), state_of(two)) == ("CREATED", "REMOVED")
+
+
+def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirmed(
+    actors: StandingActors, tmp_path: Path, task: Callable[..., TaskSpec]
+) -> None:
+    actors.new_keeper(5, 3)
+    runner, _ = actors.new_runner({}, ""), actors.new_runner({}, "")
+    stage = start(runner, tmp_path, task, b"noted")
+    first = hear_the_end(runner, listener=5)
+    there = found(actors)
+    assert (there.incarnation, there.since) == (5, 3)
+    rolls = {roll.tenant: (actor, roll) for actor, roll in there.runners}
+    assert rolls.keys() == {TENANT, ""}
+    again, roll = rolls[TENANT]
+    assert isinstance(roll, Roll)
+    assert (roll.holder, [(held.stage, held.note, held.group) for held in roll.stages]) == (7, [(stage, b"noted", None)])
+    assert hear_the_end(again, listener=6) == first
+    ray.get(again.next_batch.remote(0.0, 6, {stage: first[-1][1]}))
+    assert ray.get(again.roll.remote()).stages == ()
+
+
+def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(actors: StandingActors) -> None:
+    actors.new_keeper(1, 1)
+    alive, dead = actors.new_runner({}, ""), actors.new_runner({}, "")
+    ray.get([runner.roll.remote() for runner in (alive, dead)])
+    ray.kill(dead)
+    assert len(found(actors).runners) == 1
+    actors.new_keeper(2, 2)
+    assert actors.find() is None
+
+
+def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: StandingActors) -> None:
+    others = StandingActors(MeshId("standing-too"), {"zone": "east"})
+    others.new_keeper(1, 1)
+    assert actors.find() is None
+    actors.end_all()
+    assert found(others).incarnation == 1
+    others.end_all()
+    eventually(lambda: others.find() is None)
