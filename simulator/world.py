@@ -1,5 +1,5 @@
-"""A whole federation in one thread and virtual time: the real coordinator, children, schedulers and machines, on stores in
-memory and simulated hosts, with faults drawn from a seed.
+"""A whole federation in one thread and virtual time: the real coordinator, planner, children, schedulers and machines, on stores
+in memory and simulated hosts, with faults drawn from a seed.
 
 Source: TigerBeetle's simulator; production code is what runs, only clock, network and workers are made up.
 """
@@ -14,6 +14,7 @@ from dag.coordinator import Coordinator
 from dag.runs import RunRecord
 from dag.store.memory import MemoryRunStore
 from federation.child import ChildMesh
+from federation.planning.seat import PlannerSeat
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
@@ -30,6 +31,7 @@ LEASE_TTL_MS = 3_000
 GRACE_MS = 1_000
 HEARTBEAT_MS = 500
 TICK_MS = 1_000
+SEAT_MS = 3_000
 RETENTION_MS = 3_600_000
 
 
@@ -53,7 +55,16 @@ class Faults:
     pause: float = 0.0
     coordinator_crash: float = 0.0
     second_coordinator: float = 0.0
+    ledger_restart: float = 0.0  #: An epoch begins, and the ledger learns.
     budget: int = 3  #: No more kills and pauses than this in one run of the world.
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """What one root process does about work and about quota; several may be at it at once."""
+
+    coordinator: Coordinator
+    planner: PlannerSeat
 
 
 @dataclass(slots=True)
@@ -74,7 +85,8 @@ class World:
     orders: MemoryTenantOrders = field(init=False)
     runs: MemoryRunStore = field(init=False)
     meshes: dict[MeshId, SimulatedMesh] = field(init=False)
-    _coordinators: list[Coordinator] = field(init=False)
+    _roots: list[_Root] = field(init=False)
+    _roots_made: int = 0
     _ticked_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -85,10 +97,12 @@ class World:
         self.orders = MemoryTenantOrders()
         self.runs = MemoryRunStore(self.store)
         self.meshes = {record.mesh: SimulatedMesh(record) for record in self.records}
-        self._coordinators = [self._new_coordinator()]
+        self._roots = [self._new_root()]
 
-    def _new_coordinator(self) -> Coordinator:
-        return Coordinator(
+    def _new_root(self) -> _Root:
+        self._roots_made += 1
+        planner = PlannerSeat(self.store, f"root-{self._roots_made}", seat_ms=SEAT_MS, orders=self.orders)
+        coordinator = Coordinator(
             runs=self.runs,
             queue=self.store,
             ledger=self.store,
@@ -101,6 +115,7 @@ class World:
             clear=lambda _run, _keep: None,
             retention_ms=RETENTION_MS,
         )
+        return _Root(coordinator, planner)
 
     def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
         return (random.Random(f"{self.seed}/{task.node}").randint(1, 800), task.node in self.failing)  # noqa: S311  as above
@@ -114,11 +129,13 @@ class World:
         for mesh in order:
             if self.clock.now_ms >= mesh.resumes_ms:
                 self._work(mesh)
-        for coordinator in self._coordinators:
-            coordinator.step(0)
+        for root in self._roots:
+            root.coordinator.step(0)
         if self.clock.now_ms - self._ticked_ms >= TICK_MS:
             self._ticked_ms = self.clock.now_ms
-            self._coordinators[0].tick()
+            self._roots[0].coordinator.tick()
+            for root in self._roots:  # Both plan: who has the seat is the ledger's word.
+                root.planner.tick()
 
     def _work(self, mesh: SimulatedMesh) -> None:
         if mesh.child is None or mesh.host is None:
@@ -174,6 +191,8 @@ class World:
                 self.faults.budget -= 1
                 mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
         if self.chance.random() < self.faults.coordinator_crash:
-            self._coordinators = [self._new_coordinator()]
-        if len(self._coordinators) == 1 and self.chance.random() < self.faults.second_coordinator:
-            self._coordinators.append(self._new_coordinator())
+            self._roots = [self._new_root()]
+        if len(self._roots) == 1 and self.chance.random() < self.faults.second_coordinator:
+            self._roots.append(self._new_root())
+        if self.faults.ledger_restart and self.chance.random() < self.faults.ledger_restart:
+            self.store.restart()

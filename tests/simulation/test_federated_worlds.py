@@ -1,0 +1,185 @@
+"""Tenants that borrow from each other over several meshes, with the real planner: quota holds at every step, claims are served, and
+what gave way ends later, and right."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from dag.runs import RunRecord
+from dag.spec import digest, parse
+from dag.states import RunState
+from federation.quota.policies import Rules, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.admission_invariants import violations
+from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.testing import value_of
+from simulator.world import Faults, World
+
+CPU = (FlavorName("standard"), "cpu")
+OWNER, GUEST, OTHER = TenantPath("shared/owner"), TenantPath("shared/guest"), TenantPath("shared/other")
+STEPS_MAX = 8_000
+
+
+def tree() -> TenantTree:
+    """Four CPUs: three of the owner, one of another; the guest has none, and borrows."""
+    shared = TenantPath("shared")
+
+    def tenant(path: TenantPath, cpus: int, limit: int | None = None) -> Tenant:
+        quota = Quota(nominal=cpus * 10_000, borrowing_limit=None if limit is None else limit * 10_000)
+        return Tenant(path=path, parent=shared, quotas={CPU: quota}, functions=("*",))
+
+    return TenantTree((Tenant(path=shared, parent=None), tenant(OWNER, 3), tenant(GUEST, 0), tenant(OTHER, 1, limit=1)))
+
+
+def mesh(name: str, cpus: int = 2) -> MeshRecord:
+    pool = PoolRecord(pool=PoolName("general"), flavor=FlavorName("standard"), capacity=ResourceSet.of({"cpu": cpus}))
+    return MeshRecord(mesh=MeshId(name), labels={"zone": name}, pools=(pool,), cluster=f"cluster-{name}")
+
+
+def world(seed: int, faults: Faults | None = None) -> World:
+    made = World(seed, tree(), (mesh("east"), mesh("west")), faults or Faults())
+    made.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    return made
+
+
+def fan(name: str, tenant: TenantPath, tasks: int, *zones: str) -> dict[str, object]:
+    """Tasks that need nothing of each other, in the zones in turn, and one that needs all of them."""
+    nodes: dict[str, object] = {}
+    for number in range(tasks):
+        labels = {"labels": {"zone": zones[number % len(zones)]}} if zones else {}
+        nodes[f"{name}{number}"] = {"call": "work:do", "args": [], "options": {"num_cpus": 1, **labels}}
+    nodes[f"{name}-all"] = {"call": "work:do", "args": [{"$ref": node} for node in tuple(nodes)], "options": {"num_cpus": 1}}
+    return {"spec": "dag/1", "id": name, "tenant": tenant, "nodes": nodes, "outputs": {"all": {"$ref": f"{name}-all"}}}
+
+
+def submit(to: World, spec: dict[str, object]) -> RunId:
+    body = json.dumps(spec).encode()
+    run = RunId(str(spec["id"]))
+    to.runs.create(RunRecord(run=run, tenant=spec["tenant"], digest=digest(parse(body)), spec=body, created_ms=to.clock.now_ms), {})
+    return run
+
+
+def step(through: World) -> None:
+    """One step, after which quota holds at every tenant, nothing is counted wrong, and no mesh runs more than it holds."""
+    through.step()
+    snapshot = through.store.snapshot()
+    assert through.store.audit() == ()
+    for path in snapshot.tree.tenants:
+        assert snapshot.tree.available(snapshot.usage, path, CPU) >= 0, f"seed {through.seed}: {path} has more than it may"
+    for simulated in through.meshes.values():
+        if simulated.child is not None:
+            assert violations(simulated.child._scheduler) == []
+    check_paid(through)
+
+
+def check_paid(through: World) -> None:
+    """All that meshes run, while they are awake and hold a session, is paid for in the ledger."""
+    held = {(lease.mesh, lease.tenant): lease.amounts["cpu"] for lease in through.store.snapshot().leases if lease.incarnation is None}
+    for name, simulated in through.meshes.items():
+        child, host = simulated.child, simulated.host
+        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or child._tenure.session is None:
+            continue
+        for tenant in (OWNER, GUEST, OTHER):
+            runs = sum(hosted.slots * 10_000 for hosted in host._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
+            assert runs <= held.get((name, tenant), 0), f"seed {through.seed}: {name} runs what {tenant} does not hold"
+
+
+def run_all(through: World, runs: list[RunId]) -> dict[RunId, RunRecord]:
+    for _ in range(STEPS_MAX):
+        step(through)
+        if not through.runs.active():
+            break
+    records = {run: through.runs.load(run) for run in runs}
+    stuck = {run: record.state for run, record in records.items() if record is not None and record.state is not RunState.SUCCEEDED}
+    assert not stuck, f"seed {through.seed}: {stuck}"
+    return {run: record for run, record in records.items() if record is not None}
+
+
+def check_values(through: World, spec: dict[str, object], record: RunRecord) -> None:
+    first = {node: value_of(NodeId(node), ()) for node in spec["nodes"] if not node.endswith("-all")}  # type: ignore[attr-defined]
+    last = f"{spec['id']}-all"
+    stored = record.nodes[NodeId(last)].stored
+    assert stored is not None
+    assert json.loads(through.store.get(record.run, (stored.sha256,))[stored.sha256]) == value_of(NodeId(last), tuple(first.values()))
+
+
+def reclaimed(through: World, run: RunId) -> int:
+    return sum(event.kind == "stage" and event.reason is Reason.QUOTA_RECLAIMED for event in through.runs.events(run, 0, 10_000))
+
+
+def until_borrowed(through: World, units: int) -> None:
+    for _ in range(STEPS_MAX):
+        step(through)
+        if through.store.snapshot().usage.get((GUEST, *CPU), 0) >= units:
+            return
+    pytest.fail(f"seed {through.seed}: the guest never borrowed so much")
+
+
+FAULTS = {
+    "all goes well": Faults(),
+    "meshes die and sleep": Faults(kill=0.004, pause=0.004, budget=3),
+    "processes of meshes are killed": Faults(kill_process=0.01, budget=4),
+    "two roots plan, and crash": Faults(coordinator_crash=0.03, second_coordinator=0.1),
+    "the ledger begins epochs": Faults(ledger_restart=0.004, budget=0),
+    "everything at once": Faults(
+        kill=0.003, kill_process=0.003, pause=0.003, coordinator_crash=0.02, second_coordinator=0.05, ledger_restart=0.002, budget=4
+    ),
+}
+
+
+@pytest.mark.parametrize("faults", [pytest.param(faults, id=name) for name, faults in FAULTS.items()])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed: int, faults: Faults) -> None:
+    through = world(seed, replace(faults))
+    borrows, claims = fan("borrows", GUEST, 24, "east", "west"), fan("claims", OWNER, 6, "east")
+    late = submit(through, borrows)
+    until_borrowed(through, 3 * 10_000)
+    soon = submit(through, claims)
+    records = run_all(through, [late, soon])
+    check_values(through, borrows, records[late])
+    check_values(through, claims, records[soon])
+    assert reclaimed(through, soon) == 0  # Nobody takes from who is within its own.
+    if faults == FAULTS["all goes well"]:
+        assert reclaimed(through, late) > 0
+        assert records[soon].ended_ms < records[late].ended_ms
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_three_tenants_contend_and_all_end(seed: int) -> None:
+    through = world(seed, Faults(kill=0.002, kill_process=0.004, pause=0.002, coordinator_crash=0.02, second_coordinator=0.05, budget=3))
+    chance = random.Random(f"contend {seed}")
+    specs = [
+        fan(
+            f"run{number}",
+            chance.choice((OWNER, GUEST, OTHER)),
+            chance.randint(2, 8),
+            *chance.choice(((), ("east",), ("west",), ("east", "west"))),
+        )
+        for number in range(6)
+    ]
+    runs = []
+    for spec in specs:
+        runs.append(submit(through, spec))
+        for _ in range(chance.randint(0, 30)):
+            step(through)
+    records = run_all(through, runs)
+    for spec, run in zip(specs, runs, strict=True):
+        check_values(through, spec, records[run])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_the_end_nothing_is_held_and_nothing_aimed_at(seed: int) -> None:
+    through = world(seed, Faults(kill=0.003, pause=0.003, second_coordinator=0.05, budget=2))
+    run_all(through, [submit(through, fan("one", GUEST, 10)), submit(through, fan("two", OWNER, 10))])
+    through.faults.budget = 0
+    for _ in range(300):  # Until everybody is back and has given back what lies idle.
+        step(through)
+    snapshot = through.store.snapshot()
+    assert (snapshot.leases, dict(snapshot.usage)) == ((), {})
