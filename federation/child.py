@@ -589,7 +589,6 @@ class ChildMesh:
             return None
         self._refused[key, wanted.slot] = refused
         if refused.reason is Reason.QUOTA_EXHAUSTED:
-            self._tenure.wants = None
             self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
         return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=refused.in_words())
 
@@ -599,6 +598,7 @@ class ChildMesh:
         self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
         for _ in range(3):
             want = self._balance.want(key, slot, slots, 0)
+            self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
             acquired = self._ledger.acquire(self._held_session(), (want,))
             (answer,) = acquired.answers
             self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])

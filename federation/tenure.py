@@ -25,7 +25,7 @@ class Tenure:
     told: Told = field(default_factory=Told)  #: The ledger's last word.
     seen: int = 0  #: The highest token that any session of this process got, or its predecessors had.
     number: int = 0  #: Of the session's last beat.
-    wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it has noted some itself since it was told.
+    wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it was asked for quota since, and may have noted others.
     renewed_ms: int = 0  #: When the last heartbeat that was answered was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
 

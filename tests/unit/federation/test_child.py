@@ -774,6 +774,15 @@ def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
+def test_what_was_granted_in_part_is_not_wanted_for_ever():
+    federation = Federation(quota=2)
+    federation.submit("s", "a:", "b:", "c:", width=3)
+    federation.beat()
+    assert federation.held() == 2
+    federation.beat()
+    assert federation.store.snapshot().wants == ()
+
+
 # -- spending without asking -------------------------------------------------------------------------------------------
 
 
