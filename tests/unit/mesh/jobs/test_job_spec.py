@@ -118,6 +118,30 @@ def test_all_that_is_wrong_is_told_at_once():
     assert [line.partition(":")[0] for line in str(broken.value).splitlines()] == ["priority", "restartLimit", "minWorkersNum"]
 
 
+def test_s34_what_is_wrong_with_the_form_does_not_hide_what_is_wrong_with_its_sense():
+    told = pong(
+        schedulerPolicy={"basicPolicy": "LeaderFrist"},
+        leader={"resources": {"cpu": -1}},
+        restartLimit=-3,
+        prioritty=3,
+        workerSets=[{"counts": "two"}, {"name": "a", "counts": 0}],
+        clean_pod_policy="All",
+        cleanPodPolicy="All",
+    )
+    with pytest.raises(JobSpecError) as broken:
+        read_job(told)
+    assert {line.partition(":")[0] for line in str(broken.value).splitlines()} == {
+        "cleanPodPolicy",
+        "schedulerPolicy.basicPolicy",
+        "workerSets.0.name",
+        "workerSets.0.counts",
+        "prioritty",
+        "leader.resources",
+        "restartLimit",
+        "workerSets.a.counts",
+    }
+
+
 def test_every_key_of_the_form_is_explained():
     assert {name for name, field in JobForm.model_fields.items() if not (field.description or "").endswith(".")} == set()
 
