@@ -32,8 +32,9 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
         return Reason.REQUEST_INVALID, f"max_restarts is {request.max_restarts}; give -1 for always, or zero and more"
     if request.task in request.after:
         return Reason.REQUEST_INVALID, f"{request.task} comes after itself"
-    if request.gang and request.gang_size < 1:
-        return Reason.REQUEST_INVALID, f"gang {request.gang} has no size; say how many tasks it has"
+    wrong_gang = f"gang {request.gang} has no size; say how many tasks it has" if request.gang and request.gang_size < 1 else ""
+    if wrong_gang or (wrong_gang := contradiction_in_gang(state, request)):
+        return Reason.REQUEST_INVALID, wrong_gang
     try:
         check_selector(request.selector)
         if request.policy:
@@ -41,6 +42,21 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
     except MeshError as wrong:
         return Reason.REQUEST_INVALID, str(wrong)
     return None
+
+
+def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
+    """What another member of its gang says of the gang's size, where that is something else; empty when they agree."""
+    if not request.gang:
+        return ""
+    members = state.gangs.get(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
+    other = next((task for task in members if task != request.task), None)
+    size = state.records[other].request.gang_size if other is not None else request.gang_size
+    if size == request.gang_size:
+        return ""
+    return (
+        f"gang_size of {request.task} is {request.gang_size}, and {other}, of the same gang {request.gang}, says {size}; "
+        "give all members one size, or this one another gang"
+    )
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:

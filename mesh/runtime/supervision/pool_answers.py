@@ -62,10 +62,10 @@ class PoolAnswers(SupervisedMesh):
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
 
-    async def release_slot(self, slot: str) -> None:
+    async def release_slot(self, slot: str) -> Refused | None:
         """Give it back. Harmless to repeat."""
         await self._ready
-        self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot))
+        return self._slot_answer(slot, self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
 
     def _slot_answer(self, slot: str, decisions: list[Any]) -> Refused | None:
         answer = next(decision for decision in decisions if isinstance(decision, AnswerSlot) and decision.slot == slot)

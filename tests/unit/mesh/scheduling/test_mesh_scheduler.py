@@ -616,6 +616,14 @@ def test_s37_a_gang_is_admitted_whole_or_not_at_all(mesh: Mesh):
     assert starts(mesh.ended("runs")) == [("a0", "PLACED"), ("a1", "PLACED")]
 
 
+@pytest.mark.parametrize("after", [(), ("nobody",)], ids=["both wait for room", "the first one waits for another task"])
+def test_a_member_that_says_another_size_of_its_gang_is_refused(mesh: Mesh, after: tuple[str, ...]):
+    mesh.submit("a0", gang="a", gang_size=2, after=after)
+    (refused,) = [decision for decision in mesh.submit("a1", gang="a", gang_size=3) if isinstance(decision, EndTask)]
+    assert (refused.task, refused.reason) == ("a1", Reason.REQUEST_INVALID)
+    assert refused.detail.startswith("gang_size of a1 is 3, and a0, of the same gang a, says 2; give all members one size")
+
+
 def test_a_gang_waits_until_all_its_members_are_known(mesh: Mesh):
     mesh.submit("a0", gang="a", gang_size=2)
     assert mesh.why("a0") is Reason.WAITING_FOR_GANG
@@ -686,8 +694,8 @@ def test_s6_a_slot_is_reserved_committed_and_released(mesh: Mesh):
     mesh.tell(events.SlotCommitted, slot="s")
     assert (pool.reserved, pool.used) == (cpus(0), cpus(3))
     assert mesh.tell(events.SlotAsked, slot="t", pool=POOL, resources=cpus(2))[0].refused is Reason.POOL_BUSY
-    mesh.tell(events.SlotReleased, slot="s")
-    mesh.tell(events.SlotReleased, slot="s")
+    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is None
+    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is Reason.SLOT_UNKNOWN
     assert pool.is_empty
 
 
