@@ -170,6 +170,8 @@ class NewsKind(str, Enum):
     """A figure, or the silence of an agent, has been unusual twice in a row."""
     ALARM_OVER = "ALARM_OVER"
     """It is as usual again."""
+    STATE_LOST = "STATE_LOST"
+    """A preserver or a restorer of a task failed, or there was no room; the default holds."""
     JOB = "JOB"
     """A job came to another stage, or to another schedule state."""
 
@@ -180,7 +182,7 @@ class MeshNews:
 
     at_ms: int
     kind: NewsKind
-    about: str  #: The plugin, the setting, the figure, or the job.
+    about: str  #: The plugin, the setting, the figure, the task, or the job.
     words: str
 
 
