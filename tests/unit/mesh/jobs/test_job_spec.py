@@ -99,7 +99,7 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"priority": "high"}, "priority: must be a whole number (got 'high')", id="a word for a number"),
         pytest.param({"priority": True}, "priority: must be a whole number (got True)", id="a truth for a number"),
         pytest.param({"cleanPodPolicy": "Some"}, "cleanPodPolicy: 'Some' is none of 'All', 'Running' or 'None'", id="no such clean policy"),
-        pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is not between", id="a negative amount"),
+        pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is below zero", id="a negative amount"),
         pytest.param(
             {"workerSets": [{"name": "a", "resources": {"memory": "much"}}]}, "workerSets.a.resources: 'much' is not a size", id="no amount"
         ),
