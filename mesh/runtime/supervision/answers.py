@@ -167,7 +167,7 @@ class NewsKind(str, Enum):
     SETTING_TUNED = "SETTING_TUNED"
     """The tuner moved a setting, because a figure missed its target or keeps it well again."""
     ALARM = "ALARM"
-    """A figure, or the silence of an agent, has been unusual twice in a row."""
+    """A figure was unusual, or an agent silent, at two looks in a row."""
     ALARM_OVER = "ALARM_OVER"
     """It is as usual again."""
     STATE_LOST = "STATE_LOST"
