@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from difflib import get_close_matches
 
 from mesh.errors import MeshError
 from mesh.labels import check_selector
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
+from mesh.resources import ResourceSet
 from mesh.scheduling.events import LabelConfigured
 from mesh.scheduling.settings import SettingError
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
 
+#: How like two words are, by `difflib`: `cpus` is, `npu` is not.
+_NEAR = 0.8
 STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
 
@@ -57,6 +61,21 @@ def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
         f"gang_size of {request.task} is {request.gang_size}, and {other}, of the same gang {request.gang}, says {size}; "
         "give all members one size, or this one another gang"
     )
+
+
+def misspelt_resource(state: MeshState, amounts: ResourceSet) -> str:
+    """A resource that no node has and that is almost called like a known one, in words; empty when there is none.
+
+    Whoever puts up nodes with a resource of their own may describe the pool first: only what is very near is taken for a slip.
+    """
+    table = state.table
+    had = [name for column, name in enumerate(table.resources) if table.total[: len(table.names), column].any()]
+    for name in amounts:
+        known = {"cpu", "gpu", "memory", *had}
+        close = [] if name in known else get_close_matches(name.lower(), sorted(known), n=1, cutoff=_NEAR)
+        if close:
+            return f"no node has a resource {name!r}; did you mean {close[0]!r}?"
+    return ""
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:
