@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import cloudpickle
@@ -23,6 +24,7 @@ from mesh.runtime.supervision.supervision_errors import (
     SubmissionError,
     SupervisorLost,
     TaskExists,
+    TaskNotRunning,
     TaskUnknown,
 )
 from mesh.saved_state import StateHandlers
@@ -35,6 +37,13 @@ pytestmark = pytest.mark.ray
 
 #: A job of a leader alone.
 STAYS = {"name": "stays", "pool": "mian", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 0}
+
+
+class Dies:
+    """Its process ends under the call."""
+
+    def now(self):
+        os._exit(1)
 
 
 @pytest.fixture(scope="module")
@@ -355,3 +364,22 @@ def test_a_state_has_one_word_wherever_it_is_told(running, pool):
     assert task.status().state is TaskState.WAITING
     assert running.status().tasks["WAITING"] == before + 1
     assert task.task in [status.task for status in running.list_tasks(state="WAITING")]
+
+
+@pytest.mark.parametrize(
+    ("max_restarts", "words"),
+    [
+        pytest.param(0, r"does not start again, as it is FAILED: AGENT_LOST: .*`max_restarts` at the submission", id="for good"),
+        pytest.param(1, "call again: that waits for the task's next start", id="and it starts again"),
+    ],
+)
+def test_a_call_whose_agent_dies_says_whether_another_one_can_be_made(running, pool, max_restarts, words):
+    task = running.submit_task(Dies, pool=pool, resources={"cpu": 1}, max_restarts=max_restarts)
+    with pytest.raises(TaskNotRunning, match=rf"died under the call of now, which may have begun; (.|\n)*{words}"):
+        task.call("now")
+
+
+def test_a_misspelt_resource_of_a_pool_is_refused_with_the_one_that_is_meant(running):
+    with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean 'cpu'"):
+        running.create_pool("slip", capacity={"cpus": 2})
+    assert "slip" not in [pool.pool for pool in running.list_pools()]
