@@ -59,7 +59,7 @@ class TaskHandle:
             return ""
         place = f" It is number {status.position} in the queue." if status.position is not None else ""
         wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
-        return f"{_in_words(status)}.{place}{wait}"
+        return f"{_in_words(status).rstrip('.')}.{place}{wait}"
 
     def wait_started(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
@@ -157,9 +157,8 @@ class TaskHandle:
         with contextlib.suppress(MeshError):  # The supervisor may be away as well; it hears of the loss a moment after us.
             status = self._wait(_NOT_AT_WORK, LOSS_HEARD_S_MAX)
             if status.is_over:
-                return (
-                    f"it does not start again, as it is {status.state.value}: {_in_words(status)}. `max_restarts` at the submission lets it"
-                )
+                reason = f", {status.reason.value}" if status.reason is not None else ""
+                return f"it is {status.state.value}{reason}, and does not start again: `max_restarts` of submit_task says how often it does"
         return "where it may be done twice, call again: that waits for the task's next start"
 
     def _up(self) -> tuple[Any, int]:
