@@ -75,6 +75,7 @@ def test_a_mesh_is_used_from_another_process(running, pool):
 
 def test_starting_a_mesh_that_runs_finds_it(running):
     assert mesh.ScheduleMesh.start("facade").status().pid == running.status().pid
+    assert repr(running) == "ScheduleMesh('facade')"
 
 
 def test_what_is_not_there_is_an_error_that_names_the_remedy(running, pool):
