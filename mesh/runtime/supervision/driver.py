@@ -44,7 +44,7 @@ from mesh.scheduling.events import (
 
 log = structlog.get_logger(__name__)
 
-_UNANSWERED = "its agent did not answer the order to stop and was killed, so no preserver ran"
+_UNANSWERED = "its agent did not answer the order to stop and was killed"
 #: One attempt of a task.
 _Run = tuple[TaskId, int]
 
