@@ -13,7 +13,7 @@ Source: seed S13.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -106,6 +106,7 @@ class Fenced(Generic[Answer]):
         self.plugin = plugin
         self.hook = hook
         self.is_off = False
+        self.why = ""  #: It is off.
         self._budget_ms = budget_ms
         self._now_ms = now_ms
         self._tell = tell
@@ -128,7 +129,7 @@ class Fenced(Generic[Answer]):
         return answer
 
     def _off(self, why: str, default: Callable[[], Answer]) -> Answer:
-        self.is_off = True
+        self.is_off, self.why = True, why
         self._tell(PluginFenced(plugin=self.plugin, hook=self.hook, why=why))
         return default()
 
@@ -174,14 +175,16 @@ class Plugins:
         return self._judge_fence.ask(lambda: judge(facts), _number_or_none, lambda: usual)
 
     @property
-    def fenced(self) -> tuple[tuple[str, str], ...]:
-        """The plugins and hooks that are fenced off."""
-        return tuple(key for key, fence in self._fences.items() if fence.is_off)
+    def fenced(self) -> tuple[PluginFenced, ...]:
+        """The hooks that are fenced off."""
+        off = [(key, fence.why) for key, fence in self._fences.items() if fence.is_off]
+        return tuple(PluginFenced(plugin=plugin, hook=hook, why=why) for (plugin, hook), why in off)
 
-    def set_fenced(self, hooks: Collection[tuple[str, str]]) -> None:
-        """Let these hooks, by plugin and name, be fenced off and no others, as they were at an earlier time; that is no news."""
+    def set_fenced(self, hooks: Iterable[PluginFenced]) -> None:
+        """Let these hooks be fenced off and no others, as they were at an earlier time; that is no news."""
+        off = {(told.plugin, told.hook): told.why for told in hooks}
         for key, fence in self._fences.items():
-            fence.is_off = key in hooks
+            fence.is_off, fence.why = key in off, off.get(key, "")
 
     def take_fenced(self) -> tuple[PluginFenced, ...]:
         """What has been fenced off since the last call. Scores that are kept must be made again then."""

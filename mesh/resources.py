@@ -46,7 +46,7 @@ def to_units(name: str, amount: object) -> int:
     """What a user writes for the resource `name`, in ledger units.
 
     Raises:
-        AmountError: Negative, not a number, or finer than 1/10 000 (or than one byte).
+        AmountError: Negative, not a finite number, too large, or finer than 1/10 000 (or than one byte).
     """
     if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
         raise AmountError(f"{name}: {amount!r} is not an amount")
@@ -78,13 +78,17 @@ def format_units(name: str, units: int) -> str:
 
 
 def _whole(exact: Decimal, told: str) -> int:
-    if not exact.is_finite() or exact != exact.to_integral_value():
+    if not exact.is_finite():
+        raise AmountError(f"{told} is no finite number")
+    if exact != exact.to_integral_value():
         raise AmountError(f"{told} is finer than the ledger's unit (1/10 000, or one byte)")
     return int(_bounded(exact, told))  # In this order: an exponent can be written that no integer should be made of.
 
 
 def _bounded(units: N, told: str) -> N:
-    if not 0 <= units <= AMOUNT_MAX:
+    if units < 0:
+        raise AmountError(f"{told} is below zero")
+    if units > AMOUNT_MAX:
         raise AmountError(f"{told} is not between 0 and {AMOUNT_MAX} units")
     return units
 

@@ -16,6 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+from mesh.errors import MeshError
 from mesh.ids import AgentId, TaskId
 from mesh.reasons import Reason
 
@@ -24,6 +25,10 @@ C = TypeVar("C")
 #: Where a class keeps the handlers that it was decorated with.
 HANDLERS_ATTRIBUTE = "__schedulemesh_state_handlers__"
 _NO_NOTES: Mapping[str, str] = MappingProxyType({})
+
+
+class StateHandlerError(MeshError, TypeError):
+    """A preserver or a restorer is no function."""
 
 
 class SnapshotLevel(str, Enum):
@@ -148,11 +153,11 @@ def register_state_handlers(*, preserver: Preserver | None = None, restorer: Res
         class Trainer: ...
 
     Raises:
-        TypeError: One of them cannot be called.
+        StateHandlerError: One of them cannot be called.
     """
     for name, handler in (("preserver", preserver), ("restorer", restorer)):
         if handler is not None and not callable(handler):
-            raise TypeError(f"the {name} is a {type(handler).__name__}, which cannot be called")
+            raise StateHandlerError(f"{name} is {handler!r}, which cannot be called; give a function")
     return StateHandlers(preserver, restorer)
 
 

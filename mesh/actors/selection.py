@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from mesh.actors.errors import GroupError
 from mesh.scheduling.tasks import DEFAULT_PRIORITY
@@ -95,10 +96,23 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def strategy_named(name: str | Strategy) -> Strategy:
-    """The strategy; one's own function is taken as it is. Raises `GroupError` for an unknown name."""
+    """The strategy; of one's own function what it chooses is looked at. Raises `GroupError` for an unknown name."""
     if callable(name):
-        return name
+        return name if name in STRATEGIES.values() else _looked_at(name)
     found = STRATEGIES.get(name)
     if found is None:
         raise GroupError(f"there is no strategy {name!r}; there are {', '.join(STRATEGIES)}")
     return found
+
+
+def _looked_at(strategy: Strategy) -> Strategy:
+    """The user's strategy; it raises `GroupError` when what it gives is no index of a load."""
+
+    def choose(loads: Sequence[Load], turn: int, draw: Draw) -> int:
+        index: object = strategy(loads, turn, draw)
+        if not isinstance(index, SupportsIndex) or isinstance(index, bool) or not 0 <= int(index) < len(loads):
+            name = getattr(strategy, "__name__", repr(strategy))
+            raise GroupError(f"strategy {name} gave {index!r} for {len(loads)} agents; it has to give an index from 0 to {len(loads) - 1}")
+        return int(index)
+
+    return choose

@@ -16,14 +16,15 @@ Verbs = Mapping[str, Callable[[Subject, Any, Fields], Any]]
 
 def answer_all(verbs: Verbs[Subject], subject: Subject, case: Mapping[str, Any]) -> list[Any]:
     """The answer to each step of the case, in order. Raises `CaseError` for a step that no verb knows."""
-    return [_answer(verbs, subject, step) for step in case.get("steps", ())]
+    return [_answer(verbs, subject, step, f"step {number}") for number, step in enumerate(case.get("steps", ()), 1)]
 
 
-def _answer(verbs: Verbs[Subject], subject: Subject, step: Any) -> Any:
-    with Fields(step, "a step") as fields:
+def _answer(verbs: Verbs[Subject], subject: Subject, step: Any, place: str) -> Any:
+    with Fields(step, place) as fields:
         verb = next((name for name in verbs if name in step), None)
         if verb is None:
-            raise CaseError(f"a step has one of the keys {', '.join(verbs)}; this one has {', '.join(step)}")
+            raise CaseError(f"{place}: a step has one of the keys {', '.join(verbs)}; this one has {', '.join(step)}")
+        fields.place = f"{place} ({verb})"
         try:
             return verbs[verb](subject, fields.take(verb), fields)
         except CaseError:

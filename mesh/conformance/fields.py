@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, final
 
@@ -40,7 +41,8 @@ class Fields:
         if name in self._left:
             return self._left.pop(name)
         if default is _NOTHING:
-            raise CaseError(f"{self.place} has no key {name!r}")
+            close = get_close_matches(name, self._left, n=1)
+            raise CaseError(f"{self.place} has no key {name!r}" + (f"; is it meant by {close[0]!r}?" if close else ""))
         return default
 
     def take_only(self) -> tuple[str, Any]:

@@ -14,7 +14,8 @@ Each key may be written with capitals, as TY-Arranger does, or with underscores 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
@@ -111,17 +112,52 @@ def read_job(raw: Mapping[str, Any]) -> JobSpec:
     Raises:
         JobSpecError: A line for each thing that is wrong, with its key as it was written and the remedy.
     """
-    twice = tuple(_said_twice(raw))
+    twice, once = list(_said_twice(raw)), _said_once(raw)
+    try:
+        spec = _spec(JobForm.model_validate(once))
+    except ValidationError as broken:
+        raise JobSpecError("\n".join(twice + _lines(broken.errors(include_url=False), once))) from None
+    except JobSpecError as broken:
+        raise JobSpecError("\n".join(twice + [_as_written(line, raw) for line in str(broken).splitlines()])) from None
     if twice:
         raise JobSpecError("\n".join(twice))
+    return spec
+
+
+def _lines(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the form, and with the sense of the rest of it: one look has to do for whoever mends the file."""
+    lines = [_line(error, raw) for error in errors]
     try:
-        form = JobForm.model_validate(dict(raw))
-    except ValidationError as broken:
-        raise JobSpecError("\n".join(_line(error, raw) for error in broken.errors(include_url=False))) from None
-    try:
-        return _spec(form)
+        _spec(JobForm.model_validate(_without(errors, raw)))
+    except ValidationError:
+        return lines  # What is left makes no form either.
     except JobSpecError as broken:
-        raise JobSpecError("\n".join(_as_written(line, raw) for line in str(broken).splitlines())) from None
+        told = {str(error["loc"][0]) for error in errors}
+        counts_known = not told & {"workerSets", "worker_sets", "minWorkersNum", "min_workers_num"}
+        rest = [line for line in str(broken).splitlines() if counts_known or not line.startswith("min_workers_num")]
+        lines += [_as_written(line, raw) for line in rest]
+    return lines
+
+
+def _without(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without what is wrong, and with something in the place of what is missing."""
+    copied: dict[str, Any] = deepcopy(dict(raw))
+    for error in sorted(errors, key=lambda error: [str(step) for step in error["loc"]], reverse=True):
+        place: Any = copied
+        for step in error["loc"][:-1]:
+            place = place[_spelled(step, place)]
+        last = _spelled(error["loc"][-1], place)
+        if error["type"] != "missing":
+            del place[last]
+        if last in ("name", "pool", "leader"):  # The job needs it; two sets without a name are told apart by their places.
+            place[last] = {} if last == "leader" else f"unnamed{''.join(map(str, error['loc'][1:-1]))}"
+    return copied
+
+
+def _spelled(step: str | int, place: Any) -> str | int:
+    """The key as it stands in the stranger's mapping; pydantic tells it by the spelling with capitals."""
+    snake = to_snake(step) if isinstance(step, str) else step
+    return snake if isinstance(place, Mapping) and step not in place and snake in place else step
 
 
 def _spec(form: JobForm) -> JobSpec:
@@ -141,8 +177,16 @@ def _spec(form: JobForm) -> JobSpec:
         )
         for told in form.worker_sets
     )
+    try:
+        spec = _checked_spec(form, leader, workers)
+    except JobSpecError as broken:
+        raise JobSpecError("\n".join([*wrong, str(broken)])) from None
     if wrong:
         raise JobSpecError("\n".join(wrong))
+    return spec
+
+
+def _checked_spec(form: JobForm, leader: ReplicaSpec, workers: tuple[WorkerSetSpec, ...]) -> JobSpec:
     return JobSpec(
         job=JobId(form.name),
         pool=PoolName(form.pool),
@@ -169,6 +213,16 @@ def _said_twice(raw: Mapping[str, Any], path: str = "") -> Iterator[str]:
         for index, part in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(part, Mapping):
                 yield from _said_twice(part, f"{path}{key}.{index}." if isinstance(value, list) else f"{path}{key}.")
+
+
+def _said_once(told: Any) -> Any:
+    """The same with one of the two spellings of each such key, to see what else is wrong."""
+    if isinstance(told, list):
+        return [_said_once(part) for part in told]
+    if not isinstance(told, Mapping):
+        return told
+    doubled = {key for key in told if isinstance(key, str) and to_camel(key) != key and to_camel(key) in told}
+    return {key: _said_once(value) for key, value in told.items() if key not in doubled}
 
 
 def _line(error: ErrorDetails, raw: Mapping[str, Any]) -> str:
@@ -202,9 +256,7 @@ def _written_path(path: Iterable[str | int], raw: Any) -> str:
     """The place as the stranger spelled it; pydantic tells it by the spelling with capitals."""
     told = []
     for step in path:
-        written = step
-        if isinstance(raw, Mapping) and isinstance(step, str) and step not in raw and to_snake(step) in raw:
-            written = to_snake(step)
+        written = _spelled(step, raw)
         told.append(str(written))
         try:
             raw = raw[written]

@@ -18,6 +18,7 @@ import numpy as np
 
 from mesh.nodes import Units
 from mesh.policies.policy import BoolArray, IntArray
+from mesh.resources import format_units
 
 MEMBERS_MAX = 64  #: Larger jobs are not searched for: the steps would be over before the first arrangement is complete.
 
@@ -78,8 +79,7 @@ def shortage(demands: Demands, free: IntArray, limit: Units | None, resources: S
     """
     leader, needed = demands.leader, demands.needed
     if not (leader.suits & (free >= leader.wanted).all(axis=1)).any():
-        why = "no node has as much at once" if leader.suits.any() else "no node has the labels that it asks for"
-        return Shortage(is_of_pool=False, text=f"the leader fits on no node: {why}")
+        return Shortage(is_of_pool=False, text=f"the leader fits on no node: {_why_not(leader, free, resources)}")
     copies = sum(_copies(part, free) for part in demands.sets)
     if copies < needed:
         return Shortage(is_of_pool=False, text=f"{needed} workers are needed, {copies} would fit at most")
@@ -91,6 +91,20 @@ def shortage(demands: Demands, free: IntArray, limit: Units | None, resources: S
             text = f"the leader and {needed} workers take more {resources[int(short[0])]} than the {who} can give"
             return Shortage(is_of_pool=is_of_pool, text=text)
     return None
+
+
+def _why_not(part: Part, free: IntArray, resources: Sequence[str]) -> str:
+    """What one member of the part wants of a node, and what there is of it."""
+    if not part.suits.any():
+        return "no node has the labels that it asks for"
+    most = free[part.suits].max(axis=0)
+    short = np.flatnonzero(part.wanted > most)
+    if short.size:
+        column = int(short[0])
+        name, wanted, there = resources[column], int(part.wanted[column]), max(0, int(most[column]))
+        return f"it wants {format_units(name, wanted)} {name}, and {format_units(name, there)} is the most that a node can give"
+    wanted_of = [(resources[column], int(part.wanted[column])) for column in np.flatnonzero(part.wanted).tolist()]
+    return f"no node can give {' and '.join(f'{format_units(name, units)} {name}' for name, units in wanted_of)} at once"
 
 
 def pack(demands: Demands, free: IntArray, limit: Units | None, steps: Steps) -> Packing:

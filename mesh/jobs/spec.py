@@ -168,7 +168,7 @@ def _minimum_problems(spec: JobSpec) -> Iterator[Problem]:
             "min_workers_num",
             f"{spec.min_workers_num} is wanted, and there is no worker set; add `worker_sets`, or write 0 for a leader alone",
         )
-    elif spec.min_workers_num > spec.workers_num:
+    elif spec.min_workers_num > spec.workers_num and all(workers.counts > 0 for workers in spec.worker_sets):
         yield Problem(
             "min_workers_num",
             f"{spec.min_workers_num} is more than the {spec.workers_num} workers of all sets together; lower it, or raise a set's `counts`",

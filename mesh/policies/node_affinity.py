@@ -35,6 +35,10 @@ def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
 
 def settle(demand: Demand, named: IntArray | None) -> Demand | Refused:
     """Whether the named node will do, of which `named` is the total [r]; None: it is gone, or has not the labels."""
+    if not demand.names_node:
+        return Refused(
+            reason=Reason.REQUEST_INVALID, detail="policy node_affinity wants a node, and the task names none; name one with `node`"
+        )
     if named is not None and bool((named >= demand.wanted).all()):
         return replace(demand, elsewhere=False)
     if demand.soft:

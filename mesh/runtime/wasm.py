@@ -91,7 +91,7 @@ class _Module:
 
     def __init__(self, path: Path, name: str) -> None:
         if wasmtime is None:
-            raise WasmUnavailable(f"plugin {name} is WebAssembly, which needs wasmtime: pip install schedulemesh[wasm]")
+            raise WasmUnavailable(f"plugin {name} is WebAssembly, which needs wasmtime: pip install '.[wasm]' in the checkout")
         self._wasmtime: Any = wasmtime
         self._name = name
         self._engine = self._wasmtime.Engine(_config(self._wasmtime))

@@ -18,7 +18,7 @@ from mesh.scheduling.tasks import TaskState
 
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 #: What a task asked for in so many words is not to be had: it fails, as Ray's does.
-_FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL})
+_FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.REQUEST_INVALID})
 _CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.ROOM_RESERVED})
 
 

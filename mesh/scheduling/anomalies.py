@@ -81,8 +81,8 @@ class AnomalyWatch:
             bound = _bound(name, kept)
             kept.append(value)
             if bound is not None and (value < bound if name in _BETTER_HIGH else value > bound):
-                shown = f"{name}{{{tag}}}" if tag else name
-                yield name, tag, value, bound, f"{shown} is {value:g}, and kept to the right side of {bound:g} until now"
+                shown, side = f"{name}{{{tag}}}" if tag else name, "down" if name in _BETTER_HIGH else "up"
+                yield name, tag, value, bound, f"{shown} is {value:g}; {side} to {bound:g} is usual, by its last values"
 
 
 def _watched(figures: Figures) -> Iterator[tuple[str, str, float]]:

@@ -90,6 +90,7 @@ class TaskStarted(Event):
     task: TaskId
     attempt: int
     agent: AgentId
+    unrestored: str = ""  #: Why the state that its preserver had kept did not come back; it goes on from the default.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,7 @@ class TaskStopped(Event):
     task: TaskId
     attempt: int
     lost_ms: int = 0  #: Work since its last kept state.
+    unkept: str = ""  #: What of its state was to be kept and was not, and why.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

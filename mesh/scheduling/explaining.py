@@ -16,6 +16,8 @@ _BEFORE = {
     TaskState.READY: Reason.WAITING_FOR_GROUP,
     TaskState.SWAP: Reason.STARTING,
 }
+#: Of waits that end when somebody else does something, not when it is the task's turn.
+_NO_PACE = frozenset({Reason.WAITING_FOR_GANG, Reason.WAITING_FOR_INPUTS, Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,8 @@ def explain_task(state: MeshState, task: TaskId, now_ms: int) -> Explanation:
     """Everything that is known about the task's waiting.
 
     The estimate takes the mean interval of the last starts in the task's pool times the task's place. It knows nothing of how
-    long tasks run, and is as wrong as the past differs from the future.
+    long tasks run, and is as wrong as the past differs from the future. There is none for a task that waits for something else than
+    its turn, and none once nothing has started for longer than it: whoever runs now is not of that pace.
 
     Raises:
         LedgerError: The task is unknown, or over.
@@ -57,7 +60,7 @@ def explain_task(state: MeshState, task: TaskId, now_ms: int) -> Explanation:
         detail=detail,
         position=position,
         priority=state.queues.workload_priority(task, now_ms),
-        estimate_ms=_estimate_ms(state, task, position),
+        estimate_ms=None if reason in _NO_PACE else _estimate_ms(state, task, position, now_ms),
     )
 
 
@@ -72,8 +75,9 @@ def _why(state: MeshState, task: TaskId, where: TaskState) -> tuple[Reason | Non
     return state.told.get(task, (Reason.WAITING_IN_QUEUE, "it has not been looked at yet"))
 
 
-def _estimate_ms(state: MeshState, task: TaskId, position: int) -> int | None:
+def _estimate_ms(state: MeshState, task: TaskId, position: int, now_ms: int) -> int | None:
     starts = state.starts.get(state.records[task].request.pool)
     if starts is None or len(starts) < 2:  # noqa: PLR2004  an interval has two ends
         return None
-    return position * (starts[-1] - starts[0]) // (len(starts) - 1)
+    estimate_ms = position * (starts[-1] - starts[0]) // (len(starts) - 1)
+    return estimate_ms if now_ms - starts[-1] <= estimate_ms else None

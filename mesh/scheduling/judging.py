@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from difflib import get_close_matches
 
 from mesh.errors import MeshError
 from mesh.labels import check_selector
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
+from mesh.resources import ResourceSet
 from mesh.scheduling.events import LabelConfigured
 from mesh.scheduling.settings import SettingError
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
 
+#: How like two words are, by `difflib`: `cpus` is, `npu` is not.
+_NEAR = 0.8
 STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
 
@@ -32,8 +36,9 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
         return Reason.REQUEST_INVALID, f"max_restarts is {request.max_restarts}; give -1 for always, or zero and more"
     if request.task in request.after:
         return Reason.REQUEST_INVALID, f"{request.task} comes after itself"
-    if request.gang and request.gang_size < 1:
-        return Reason.REQUEST_INVALID, f"gang {request.gang} has no size; say how many tasks it has"
+    wrong_gang = f"gang {request.gang} has no size; say how many tasks it has" if request.gang and request.gang_size < 1 else ""
+    if wrong_gang or (wrong_gang := contradiction_in_gang(state, request)):
+        return Reason.REQUEST_INVALID, wrong_gang
     try:
         check_selector(request.selector)
         if request.policy:
@@ -41,6 +46,36 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
     except MeshError as wrong:
         return Reason.REQUEST_INVALID, str(wrong)
     return None
+
+
+def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
+    """What another member of its gang says of the gang's size, where that is something else; empty when they agree."""
+    if not request.gang:
+        return ""
+    members = state.gangs.get(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
+    other = next((task for task in members if task != request.task), None)
+    size = state.records[other].request.gang_size if other is not None else request.gang_size
+    if size == request.gang_size:
+        return ""
+    return (
+        f"gang_size of {request.task} is {request.gang_size}, and {other}, of the same gang {request.gang}, says {size}; "
+        "give all members one size, or this one another gang"
+    )
+
+
+def misspelt_resource(state: MeshState, amounts: ResourceSet) -> str:
+    """A resource that no node has and that is almost called like a known one, in words; empty when there is none.
+
+    Whoever puts up nodes with a resource of their own may describe the pool first: only what is very near is taken for a slip.
+    """
+    table = state.table
+    had = [name for column, name in enumerate(table.resources) if table.total[: len(table.names), column].any()]
+    for name in amounts:
+        known = {"cpu", "gpu", "memory", *had}
+        close = [] if name in known else get_close_matches(name.lower(), sorted(known), n=1, cutoff=_NEAR)
+        if close:
+            return f"no node has a resource {name!r}; did you mean {close[0]!r}?"
+    return ""
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:

@@ -339,8 +339,11 @@ class MeshScheduler:
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_released(self, event: happened.SlotReleased) -> None:
-        if self.state.pools.release(_slot(event.slot)):
-            self.state.room_came()
+        state, is_held = self.state, self.state.pools.release(_slot(event.slot))
+        if is_held:
+            state.room_came()
+        refused = (None, "") if is_held else (Reason.SLOT_UNKNOWN, f"nothing is held under {event.slot}")
+        state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _places_kept(self, event: happened.PlacesKept) -> None:
         keep_places(self.state, event)

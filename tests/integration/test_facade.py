@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import cloudpickle
@@ -15,6 +16,7 @@ from mesh.actors.errors import NoMembers
 from mesh.errors import MeshError, RuntimeDoorError, SelectorError
 from mesh.reasons import Reason
 from mesh.runtime.supervision.supervision_errors import (
+    GangContradiction,
     JobExists,
     JobTerminated,
     NotOverYet,
@@ -22,8 +24,10 @@ from mesh.runtime.supervision.supervision_errors import (
     SubmissionError,
     SupervisorLost,
     TaskExists,
+    TaskNotRunning,
     TaskUnknown,
 )
+from mesh.saved_state import StateHandlers
 from mesh.scheduling.settings import SettingError
 from mesh.scheduling.tasks import TaskState
 
@@ -33,6 +37,13 @@ pytestmark = pytest.mark.ray
 
 #: A job of a leader alone.
 STAYS = {"name": "stays", "pool": "mian", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 0}
+
+
+class Dies:
+    """Its process ends under the call."""
+
+    def now(self):
+        os._exit(1)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +75,7 @@ def test_a_mesh_is_used_from_another_process(running, pool):
 
 def test_starting_a_mesh_that_runs_finds_it(running):
     assert mesh.ScheduleMesh.start("facade").status().pid == running.status().pid
+    assert repr(running) == "ScheduleMesh('facade')"
 
 
 def test_what_is_not_there_is_an_error_that_names_the_remedy(running, pool):
@@ -306,3 +318,69 @@ def test_s20_a_pool_keeps_as_many_agents_as_were_asked_for(running, pool):
     assert at_once[1].call("add") == 1
     with pytest.raises(SubmissionError, match="count is -1"):
         running.scale_agents(pool, -1, Counter)
+
+
+@pytest.mark.parametrize(
+    ("handlers", "words"),
+    [
+        pytest.param(StateHandlers(lambda _: 1 / 0), "the preserver raised builtins.ZeroDivisionError: division by zero", id="it raises"),
+        pytest.param(StateHandlers(lambda _: {"value": 1}), "the preserver returned a dict, not a SavedState", id="it returns a mapping"),
+        pytest.param(
+            StateHandlers(lambda context: mesh.SavedState(payload=context.actor_state), lambda _, saved: 1 / len(saved.payload["none"])),
+            "the restorer raised builtins.KeyError: 'none'",
+            id="its restorer raises",
+        ),
+    ],
+)
+def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, handlers, words):
+    task = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, state_handlers=handlers)
+    eventually(lambda: task.status().state is TaskState.RUNNING)
+    task.remote("run", 10_000)
+    eventually(lambda: running._link.ask("saved", task.task))
+    task.preempt()
+    assert eventually(lambda: words in task.status().detail)
+    first, _ = task.call("run", 1)
+    assert first > 0
+    (told,) = [news for news in running.events() if news.about == task.task]
+    assert (told.kind.value, words in told.words) == ("STATE_LOST", True)
+
+
+def test_two_sizes_of_one_gang_are_a_contradiction(running, pool):
+    running.submit_task(Counter, pool=pool, gang="twins", gang_size=2, task_id="first-twin")
+    with pytest.raises(GangContradiction, match="gang_size of second-twin is 3, and first-twin, of the same gang twins, says 2"):
+        running.submit_task(Counter, pool=pool, gang="twins", gang_size=3, task_id="second-twin")
+    assert "second-twin" not in [status.task for status in running.list_tasks()]
+
+
+def test_a_slot_that_nobody_holds_is_refused_at_commit_and_at_release(running, pool):
+    slot = running.reserve_agent_slot(pool, {"cpu": 1}).slot
+    assert running.release_agent_slot(slot) is None
+    for refused in (running.release_agent_slot(slot), running.commit_agent_slot("slot-zz")):
+        assert (bool(refused), refused.reason) == (False, Reason.SLOT_UNKNOWN)
+
+
+def test_a_state_has_one_word_wherever_it_is_told(running, pool):
+    before = running.status().tasks.get("WAITING", 0)
+    task = running.submit_task(Counter, pool=pool, after=["nobody"])
+    assert task.status().state is TaskState.WAITING
+    assert running.status().tasks["WAITING"] == before + 1
+    assert task.task in [status.task for status in running.list_tasks(state="WAITING")]
+
+
+@pytest.mark.parametrize(
+    ("max_restarts", "words"),
+    [
+        pytest.param(0, "it is FAILED, AGENT_LOST, and does not start again: `max_restarts` of submit_task", id="for good"),
+        pytest.param(1, "call again: that waits for the task's next start", id="and it starts again"),
+    ],
+)
+def test_a_call_whose_agent_dies_says_whether_another_one_can_be_made(running, pool, max_restarts, words):
+    task = running.submit_task(Dies, pool=pool, resources={"cpu": 1}, max_restarts=max_restarts)
+    with pytest.raises(TaskNotRunning, match=f"died under the call of now, which may have begun; .*{words}"):
+        task.call("now")
+
+
+def test_a_misspelt_resource_of_a_pool_is_refused_with_the_one_that_is_meant(running):
+    with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean 'cpu'"):
+        running.create_pool("slip", capacity={"cpus": 2})
+    assert "slip" not in [pool.pool for pool in running.list_pools()]

@@ -85,7 +85,7 @@ def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_
     assert task.call("add") == 1
     other = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
-    assert not news(running, NewsKind.PLUGIN_FENCED)
+    assert [told.words for told in news(running, NewsKind.PLUGIN_FENCED)] == [fenced.words]  # It holds still, so it is told again.
 
 
 def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(cluster, tmp_path):

@@ -241,6 +241,7 @@ class HostingAgent:
             methods=methods,
             restored=restored.how,
             why=restored.why,
+            unrestored=restored.unrestored,
             address=address,
         )
 

@@ -94,6 +94,7 @@ class Hosted:
     methods: tuple[str, ...]  #: Public ones of the object, sorted.
     restored: RestoreHow = RestoreHow.NOTHING
     why: str = ""  #: Why not the restorer's way, when there is one.
+    unrestored: str = ""  #: Why a preserved state did not come back; empty when it did, or there was none.
     address: str = ""  #: What its `address` says, text or a method; else one of this machine that was free and stood in its environment.
 
 
@@ -157,6 +158,7 @@ class Stopped:
     reusable: bool
     why: str = ""  #: Why the process cannot be used again. What went wrong with keeping the state is `saved.why`.
     ended: Ended | None = None  #: Its entry method was over by itself before it could be stopped.
+    unkept: str = ""  #: What its preserver did wrong, so that only the default was kept.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

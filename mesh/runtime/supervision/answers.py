@@ -167,9 +167,11 @@ class NewsKind(str, Enum):
     SETTING_TUNED = "SETTING_TUNED"
     """The tuner moved a setting, because a figure missed its target or keeps it well again."""
     ALARM = "ALARM"
-    """A figure, or the silence of an agent, has been unusual twice in a row."""
+    """A figure was unusual, or an agent silent, at two looks in a row."""
     ALARM_OVER = "ALARM_OVER"
     """It is as usual again."""
+    STATE_LOST = "STATE_LOST"
+    """A preserver or a restorer of a task failed, or there was no room; the default holds."""
     JOB = "JOB"
     """A job came to another stage, or to another schedule state."""
 
@@ -180,7 +182,7 @@ class MeshNews:
 
     at_ms: int
     kind: NewsKind
-    about: str  #: The plugin, the setting, the figure, or the job.
+    about: str  #: The plugin, the setting, the figure, the task, or the job.
     words: str
 
 

@@ -21,6 +21,7 @@ from mesh.jobs import events as job_events
 from mesh.jobs.controller import JobController
 from mesh.jobs.decisions import JobDecision
 from mesh.jobs.events import JobEvent, MemberEvent
+from mesh.plugins import PluginFenced
 from mesh.runtime.supervision.journal_file import BYTES_MAX, LINES_MAX, JournalFile
 from mesh.runtime.supervision.order_book import BookSnapshot, OrderBook
 from mesh.runtime.supervision.plugin_host import PluginHost
@@ -82,7 +83,7 @@ class Archive:
                 "scheduler": memory.scheduler.to_snapshot(),
                 "book": _BOOK.encode(memory.book.to_snapshot()),
                 "jobs": memory.jobs.to_snapshot(),
-                "fenced": [list(hook) for hook in self._plugins.plugins.fenced],
+                "fenced": [[told.plugin, told.hook, told.why] for told in self._plugins.plugins.fenced],
             }
             written = json.dumps(kept, check_circular=False, separators=(",", ":")).encode()
         self._file.snapshot(written)
@@ -94,7 +95,9 @@ class Archive:
             JournalError: The snapshot or a line is damaged; the message names the file and the line.
         """
         parts = self._snapshot_kept()
-        self._plugins.begin_replay([(plugin, hook) for plugin, hook in parts.get("fenced", ())])
+        # Earlier releases kept no reason.
+        fenced = [(plugin, hook, *why, "was fenced off earlier") for plugin, hook, *why in parts.get("fenced", ())]
+        self._plugins.begin_replay(PluginFenced(plugin=plugin, hook=hook, why=why) for plugin, hook, why, *_ in fenced)
         try:
             memory = self._from_parts(parts) if parts else Memory(scheduler=fresh(), book=OrderBook(), jobs=JobController())
             self._replay(memory)

@@ -1,6 +1,6 @@
 """A mesh's figures as pictures: a page of six charts as PNG or SVG, and a panel of sparklines for the terminal.
 
-The page needs matplotlib (`pip install "schedulemesh[charts]"`); the panel needs nothing more than the mesh itself.
+The page needs matplotlib (`pip install '.[charts]'` in the checkout); the panel needs nothing more than the mesh itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
         RuntimeDoorError: There are no figures, the file cannot be written, or its ending is none of these.
     """
     if pictures is None:
-        raise ChartsMissing('the page of charts needs matplotlib: pip install "schedulemesh[charts]"')
+        raise ChartsMissing("the page of charts needs matplotlib: pip install '.[charts]' in the checkout of ScheduleMesh")
     form = file.suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
         raise RuntimeDoorError(f"{file} is no picture; let its name end in .png, .svg or .pdf")

@@ -149,7 +149,7 @@ def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise ArgumentError(_wrong_call(call.__name__, signature, kwargs, str(wrong))) from None
+            raise ArgumentError(f"{call.__name__}(){_wrong_call(signature, args, kwargs, str(wrong))}") from None
         readers = _readers(call)
         for name, value in bound.arguments.items():
             reader = readers.get(name)
@@ -238,12 +238,28 @@ def _wanted(error: ErrorDetails) -> str:
     return _WANTED.get(error["type"], error["msg"])
 
 
-def _wrong_call(name: str, signature: inspect.Signature, kwargs: Mapping[str, Any], words: str) -> str:
+def _wrong_call(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], words: str) -> str:
+    parameters = signature.parameters.values()
+    by_place = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(args) > len(by_place):
+        by_name = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in kwargs]
+        return _too_many([name for name in by_place if name not in ("self", "cls")], by_name, args[len(by_place) :])
     known = tuple(_named(signature))
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     unknown = next((given for given in kwargs if given not in known), None)
-    if unknown is None:
-        return f"{name}(): {words}; its parameters are {', '.join(known)}"
-    return f"{name}() has no parameter {unknown!r}{nearest(unknown, known) or '; there are ' + ', '.join(known)}"
+    if unknown is None or takes_any:
+        return f": {words}; its parameters are {', '.join(known)}"
+    return f" has no parameter {unknown!r}{nearest(unknown, known) or '; there are ' + ', '.join(known)}"
+
+
+def _too_many(by_place: Sequence[str], by_name: Sequence[str], surplus: Sequence[Any]) -> str:
+    """What was given by its place and cannot be: it belongs to the parameters that go by their names, as far as there are any."""
+    if not by_name:
+        return f" takes {', '.join(by_place) or 'nothing'}, and {_SHOWN.repr(surplus[0])} is one value too many"
+    meant = list(zip(by_name, surplus, strict=False))
+    names, verb = " and ".join(name for name, _ in meant), "has" if len(meant) == 1 else "have"
+    written = ", ".join(f"{name}={_SHOWN.repr(value)}" for name, value in meant)
+    return f" takes {', '.join(by_place) or 'nothing'} by place: {names} {verb} to be given by name, like {written}"
 
 
 def _named(signature: inspect.Signature) -> Iterator[str]:

@@ -44,6 +44,7 @@ from mesh.scheduling.events import (
 
 log = structlog.get_logger(__name__)
 
+_UNANSWERED = "its agent did not answer the order to stop and was killed"
 #: One attempt of a task.
 _Run = tuple[TaskId, int]
 
@@ -223,7 +224,10 @@ class Driver:
             return  # Whoever called it off has answered, and ends the process.
         if isinstance(answer, Hosted):
             self._works.keep_hosted(answer)
-            self.news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            at_ms = self._now_ms()
+            self.news.tell(
+                TaskStarted(at_ms=at_ms, task=order.task, attempt=order.attempt, agent=order.agent, unrestored=answer.unrestored)
+            )
             self.run_entry(order.task, process)
             return
         self._crew.settle(process, may_stay=self._may_stay(process) and answer.reusable)
@@ -292,11 +296,11 @@ class Driver:
         if self.hosts.get(order.task) is not process:
             return  # It ended, or died, meanwhile; that was told.
         self._crew.forget(process)
-        if stopped is not None:
-            self._works.keep_stopped(stopped)
+        unkept = self._works.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
         self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
-        self.news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, lost_ms=lost_ms))
+        at_ms = self._now_ms()
+        self.news.tell(TaskStopped(at_ms=at_ms, task=order.task, attempt=order.attempt, lost_ms=lost_ms, unkept=unkept))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
         self._unwanted.add((order.task, order.attempt))

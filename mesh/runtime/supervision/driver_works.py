@@ -32,8 +32,8 @@ class Works(Protocol):
         """Keep where others reach it."""
         ...
 
-    def keep_stopped(self, stopped: Stopped) -> None:
-        """Keep the state that came with the answer."""
+    def keep_stopped(self, stopped: Stopped) -> str:
+        """Keep the state that came with the answer; what of it was not kept, and why, empty when all was."""
         ...
 
     def keep_ended(self, ended: Ended, value: Any | None) -> None:

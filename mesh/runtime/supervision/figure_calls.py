@@ -44,8 +44,9 @@ class FigureCalls(MeshCalls):
         return figures_panel(self.figures_history(), mesh=self.name, targets=targets)
 
     def events(self) -> list[MeshNews]:
-        """What those who look after the mesh should know, oldest first: plugins that were fenced off, settings that were tuned,
-        alarms, how jobs go. The last thousand, since the supervisor started."""
+        """What those who look after the mesh should know, oldest first: plugins that are fenced off, settings that were tuned,
+        alarms, states that were lost, how jobs go. The last thousand, since the supervisor started; of what an earlier one told
+        only the plugins that it had fenced off."""
         news: list[MeshNews] = self._link.ask("news")
         return news
 

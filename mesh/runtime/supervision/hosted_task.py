@@ -177,11 +177,12 @@ class HostedTask(HostedCalls):
 
     def _stop(self, order: StopOrder, *, was_running: bool) -> Stopped:
         ended_in_time = self._await_idle(order.grace_ms / 1000)
-        saved, hangs = None, False
+        saved, unkept, hangs = None, "", False
         lost_ms = self.context.unkept_ms
         if order.keep_state and self._actor is not None:
             preserve_s = order.preserve_ms_max / 1000
-            saved, hangs = keep_state(self._keepsake, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+            kept = keep_state(self._keepsake, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+            saved, unkept, hangs = kept.snapshot, kept.unkept, kept.hangs
             lost_ms = 0 if saved.saved_bytes is not None else lost_ms
         if not ended_in_time:
             why, how = f"a call runs still, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
@@ -189,7 +190,15 @@ class HostedTask(HostedCalls):
             why = "the preserver hangs" if hangs else self.let_go(farewell_s=order.preserve_ms_max / 1000)
             how = StopHow.STOPPED if was_running else StopHow.IDLE
         return Stopped(
-            task=self.task, attempt=self.attempt, saved=saved, lost_ms=lost_ms, how=how, reusable=not why, why=why, ended=self._true_end
+            task=self.task,
+            attempt=self.attempt,
+            saved=saved,
+            unkept=unkept,
+            lost_ms=lost_ms,
+            how=how,
+            reusable=not why,
+            why=why,
+            ended=self._true_end,
         )
 
     def _farewell(self, timeout_s: float) -> str:

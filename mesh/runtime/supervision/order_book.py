@@ -67,6 +67,7 @@ class TaskRow:
     ended_ms: int | None = None
     preemptions: int = 0
     lost_ms: int = 0  #: Work that it has to do again, since its stops came after the last time its state was kept.
+    state_lost: str = ""  #: What went wrong when its state was last kept or brought back; the default held.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,8 +169,10 @@ class OrderBook:
         task = event.request.task
         row = self.tasks.get(task)
         if row is None or (row.state in TERMINAL and event.resume):
-            preemptions = row.preemptions if row is not None else 0
-            self.tasks[task] = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt, preemptions=preemptions)
+            again = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt)
+            if row is not None:
+                again.preemptions, again.state_lost = row.preemptions, row.state_lost
+            self.tasks[task] = again
         return task
 
     def _start(self, order: StartTask) -> TaskId:
@@ -187,6 +190,7 @@ class OrderBook:
         if row is not None and row.attempt == event.attempt and row.state is TaskState.SWAP:
             self.starts.pop(event.task, None)
             row.state, row.reason, row.detail, row.started_ms = TaskState.RUNNING, None, "", self.at_ms
+            row.state_lost = event.unrestored or row.state_lost
         return event.task
 
     def _blocked(self, event: TaskBlocked) -> TaskId:
@@ -217,7 +221,9 @@ class OrderBook:
         self.stops.pop(event.task, None)
         self._let_go(event.task)
         detail = getattr(event, "detail", "")
-        row.lost_ms += event.lost_ms if isinstance(event, TaskStopped) else 0
+        if isinstance(event, TaskStopped):
+            row.lost_ms += event.lost_ms
+            row.state_lost = event.unkept
         row.state, row.agent, row.node, row.group = TaskState.PLACEABLE, None, None, None
         row.reason, row.detail = Reason.WAITING_IN_QUEUE, detail
         return event.task

@@ -12,7 +12,7 @@ runs on. What was fenced off stays so as long as the mesh keeps its folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class PluginHost:
         """Is it the request that was submitted before? Its priority may have been replaced since."""
         return known == (replace(request, priority=known.priority) if self._orders else request)
 
-    def begin_replay(self, fenced: Collection[tuple[str, str]]) -> None:
+    def begin_replay(self, fenced: Iterable[PluginFenced]) -> None:
         """Go back to the fences of a snapshot. No budget is measured until `end_replay`."""
         self.is_replaying = True
         self.plugins.set_fenced(fenced)

@@ -10,18 +10,27 @@ from mesh.resources import ResourceSet
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.answers import PoolStatus, Refused, SlotReserved
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
+from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.scheduling.decisions import AnswerSlot
 from mesh.scheduling.events import PoolConfigured, PoolDeleted, SlotAsked, SlotCommitted, SlotReleased
+from mesh.scheduling.judging import misspelt_resource
 
 
 class PoolAnswers(SupervisedMesh):
     """Methods of the supervisor's actor."""
 
     async def configure_pool(self, spec: PoolSpec) -> PoolStatus:
-        """Create the pool, or change it."""
+        """Create the pool, or change it.
+
+        Raises:
+            SubmissionError: No node has a resource of its capacity, and it is almost called like another one.
+        """
         await self._ready
         known = self._state.pools.pools.get(spec.pool)
         if known is None or known.is_closing or known.spec != spec:
+            misspelt = misspelt_resource(self._state, spec.capacity)
+            if misspelt:
+                raise SubmissionError(f"capacity of pool {spec.pool}: {misspelt}")
             self._loop.tell(PoolConfigured(at_ms=self._clock.now_ms(), spec=spec))
         return await self.pool(spec.pool)
 
@@ -62,10 +71,10 @@ class PoolAnswers(SupervisedMesh):
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
 
-    async def release_slot(self, slot: str) -> None:
+    async def release_slot(self, slot: str) -> Refused | None:
         """Give it back. Harmless to repeat."""
         await self._ready
-        self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot))
+        return self._slot_answer(slot, self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
 
     def _slot_answer(self, slot: str, decisions: list[Any]) -> Refused | None:
         answer = next(decision for decision in decisions if isinstance(decision, AnswerSlot) and decision.slot == slot)

@@ -19,7 +19,7 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.runtime.supervision.supervision_errors import SubmissionError
-from mesh.runtime.supervision.user_words import Amounts, Bundles, read_amounts, read_bundles, required
+from mesh.runtime.supervision.user_words import Amounts, Bundles, read_amounts, read_bundles, read_task_id, required
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest
 
@@ -130,9 +130,10 @@ class PoolCalls(MeshCalls):
         refused: Refused | None = self._link.ask("commit_slot", slot)
         return refused
 
-    def release_agent_slot(self, slot: str) -> None:
-        """Give the quota back, whether it was set aside or in use. Harmless to repeat."""
-        self._link.ask("release_slot", slot)
+    def release_agent_slot(self, slot: str) -> Refused | None:
+        """Give the quota back, whether it was set aside or in use; None: so it is. Harmless to repeat: then nothing is held any more."""
+        refused: Refused | None = self._link.ask("release_slot", slot)
+        return refused
 
     def allocate_pg(
         self,
@@ -149,7 +150,7 @@ class PoolCalls(MeshCalls):
         """
         bundles = read_bundles(resources)
         request = TaskRequest(
-            task=TaskId(holder or f"pg-{uuid.uuid4().hex[:12]}"),
+            task=read_task_id(holder or f"pg-{uuid.uuid4().hex[:12]}", "holder"),
             pool=PoolName(pool),
             resources=bundles[0],
             bundles=bundles,

@@ -156,6 +156,10 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         mesh.status()
         return mesh
 
+    def __repr__(self) -> str:
+        namespace = self._link.namespace
+        return f"ScheduleMesh({self.name!r})" if namespace == NAMESPACE else f"ScheduleMesh({self.name!r}, namespace={namespace!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """The name is all."""
         return _again, (self.name, self._link.namespace)

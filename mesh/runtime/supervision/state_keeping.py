@@ -44,17 +44,27 @@ class Keepsake:
     bytes_max: int  #: Of the whole snapshot.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateKept:
+    """How the state was kept."""
+
+    snapshot: Snapshot
+    unkept: str = ""  #: What the preserver did wrong, so that only the default was kept.
+    hangs: bool = False  #: The preserver, on its thread.
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """How the state came back."""
 
     how: RestoreHow
     why: str = ""
+    unrestored: str = ""  #: Why a preserved state did not come back; empty when it did, or there was none.
     is_spoiled: bool = False  #: A restorer has failed on the object; only a fresh one is to be trusted.
 
 
-def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: float, is_running: bool) -> tuple[Snapshot, bool]:
-    """The snapshot of the task as it stands, and whether the user's preserver hangs.
+def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: float, is_running: bool) -> StateKept:
+    """The snapshot of the task as it stands, and what the user's preserver did wrong.
 
     Args:
         keepsake: Whose state.
@@ -66,7 +76,7 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
     snapshot = _default_snapshot(keepsake)
     preserver = keepsake.handlers.preserver
     if preserver is None:
-        return snapshot, False
+        return StateKept(snapshot=snapshot)
 
     def preserve() -> bytes | str:
         context = _cancel_context(keepsake, actor, reason, is_running=is_running, timeout_s=timeout_s)
@@ -74,12 +84,14 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
 
     outcome = call_bounded(preserve, timeout_s=timeout_s, name="preserver")
     if isinstance(outcome, Hangs):
-        return _told(snapshot, f"the preserver did not return within {timeout_s:g} s"), True
-    if isinstance(outcome, Raised):
-        return _told(snapshot, f"the preserver raised {tell_error(outcome.error).words}"), False
-    if isinstance(outcome.value, str):
-        return _told(snapshot, outcome.value), False
-    return replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value), False
+        unkept = f"the preserver did not return within {timeout_s:g} s"
+    elif isinstance(outcome, Raised):
+        unkept = f"the preserver raised {tell_error(outcome.error).words}"
+    elif isinstance(outcome.value, str):
+        unkept = outcome.value
+    else:
+        return StateKept(snapshot=replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value))
+    return StateKept(snapshot=_told(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
 
 
 def restore_state(keepsake: Keepsake, actor: Any, saved: Snapshot | None, *, timeout_s: float) -> Restored:
@@ -90,7 +102,7 @@ def restore_state(keepsake: Keepsake, actor: Any, saved: Snapshot | None, *, tim
         return Restored(RestoreHow.DEFAULT, saved.why)
     restorer = keepsake.handlers.restorer
     if restorer is None:
-        return Restored(RestoreHow.DEFAULT, "there is a preserved state and no restorer")
+        return _not_restored("there is a preserved state and no restorer")
     pickled = saved.saved_bytes
 
     def restore() -> None:
@@ -99,10 +111,14 @@ def restore_state(keepsake: Keepsake, actor: Any, saved: Snapshot | None, *, tim
 
     outcome = call_bounded(restore, timeout_s=timeout_s, name="restorer")
     if isinstance(outcome, Hangs):
-        return Restored(RestoreHow.DEFAULT, f"the restorer did not return within {timeout_s:g} s", is_spoiled=True)
+        return _not_restored(f"the restorer did not return within {timeout_s:g} s", is_spoiled=True)
     if isinstance(outcome, Raised):
-        return Restored(RestoreHow.DEFAULT, f"the restorer raised {tell_error(outcome.error).words}", is_spoiled=True)
+        return _not_restored(f"the restorer raised {tell_error(outcome.error).words}", is_spoiled=True)
     return Restored(RestoreHow.RESTORER)
+
+
+def _not_restored(why: str, *, is_spoiled: bool = False) -> Restored:
+    return Restored(RestoreHow.DEFAULT, why, why, is_spoiled)
 
 
 def _default_snapshot(keepsake: Keepsake) -> Snapshot:

@@ -44,7 +44,7 @@ from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.runtime.supervision.works import TaskWorks
 from mesh.scheduling.decisions import Decision, EndTask
-from mesh.scheduling.events import Event
+from mesh.scheduling.events import Event, TaskStarted, TaskStopped
 from mesh.scheduling.tasks import TERMINAL, TaskState
 
 log = structlog.get_logger(__name__)
@@ -131,7 +131,7 @@ class SupervisedMesh:
 
     def _listen(self) -> None:
         def fenced(told: PluginFenced) -> None:
-            log.warning("a plugin was fenced off", plugin=told.plugin, hook=told.hook, why=told.why)
+            log.warning("a plugin is fenced off", plugin=told.plugin, hook=told.hook, why=told.why)
             words = f"{told.hook}() {told.why}; it is not asked any more, the default answers in its place"
             self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, told.plugin, words)
 
@@ -145,8 +145,16 @@ class SupervisedMesh:
                 if isinstance(decision, EndTask):
                     self._reports.pop(decision.task, None)
 
+        def state_lost(events: Sequence[Event], _decisions: Sequence[Decision], _took_ms: float) -> None:
+            for event in events:
+                why = getattr(event, "unkept", "") or getattr(event, "unrestored", "")
+                if why and isinstance(event, (TaskStarted, TaskStopped)):
+                    self._observer.note(event.at_ms, NewsKind.STATE_LOST, event.task, views.state_lost(why))
+
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
-        self._loop.listeners += [self._observer.fold, self._jobs.hear, over]
+        self._loop.listeners += [self._observer.fold, self._jobs.hear, over, state_lost]
+        for told in self._plugins.plugins.fenced:  # By an earlier supervisor, whose news went with it.
+            fenced(told)
 
     async def _begin(self) -> None:
         recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)

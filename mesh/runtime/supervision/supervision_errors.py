@@ -91,6 +91,10 @@ class ArgumentError(SubmissionError, TypeError):
     """An argument of a call is of another type, out of bounds, unknown or missing; the message names it and what to give."""
 
 
+class GangContradiction(SubmissionError):
+    """Two tasks of one gang say different sizes of it; the message names both. The second was not taken."""
+
+
 class NotOverYet(SupervisionError, TimeoutError):
     """A task or a job has no result within the time that was given, and goes on; the message says where it stands."""
 

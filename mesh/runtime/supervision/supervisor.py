@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 
+from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_answers import AgentAnswers
 from mesh.runtime.supervision.answers import Audit, MeshNews, MeshStatus
 from mesh.runtime.supervision.auditing import audit
@@ -41,7 +42,7 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
             incarnation=self._incarnation,
             version=self._state.version,
             metrics_port=self._observer.metrics_port,
-            tasks=dict(Counter(row.state.value for row in self._loop.book.tasks.values())),
+            tasks=dict(Counter(views.state_of(self._state, task, row).value for task, row in self._loop.book.tasks.items())),
         )
 
     async def change_settings(self, settings: Mapping[str, float]) -> None:

@@ -10,9 +10,10 @@ from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_orders import Ended, HostOrder
 from mesh.runtime.supervision.answers import CandidateStatus, TaskStatus
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
-from mesh.runtime.supervision.supervision_errors import TaskExists, TaskNotRunning
+from mesh.runtime.supervision.supervision_errors import GangContradiction, TaskExists, TaskNotRunning
 from mesh.saved_state import Snapshot
 from mesh.scheduling.events import TaskCancelled, TaskSubmitted
+from mesh.scheduling.judging import contradiction_in_gang
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 
@@ -28,6 +29,7 @@ class TaskAnswers(SupervisedMesh):
         Raises:
             TaskExists: Another task of this name is known.
             PoolUnknown: No such pool.
+            GangContradiction: A task of its gang says another size of it.
         """
         await self._ready
         if replaces is not None and order is not None and await self._give_name(request, order, replaces):
@@ -35,9 +37,12 @@ class TaskAnswers(SupervisedMesh):
         row = self._loop.book.tasks.get(request.task)
         # Where its arguments lie may have changed since; it is the same task all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
-            raise TaskExists(request.task, row.state)
+            raise TaskExists(request.task, views.state_of(self._state, request.task, row))
         if row is None:
             views.check_pool(self._state, request.pool)
+            contradicted = contradiction_in_gang(self._state, request) if request.gang_size else ""
+            if contradicted:
+                raise GangContradiction(contradicted)
             request = self._loop.prioritised(request)
             if order is not None:
                 self._works.submit(order)
@@ -112,7 +117,8 @@ class TaskAnswers(SupervisedMesh):
         if row.state not in TERMINAL:
             process = self._driver.hosts.get(task)
             if process is None or process.attempt != row.attempt or row.state not in (*AT_WORK, TaskState.PREEMPTED):
-                raise TaskNotRunning(f"task {task} is {row.state.value}, no agent has it: wait until it runs, or cancel it")
+                where = views.state_of(self._state, task, row)
+                raise TaskNotRunning(f"task {task} is {where.value}, no agent has it: wait until it runs, or cancel it")
             self._driver.ended(Ended(task=task, attempt=row.attempt))
         return self._status(task)
 

@@ -111,6 +111,7 @@ class TaskCalls(MeshCalls):
             SubmissionError: A parameter that cannot be.
             PoolUnknown: No such pool.
             TaskExists: Another task of this name is known.
+            GangContradiction: A task of its gang says another `gang_size`.
         """
         amounts = read_amounts(resources if resources is not None else {})
         if method is None and (method_args or method_kwargs):

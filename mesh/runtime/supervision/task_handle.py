@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import ray
 from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]  # protobuf makes its names at run time
 from ray.exceptions import RayActorError, RayTaskError
 
+from mesh.errors import MeshError
 from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_errors import NothingHosted
 from mesh.runtime.supervision.agent_orders import Ended, call_name
@@ -23,7 +25,10 @@ from mesh.scheduling.tasks import AT_WORK, TaskState
 
 #: How long a call waits for its task to be started, or started again.
 CALL_WAITS_S_MAX = 60.0
+#: How long it is waited, after an agent's death, until the supervisor knows of it.
+LOSS_HEARD_S_MAX = 3.0
 _FOREVER_S = 1e9
+_NOT_AT_WORK = tuple(state for state in TaskState if state not in AT_WORK)
 
 
 @checked()
@@ -54,7 +59,7 @@ class TaskHandle:
             return ""
         place = f" It is number {status.position} in the queue." if status.position is not None else ""
         wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
-        return f"{status.reason.value}: {status.detail or status.state.value}.{place}{wait}"
+        return f"{_in_words(status).rstrip('.')}.{place}{wait}"
 
     def wait_started(self, timeout_s: Seconds | None = None) -> TaskStatus:
         """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
@@ -78,7 +83,7 @@ class TaskHandle:
             raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
         answer: tuple[Ended, Any | None] | None = self._link.ask("result", self.task)
         if status.state is TaskState.CANCELLED:
-            raise TaskNotRunning(f"task {self.task} was cancelled: {status.reason.value if status.reason else ''} {status.detail}")
+            raise TaskNotRunning(f"task {self.task} was cancelled: {_in_words(status)}")
         if status.state is TaskState.FAILED:
             raise _failure(status, answer[0] if answer is not None else None)
         if answer is None:
@@ -115,8 +120,7 @@ class TaskHandle:
             except RayActorError as error:
                 self._agent = None
                 raise TaskNotRunning(
-                    f"the agent of task {self.task} died under the call of {method}, which may have begun; "
-                    "where it may be done twice, call again: that waits for the task's next start"
+                    f"the agent of task {self.task} died under the call of {method}, which may have begun; {self._after_a_loss()}"
                 ) from error
 
     def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
@@ -148,6 +152,15 @@ class TaskHandle:
             if status.state in states or status.is_over or time.monotonic() >= deadline:
                 return status
 
+    def _after_a_loss(self) -> str:
+        """What a caller can do whose call was lost with the agent."""
+        with contextlib.suppress(MeshError):  # The supervisor may be away as well; it hears of the loss a moment after us.
+            status = self._wait(_NOT_AT_WORK, LOSS_HEARD_S_MAX)
+            if status.is_over:
+                reason = f", {status.reason.value}" if status.reason is not None else ""
+                return f"it is {status.state.value}{reason}, and does not start again: `max_restarts` of submit_task says how often it does"
+        return "where it may be done twice, call again: that waits for the task's next start"
+
     def _up(self) -> tuple[Any, int]:
         if self._agent is not None and self._agent[0]._get_local_state() == ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
             self._agent = None
@@ -161,10 +174,15 @@ class TaskHandle:
         return self._agent
 
 
+def _in_words(status: TaskStatus) -> str:
+    reason = status.reason.value if status.reason is not None else status.state.value
+    return f"{reason}: {status.detail}" if status.detail else reason
+
+
 def _failure(status: TaskStatus, ended: Ended | None) -> TaskFailed:
     reason = status.reason.value if status.reason is not None else "FAILED"
     words = ended.traceback if ended is not None and ended.traceback else status.detail
-    failure = TaskFailed(f"task {status.task} failed, {reason}: {words}")
+    failure = TaskFailed(f"task {status.task} failed, {reason}" + (f": {words}" if words else ""))
     if ended is not None and ended.pickled is not None:
         try:
             failure.__cause__ = cloudpickle.loads(ended.pickled)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import yaml
 from pydantic import PlainValidator
@@ -21,6 +22,8 @@ from mesh.runtime.supervision.pickled_code import check_picklable, pickled_argum
 from mesh.runtime.supervision.supervision_errors import ArgumentError, SubmissionError
 from mesh.saved_state import StateHandlers, plain_class
 
+#: Of a task's name: its folder is called by it, and file systems take 255 bytes.
+TASK_ID_BYTES_MAX = 200
 _PICKLING = "what a task gets is sent to another process: make there what cannot travel (locks, files, connections)"
 #: What Ray and others call what is written otherwise here.
 _OTHER_WORDS = {"CPU": "cpu", "GPU": "gpu", "num_cpus": "cpu", "num_gpus": "gpu"}
@@ -65,9 +68,17 @@ def required(parameter: str, value: str) -> str:
     return value
 
 
-def read_task_id(name: str | None) -> TaskId:
-    """The name given, or a new one."""
-    return TaskId(required("task_id", name) if name is not None else f"task-{uuid.uuid4().hex[:12]}")
+def read_task_id(name: str | None, parameter: str = "task_id") -> TaskId:
+    """The name given, or a new one. Raises `SubmissionError` for one that is empty, or too long for a folder to be called by it."""
+    if name is None:
+        return TaskId(f"task-{uuid.uuid4().hex[:12]}")
+    written = quote(required(parameter, name), safe="", errors="replace")
+    if len(written) > TASK_ID_BYTES_MAX:
+        raise SubmissionError(
+            f"{parameter} {name[:20]!r}… takes {len(written)} bytes as the name of a folder; choose a shorter one, at most "
+            f"{TASK_ID_BYTES_MAX} letters, digits, dots, dashes and underscores (any other sign takes 3 bytes or more)"
+        )
+    return TaskId(name)
 
 
 def read_job_spec(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:

@@ -31,10 +31,12 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
     """One task, with its place in the queue."""
     request = row.request
     queued = explain_task(state, task, state.now_ms) if task in state.queues else None
-    where = row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
+    where = state_of(state, task, row)
     reason, detail = (queued.reason, queued.detail) if queued is not None else (row.reason, row.detail)
     if where is TaskState.WAITING:
-        reason, detail = Reason.WAITING_FOR_INPUTS, _needs(book, request)
+        reason, detail = Reason.WAITING_FOR_INPUTS, _needs(state, book, request)
+    if row.state_lost:
+        detail = "; ".join(filter(None, (detail, state_lost(row.state_lost))))
     return TaskStatus(
         task=task,
         pool=request.pool,
@@ -60,15 +62,25 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
     )
 
 
+def state_of(state: MeshState, task: TaskId, row: TaskRow) -> TaskState:
+    """Where it stands by the scheduler, which knows more of a task that is not over than the book: what it waits for."""
+    return row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
+
+
 def is_ending(state: MeshState, task: TaskId) -> bool:
     """It was asked to stop, and will not come back."""
     record = state.records.get(task)
     return record is not None and record.stopping is not None and not record.requeue
 
 
-def _needs(book: OrderBook, request: TaskRequest) -> str:
+def state_lost(why: str) -> str:
+    """What a handler of state that failed means for its task, in words."""
+    return f"{why}: the default holds, which is its arguments, its progress and its last checkpoint"
+
+
+def _needs(state: MeshState, book: OrderBook, request: TaskRequest) -> str:
     rows = [(need, book.tasks.get(need)) for need in request.after]
-    missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({row.state.value})" for need, row in rows]
+    missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({state_of(state, need, row).value})" for need, row in rows]
     return f"it comes after {', '.join(missing)}"
 
 

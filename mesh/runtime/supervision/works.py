@@ -132,22 +132,26 @@ class TaskWorks:
         content = self._store.read(task, "address")
         return "" if content is None else content.decode()
 
-    def keep_stopped(self, stopped: Stopped) -> None:
+    def keep_stopped(self, stopped: Stopped) -> str:
         """See `Works`."""
+        unkept = stopped.unkept
         if stopped.saved is not None:
-            self.keep_saved(stopped.saved)
+            refused = self.keep_saved(stopped.saved)
+            unkept = "; ".join(filter(None, (unkept, refused)))
             if stopped.saved.why:
                 log.warning("the state of a task was not kept as it should be", task=stopped.task, why=stopped.saved.why)
         if stopped.why:
             log.info("the process of a task is not used again", task=stopped.task, why=stopped.why)
+        return unkept
 
-    def keep_saved(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot or a checkpoint for the next attempt."""
+    def keep_saved(self, snapshot: Snapshot) -> str:
+        """Keep a snapshot or a checkpoint for the next attempt; why not all of it was, empty when it was."""
         kept = self._snapshots.put(snapshot)
         if kept.why:
             log.warning("the state of a task was not kept as it should be", task=snapshot.task, why=kept.why)
         for dropped in kept.dropped:
             log.warning("the kept state of a task gave way to newer ones", task=dropped)
+        return kept.why
 
     def saved(self, task: TaskId) -> Snapshot | None:
         """What was kept last."""

@@ -224,3 +224,18 @@ def test_a_set_from_another_process_is_found_among_equal_ones():
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         found = subprocess.run([sys.executable, "-c", program, sent], env=environment, capture_output=True, text=True, check=True)
         assert found.stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        pytest.param(float("nan"), "cpu: nan is no finite number", id="not a number"),
+        pytest.param(float("inf"), "cpu: inf is no finite number", id="infinity"),
+        pytest.param(-3, "cpu: -3 is below zero", id="negative"),
+        pytest.param(10**12, "cpu: 1000000000000 is not between 0 and", id="more than a ledger holds"),
+        pytest.param(0.00001, "cpu: 1e-05 is finer than the ledger's unit", id="finer than the unit"),
+    ],
+)
+def test_an_amount_that_cannot_be_is_told_by_what_is_wrong_with_it(amount, words):
+    with pytest.raises(AmountError, match=words):
+        to_units("cpu", amount)

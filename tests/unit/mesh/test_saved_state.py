@@ -10,6 +10,7 @@ from mesh.saved_state import (
     SavedState,
     Snapshot,
     SnapshotLevel,
+    StateHandlerError,
     StateHandlers,
     handlers_of,
     plain_class,
@@ -62,7 +63,7 @@ def test_a_class_without_handlers_has_none():
 
 
 def test_what_cannot_be_called_is_refused_by_its_name():
-    with pytest.raises(TypeError, match="the restorer is a str"):
+    with pytest.raises(StateHandlerError, match="restorer is 'restore', which cannot be called; give a function"):
         register_state_handlers(restorer="restore")
 
 

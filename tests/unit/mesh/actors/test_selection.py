@@ -102,5 +102,18 @@ def test_an_unknown_strategy_is_told_with_those_that_are_known():
         strategy_named("lest_busy")
 
 
-def test_a_strategy_of_ones_own_is_taken_as_it_is():
+def test_a_strategy_that_is_built_in_is_taken_as_it_is():
     assert strategy_named(round_robin) is round_robin
+
+
+def test_a_strategy_of_ones_own_chooses():
+    assert strategy_named(lambda given, _turn, _draw: len(given) - 1)(loads(0, 0), 0, nothing_drawn) == 1
+
+
+@pytest.mark.parametrize("index", [2, -1, None, 0.5, "0", True], ids=repr)
+def test_a_strategy_that_chooses_nobody_who_is_there_is_named(index):
+    def mine(_loads, _turn, _draw):
+        return index
+
+    with pytest.raises(GroupError, match=r"strategy mine gave .* for 2 agents; it has to give an index from 0 to 1"):
+        strategy_named(mine)(loads(0, 0), 0, nothing_drawn)

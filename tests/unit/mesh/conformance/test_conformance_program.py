@@ -203,3 +203,10 @@ def test_the_file_on_the_page_can_be_read():
     text = PAGE.read_text(encoding="utf-8")
     (example,) = re.findall(r"^## The file\n[\s\S]*?^```json\n([\s\S]*?)^```", text, flags=re.MULTILINE)
     assert all(verdict.passed for verdict in judge_all(read_cases(example)))
+
+
+def test_a_key_of_a_step_that_is_misspelt_is_told_with_its_step():
+    steps = [{"reserve": "a", "pool": "p", "amounts": {"cpu": 1}}, {"reserve": "b", "pol": "p", "amounts": {"cpu": 1}}]
+    given = {"pools": [{"pool": "p", "capacity": {"cpu": 2}}]}
+    verdict = judged({"id": "x", "kind": "pool", "given": given, "steps": steps, "expect": {"answers": ["done", "done"]}})
+    assert (verdict.passed, verdict.got) == (False, {"broken": "step 2 (reserve) has no key 'pool'; is it meant by 'pol'?"})

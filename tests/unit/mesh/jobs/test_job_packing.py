@@ -88,7 +88,18 @@ def test_alike_choices_are_tried_once():
     ("told", "free", "limit", "text"),
     [
         pytest.param(
-            demands(part("leader", 5)), nodes([4, 0], [4, 0]), None, "the leader fits on no node: no node has as much at once", id="leader"
+            demands(part("leader", 50_000)),
+            nodes([40_000, 0], [30_000, 0]),
+            None,
+            "the leader fits on no node: it wants 5 cpu, and 4 is the most that a node can give",
+            id="leader",
+        ),
+        pytest.param(
+            demands(part("leader", 20_000, 10_000)),
+            nodes([40_000, 0], [10_000, 10_000]),
+            None,
+            "the leader fits on no node: no node can give 2 cpu and 1 gpu at once",
+            id="leader of two resources",
         ),
         pytest.param(
             demands(part("leader", 1, suits=[False, False])),

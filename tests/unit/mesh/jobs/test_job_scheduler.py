@@ -110,7 +110,12 @@ def test_s38_with_too_few_workers_nothing_is_kept():
 @pytest.mark.parametrize(
     ("spec", "reason", "detail"),
     [
-        pytest.param(job("pong", leader=5), Reason.NO_NODE_FITS, "the leader fits on no node: no node has as much at once", id="leader"),
+        pytest.param(
+            job("pong", leader=5),
+            Reason.NO_NODE_FITS,
+            "the leader fits on no node: it wants 5 cpu, and 4 is the most that a node can give",
+            id="leader",
+        ),
         pytest.param(
             job("pong", workers=9, min_workers_num=8),
             Reason.NO_NODE_FITS,

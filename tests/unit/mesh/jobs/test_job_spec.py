@@ -99,7 +99,7 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"priority": "high"}, "priority: must be a whole number (got 'high')", id="a word for a number"),
         pytest.param({"priority": True}, "priority: must be a whole number (got True)", id="a truth for a number"),
         pytest.param({"cleanPodPolicy": "Some"}, "cleanPodPolicy: 'Some' is none of 'All', 'Running' or 'None'", id="no such clean policy"),
-        pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is not between", id="a negative amount"),
+        pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is below zero", id="a negative amount"),
         pytest.param(
             {"workerSets": [{"name": "a", "resources": {"memory": "much"}}]}, "workerSets.a.resources: 'much' is not a size", id="no amount"
         ),
@@ -116,6 +116,30 @@ def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(JobSpecError) as broken:
         read_job(pong(priority=0, restartLimit=-1, minWorkersNum=99))
     assert [line.partition(":")[0] for line in str(broken.value).splitlines()] == ["priority", "restartLimit", "minWorkersNum"]
+
+
+def test_s34_what_is_wrong_with_the_form_does_not_hide_what_is_wrong_with_its_sense():
+    told = pong(
+        schedulerPolicy={"basicPolicy": "LeaderFrist"},
+        leader={"resources": {"cpu": -1}},
+        restartLimit=-3,
+        prioritty=3,
+        workerSets=[{"counts": "two"}, {"name": "a", "counts": 0}],
+        clean_pod_policy="All",
+        cleanPodPolicy="All",
+    )
+    with pytest.raises(JobSpecError) as broken:
+        read_job(told)
+    assert {line.partition(":")[0] for line in str(broken.value).splitlines()} == {
+        "cleanPodPolicy",
+        "schedulerPolicy.basicPolicy",
+        "workerSets.0.name",
+        "workerSets.0.counts",
+        "prioritty",
+        "leader.resources",
+        "restartLimit",
+        "workerSets.a.counts",
+    }
 
 
 def test_every_key_of_the_form_is_explained():

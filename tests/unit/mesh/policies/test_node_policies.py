@@ -125,6 +125,13 @@ def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewh
     assert chosen("node_affinity", settled, view(node(cpu=(8, 8)))) == 0
 
 
+@pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
+def test_node_affinity_refuses_work_that_names_no_node_and_says_so(soft: bool):
+    refused = node_affinity.settle(demand(cpu=2, soft=soft), None)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, "names none" in refused.detail) == (Reason.REQUEST_INVALID, True)
+
+
 def test_node_affinity_comes_back_when_the_named_node_does():
     nodes = view(node(cpu=(8, 8)), node(cpu=(8, 8), is_named=True))
     away = node_affinity.settle(demand(cpu=2, names_node=True, soft=True), None)

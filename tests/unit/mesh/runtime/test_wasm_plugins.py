@@ -182,5 +182,5 @@ def test_a_file_larger_than_any_plugin_is_refused(tmp_path: Path):
 
 def test_without_wasmtime_the_remedy_is_told(module, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(wasm, "wasmtime", None)
-    with pytest.raises(WasmUnavailable, match=r"pip install schedulemesh\[wasm\]"):
+    with pytest.raises(WasmUnavailable, match=r"pip install '\.\[wasm\]' in the checkout"):
         load_wasm(module(""), "own")

@@ -28,6 +28,7 @@ from mesh.scheduling.decisions import (
 from mesh.scheduling.evicting import judge
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.invariants import violations
+from mesh.scheduling.judging import misspelt_resource
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.settings import SchedulerSettings, SettingError
@@ -588,6 +589,15 @@ def test_s32_a_named_node_that_is_gone_fails_hard_work_and_sends_soft_work_elsew
     assert starts(mesh.submit("soft", node=NodeName("gone"), policy="node_affinity", soft=True)) == [("soft", "PLACED")]
 
 
+def test_a_task_of_a_node_affinity_pool_that_names_no_node_fails_with_words_that_fit(mesh: Mesh):
+    mesh.pool(cpus(4), policy="node_affinity")
+    (end,) = of(EndTask, mesh.submit("anywhere"))
+    assert (end.reason, end.detail) == (
+        Reason.REQUEST_INVALID,
+        "policy node_affinity wants a node, and the task names none; name one with `node`",
+    )
+
+
 def test_s32_hard_work_that_waits_for_a_node_fails_when_the_node_leaves(mesh: Mesh):
     mesh.node("n2", cpus(4))
     mesh.pool(cpus(8))
@@ -614,6 +624,14 @@ def test_s37_a_gang_is_admitted_whole_or_not_at_all(mesh: Mesh):
         assert starts(mesh.submit(f"a{index}", 2, gang="a", gang_size=2)) == []
     assert mesh.scheduler.state.pools.pool(POOL).free == cpus(3)
     assert starts(mesh.ended("runs")) == [("a0", "PLACED"), ("a1", "PLACED")]
+
+
+@pytest.mark.parametrize("after", [(), ("nobody",)], ids=["both wait for room", "the first one waits for another task"])
+def test_a_member_that_says_another_size_of_its_gang_is_refused(mesh: Mesh, after: tuple[str, ...]):
+    mesh.submit("a0", gang="a", gang_size=2, after=after)
+    (refused,) = [decision for decision in mesh.submit("a1", gang="a", gang_size=3) if isinstance(decision, EndTask)]
+    assert (refused.task, refused.reason) == ("a1", Reason.REQUEST_INVALID)
+    assert refused.detail.startswith("gang_size of a1 is 3, and a0, of the same gang a, says 2; give all members one size")
 
 
 def test_a_gang_waits_until_all_its_members_are_known(mesh: Mesh):
@@ -686,8 +704,8 @@ def test_s6_a_slot_is_reserved_committed_and_released(mesh: Mesh):
     mesh.tell(events.SlotCommitted, slot="s")
     assert (pool.reserved, pool.used) == (cpus(0), cpus(3))
     assert mesh.tell(events.SlotAsked, slot="t", pool=POOL, resources=cpus(2))[0].refused is Reason.POOL_BUSY
-    mesh.tell(events.SlotReleased, slot="s")
-    mesh.tell(events.SlotReleased, slot="s")
+    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is None
+    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is Reason.SLOT_UNKNOWN
     assert pool.is_empty
 
 
@@ -730,6 +748,40 @@ def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
     assert (told.position, told.reason) == (2, Reason.POOL_BUSY)
     assert told.estimate_ms is not None
     assert told.estimate_ms > 0
+
+
+def test_no_estimate_is_told_once_nothing_has_started_for_longer_than_it(mesh: Mesh):
+    for index in range(4):
+        mesh.run(f"t{index}", 1, preemptible=False)
+    mesh.submit("waits", 1)
+    told = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms)
+    assert told.estimate_ms is not None
+    later = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms + told.estimate_ms + 1)
+    assert (later.reason, later.estimate_ms) == (Reason.POOL_BUSY, None)
+
+
+def test_no_estimate_is_told_where_the_pace_of_starts_says_nothing(mesh: Mesh):
+    for index in range(3):
+        mesh.run(f"t{index}", 1)
+    mesh.submit("alone", gang="g", gang_size=2)
+    told = explain_task(mesh.scheduler.state, TaskId("alone"), mesh.now_ms)
+    assert (told.reason, told.position, told.estimate_ms) == (Reason.WAITING_FOR_GANG, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "near"),
+    [
+        pytest.param({"cpus": 2}, "cpu", id="one letter too many"),
+        pytest.param({"GPU": 1}, "gpu", id="capitals"),
+        pytest.param({"acelerator": 1}, "accelerator", id="a resource of a node"),
+        pytest.param({"npu": 1}, "", id="a resource of nodes that are still to come"),
+        pytest.param({"gpu": 1, "memory": "1GiB"}, "", id="what every mesh knows"),
+    ],
+)
+def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh: Mesh, amounts: dict[str, Any], near: str):
+    mesh.node("n2", cpus(1, accelerator=1))
+    told = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (f"did you mean {near!r}?" in told) if near else not told
 
 
 # -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------

@@ -275,7 +275,7 @@ def test_s15_a_figure_that_leaves_its_band_is_unusual_and_twice_in_a_row_an_alar
     assert not found[22]
     first, second = found[20][0], found[21][0]
     assert (first.name, first.value, first.is_alarm, second.is_alarm) == ("schedule_latency_p95", 150.0, False, True)
-    assert first.words == "schedule_latency_p95 is 150, and kept to the right side of 31 until now"
+    assert first.words == "schedule_latency_p95 is 150; up to 31 is usual, by its last values"
 
 
 def test_noise_as_wide_as_ever_is_not_unusual():

@@ -77,7 +77,7 @@ def test_beyond_the_colours_the_smallest_are_drawn_together():
 
 def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(charts, "pictures", None)
-    with pytest.raises(ChartsMissing, match=r'pip install "schedulemesh\[charts\]"'):
+    with pytest.raises(ChartsMissing, match=r"pip install '\.\[charts\]' in the checkout"):
         draw_page(a_series(), tmp_path / "page.png")
 
 

@@ -69,6 +69,9 @@ class Calls:
     def made(cls, name: str) -> Any:
         return cls, name
 
+    def agent(self, name: str, *, pool: str, count: Count = 0, **options: Any) -> Any:
+        return name, pool, count, options
+
     def left(self, name: str) -> Any:
         return name
 
@@ -184,7 +187,9 @@ def test_class_methods_are_read_too():
         ),
         pytest.param(lambda calls: calls.numbers(zzz=1), "numbers() has no parameter 'zzz'; there are count, share", id="an unknown name"),
         pytest.param(lambda calls: calls.options(), "options(): missing a required argument: 'name'", id="one that is missing"),
-        pytest.param(lambda calls: calls.numbers(1, 2), "numbers(): too many positional arguments; its parameters are", id="too many"),
+        pytest.param(
+            lambda calls: calls.numbers(1, 2), "numbers() takes count by place: share has to be given by name, like share=2", id="too many"
+        ),
     ],
 )
 def test_a_call_that_cannot_be_is_told_with_its_parameters(call, words):
@@ -206,3 +211,47 @@ def test_a_timeout_that_is_none_is_refused(timeout):
 
 def test_a_timeout_is_seconds_or_nothing():
     assert (read_timeout(None), read_timeout(0), read_timeout(2), read_timeout(np.float64(0.5))) == (None, 0.0, 2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        pytest.param(
+            lambda calls: calls.agent("a", "main", resources={}),
+            "agent() takes name by place: pool has to be given by name, like pool='main'",
+            id="beside options of others",
+        ),
+        pytest.param(
+            lambda calls: calls.agent("a", "main", 2),
+            "pool and count have to be given by name, like pool='main', count=2",
+            id="two of them",
+        ),
+        pytest.param(lambda calls: calls.agent("a", 2, pool="p"), "count has to be given by name, like count=2", id="one is given already"),
+        pytest.param(lambda calls: calls.made("a", "b"), "made() takes name, and 'b' is one value too many", id="none goes by its name"),
+        pytest.param(lambda calls: calls.agent(name="a"), "agent(): missing a required argument: 'pool'", id="missing"),
+    ],
+)
+def test_a_value_at_a_place_that_is_none_is_told_with_the_name_that_it_goes_by(call, words):
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        call(Calls())
+
+
+def calls_with_names() -> list[Any]:
+    """Every call of the facade that has parameters which go by their names only, and the first of these."""
+    cases = []
+    for face, name in [pair for kind in FACES for pair in calls_of(kind)]:
+        call = getattr(face, name)
+        parameters = inspect.signature(call).parameters.values()
+        by_name = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        if by_name and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            cases.append(pytest.param(face, name, by_name[0], id=f"{face.__name__}.{name}"))
+    return cases
+
+
+@pytest.mark.parametrize(("face", "name", "first"), calls_with_names())
+def test_every_call_names_the_parameter_that_was_given_by_place_and_goes_by_its_name(face, name, first):
+    call = getattr(face, name)
+    places = [one for one in inspect.signature(call).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
+    subject = () if inspect.ismethod(call) else (object.__new__(face),)
+    with pytest.raises(ArgumentError, match=rf"\b{first} has to be given by name, like {first}='more'"):
+        call(*subject, *(RIGHT.get(one.name) for one in places), "more")

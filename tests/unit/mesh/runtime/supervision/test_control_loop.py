@@ -138,7 +138,7 @@ def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(t
     archive.close()
     again, _ = loop_on(tmp_path, second=LikesTheSecondNode)
     assert {task: row.node for task, row in again.book.tasks.items()} == placed
-    assert again._plugins.plugins.fenced == (("second", "score"),)
+    assert again._plugins.plugins.fenced == tuple(told)
     assert state_of(again) == state_of(loop)
 
 

@@ -571,7 +571,7 @@ def test_s17_a_preserver_that_fails_gives_way_to_the_default(preserver, why):
     holder = Holder(args=(5,), handlers=StateHandlers(preserver), saved_bytes_max=5_000)
     holder.task.context.save_checkpoint("kept")
     stopped = holder.stop()
-    assert why in stopped.saved.why
+    assert (why in stopped.saved.why, why in stopped.unkept) == (True, True)
     assert stopped.saved.level is SnapshotLevel.DEFAULT
     assert unpickled(stopped.saved.checkpoint_bytes) == "kept"
     assert stopped.reusable
@@ -618,7 +618,7 @@ def test_s17_a_restorer_that_fails_gives_way_to_the_default_with_a_fresh_object(
     saved = first.stop().saved
     second = Holder(args=(5,), handlers=StateHandlers(None, restorer), attempt=2, saved=saved, restore_ms_max=50)
     assert second.restored.how is RestoreHow.DEFAULT
-    assert why in second.restored.why
+    assert why in second.restored.unrestored
     assert second.call("add", 0) == 5
     assert (second.task.context.last_checkpoint(), second.task.context.progress) == ("kept", 0.5)
 

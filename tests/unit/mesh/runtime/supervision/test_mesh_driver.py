@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 from ray.exceptions import RayActorError
 
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_door import AgentProcess
-from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
+from mesh.runtime.supervision.agent_orders import Hosted, HostOrder, StopHow, Stopped
 from mesh.runtime.supervision.driver import Driver, DriverSettings
 from mesh.scheduling.decisions import StartTask, StopTask
 from mesh.scheduling.events import AgentLost, GroupGone, TaskStarted, TaskStopped
@@ -56,12 +58,16 @@ class Works:
     def keep_hosted(self, _):
         return None
 
+    def keep_stopped(self, stopped):
+        return stopped.unkept
+
 
 class Scene:
     """A driver; what it tells, and what the one who listens raises first."""
 
     def __init__(self, *errors):
         self.told, self.errors, self.door = [], list(errors), Door()
+        self.events = []
         self.dropped, self.may_remove = [], asyncio.Event()
         store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
         self.driver = Driver(
@@ -79,6 +85,7 @@ class Scene:
     def take(self, *events):
         if self.errors:
             raise self.errors.pop(0)
+        self.events += events
         self.told += [(type(event), getattr(event, "attempt", None) or getattr(event, "group", None)) for event in events]
 
     async def remove(self, _):
@@ -181,5 +188,46 @@ def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
         await turns()
         assert scene.told == [(TaskStarted, 1), (AgentLost, 1)]
         assert (scene.driver.hosts, scene.dropped) == ({}, [("t", "process")])
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("answer", "unkept"),
+    [
+        pytest.param(
+            Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.IDLE, reusable=True, unkept="the preserver raised"),
+            "the preserver raised",
+            id="its preserver failed",
+        ),
+        pytest.param(RayActorError(), "its agent did not answer the order to stop and was killed", id="its agent has gone"),
+        pytest.param(Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.IDLE, reusable=True), "", id="all was kept"),
+    ],
+)
+def test_s17_what_of_a_state_was_not_kept_is_told_with_the_stop(answer, unkept):
+    async def stopping(_):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.up("p1", 1)
+        scene.door.processes["p1"].handle.stop = SimpleNamespace(remote=stopping)
+        await scene.carry_out(replace(stop(1), keep_state=True))
+        assert [event.unkept for event in scene.events if isinstance(event, TaskStopped)] == [unkept]
+
+    asyncio.run(scene())
+
+
+def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        hosted = Hosted(task="t", attempt=1, agent="t.1", pid=1, node="n", methods=(), unrestored="the restorer raised")
+        scene.door.answers["p1"].set_result(hosted)
+        await turns()
+        assert [event.unrestored for event in scene.events] == ["the restorer raised"]
 
     asyncio.run(scene())

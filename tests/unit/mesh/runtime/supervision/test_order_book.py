@@ -6,8 +6,9 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.order_book import OrderBook
+from mesh.runtime.supervision.views import task_status
 from mesh.scheduling.decisions import EndTask, GiveGroup, StartTask, StopTask
-from mesh.scheduling.events import NodeJoined, NodeLeft, PoolConfigured, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
+from mesh.scheduling.events import NodeJoined, NodeLeft, PoolConfigured, TaskCancelled, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.shapes import GroupPoolSpec
 from mesh.scheduling.tasks import TaskRequest, TaskState
@@ -92,3 +93,22 @@ def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_nex
     assert book.stops == {"t": stop}
     book.fold([TaskStopped(at_ms=3, task="t", attempt=1)], [])
     assert (book.stops, book.starts["t"].attempt, book.tasks["t"].state) == ({}, 2, TaskState.SWAP)
+
+
+def test_s17_what_went_wrong_with_a_kept_state_is_remembered_until_it_is_kept_well(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, book = busy_mesh(archive)
+    told(archive, scheduler, book, TaskCancelled(at_ms=5, task="b"))
+    told(archive, scheduler, book, TaskCancelled(at_ms=5, task="a"))
+    told(archive, scheduler, book, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
+    assert task_status(scheduler.state, book, "a", book.tasks["a"]).detail.startswith("the preserver raised: the default holds")
+    again = TaskSubmitted(at_ms=7, request=book.tasks["a"].request, resume=True, first_attempt=1)
+    told(archive, scheduler, book, again)
+    told(archive, scheduler, book, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
+    assert "the preserver raised" in task_status(scheduler.state, book, "a", book.tasks["a"]).detail
+    told(archive, scheduler, book, TaskCancelled(at_ms=9, task="a", requeue=True))
+    told(archive, scheduler, book, TaskStopped(at_ms=10, task="a", attempt=2))
+    told(archive, scheduler, book, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
+    assert "the restorer raised" in task_status(scheduler.state, book, "a", book.tasks["a"]).detail
+    archive.close()
+    assert Archive(tmp_path).load(MeshScheduler).book == book

@@ -10,7 +10,16 @@ import pytest
 from mesh.errors import JobSpecError
 from mesh.runtime.supervision.pickled_code import read_arguments
 from mesh.runtime.supervision.supervision_errors import ArgumentError, PoolUnknown, SubmissionError
-from mesh.runtime.supervision.user_words import read_class, read_job_spec, read_method, read_values, unsendable
+from mesh.runtime.supervision.user_words import (
+    TASK_ID_BYTES_MAX,
+    read_class,
+    read_job_spec,
+    read_method,
+    read_task_id,
+    read_values,
+    unsendable,
+)
+from mesh.runtime.supervision.work_store import WorkStore
 
 LOCK = threading.Lock()
 
@@ -42,6 +51,25 @@ class Open:
 def test_an_argument_that_cannot_travel_is_named(args, kwargs, words):
     with pytest.raises(SubmissionError, match="^" + re.escape(words)):
         read_values("", args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param("", "task_id is missing", id="empty"),
+        pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as the name of a folder", id="of 300 letters"),
+        pytest.param("ü" * 40, "takes 240 bytes", id="of signs that take six bytes each"),
+    ],
+)
+def test_a_name_that_no_folder_can_have_is_refused(name, words):
+    with pytest.raises(SubmissionError, match=words):
+        read_task_id(name)
+
+
+def test_the_longest_name_can_be_kept(tmp_path):
+    store = WorkStore(tmp_path)
+    store.keep(read_task_id("x" * TASK_ID_BYTES_MAX), "work", b"1")
+    assert store.read(read_task_id("x" * TASK_ID_BYTES_MAX), "work") == b"1"
 
 
 def test_whose_arguments_they_are_stands_before_their_name():
