@@ -60,6 +60,7 @@ RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed 
 
 _ANY_NUMBER = StartsAllowed()
 _NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
+_NOT_STARTED = frozenset({NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED})
 _SENT = (StageState.QUEUED, StageState.RUNNING)
 
 
@@ -344,9 +345,10 @@ class RunMachine:
         node.finished_ms, node.stored, node.incarnation = event.finished_ms, event.stored, stage.incarnation
         self._moves.node(node, NodeState.SUCCEEDED, detail=event.worker)
         for follower in self._followers[node.node]:  # What waited while this one ran could not have started before.
-            if follower in self._moves.blocked and self.record.nodes[follower].waits_since_ms:
-                self.record.nodes[follower].waits_since_ms = self._moves.now_ms
-                self._moves.touch(self.record.nodes[follower])
+            kept = self.record.nodes[follower]
+            if kept.waits_since_ms and kept.state in _NOT_STARTED:
+                kept.waits_since_ms = self._moves.now_ms
+                self._moves.touch(kept)
         for reader_stage in self._waiting_stages(node.node):
             if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
                 continue

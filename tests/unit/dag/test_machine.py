@@ -1064,6 +1064,16 @@ def test_waiting_for_what_it_needs_does_not_count():
     assert run.states("b") == ["FAILED"]
 
 
+def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
+    run = Driven("a:", "b1:", "b2: a", on_error="continue", outputs=("a", "b1", "b2"))
+    run.place(a="east")
+    run.start("a")
+    run.place(b1_b2="west")
+    run.take(run.done("a"), after_ms=9_000)
+    run.refuse_after(2_000, waited_ms=10_000)
+    assert run.states("b1", "b2") == ["FAILED", "WAITING"]
+
+
 def test_the_time_in_which_its_tenant_takes_in_nothing_does_not_count():
     run = in_queue()
     run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_HELD, is_shut=True), after_ms=1_500)
