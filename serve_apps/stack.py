@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psutil
 import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
@@ -31,6 +30,7 @@ from mesh.clock import SystemClock
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.process import start_mark
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -112,8 +112,7 @@ class Stack:
             raise
 
     def _note_start(self) -> None:
-        me = psutil.Process()
-        self._folder.write("stack.json", {"pid": me.pid, "created": me.create_time(), "state": "starting"})
+        self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""

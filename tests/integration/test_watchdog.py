@@ -20,7 +20,8 @@ import pytest
 import ray
 
 from mesh.runtime.node_guards import NodeGuards
-from mesh.runtime.watch_folder import register, socket_of, workers_of
+from mesh.runtime.process import start_mark
+from mesh.runtime.watch_folder import enlist, register, socket_of, workers_of
 
 LIMIT_S = 30.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
@@ -52,14 +53,10 @@ class Bed:
     def run(self, code: str) -> subprocess.Popen[bytes]:
         return self.spawn(sys.executable, "-c", code)
 
-    def worker(self, code: str = "import time; time.sleep(600)", *, started: float | None = None) -> subprocess.Popen[bytes]:
+    def worker(self, code: str = "import time; time.sleep(600)") -> subprocess.Popen[bytes]:
         process = self.run(code)
-        self.register(process, started)
+        enlist(self.folder, process.pid)
         return process
-
-    def register(self, process: subprocess.Popen[bytes], started: float | None = None) -> None:
-        since = psutil.Process(process.pid).create_time() if started is None else started
-        (workers_of(self.folder) / str(process.pid)).write_text(repr(since))
 
     def ask(self, **question: Any) -> dict[str, Any]:
         return self.send(json.dumps(question).encode() + b"\n")
@@ -154,7 +151,8 @@ def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_
 
 
 def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
-    stranger = bed.worker(started=1.0)
+    stranger = bed.run("import time; time.sleep(600)")
+    (workers_of(bed.folder) / str(stranger.pid)).write_text(start_mark(bed.keeper.pid))
     ours = bed.worker()
     assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was proved.
     assert stranger.poll() is None
