@@ -6,7 +6,6 @@ process' `start_mark`, so that another process that got the same number later is
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -56,14 +55,19 @@ def enlist(folder: Path, pid: int) -> None:
 
 
 def registered(folder: Path) -> Iterator[psutil.Process]:
-    """The processes that live; files of those that do not are removed."""
+    """The processes that live; files of those that do not are removed. One that may not be looked at is left out until it may."""
     workers = workers_of(folder)
     for file in workers.iterdir() if workers.is_dir() else ():
         if not file.name.isdigit():
             continue
-        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+        try:
             process = psutil.Process(int(file.name))
-            if start_mark(process.pid) == file.read_text() and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-                continue
-        file.unlink(missing_ok=True)
+            lives = start_mark(process.pid) == file.read_text() and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, FileNotFoundError):
+            lives = False
+        except (psutil.Error, OSError):
+            continue
+        if lives:
+            yield process
+        else:
+            file.unlink(missing_ok=True)

@@ -101,17 +101,26 @@ class Watchdog:
 
     def _signal(self, number: signal.Signals, workers: Iterable[psutil.Process]) -> None:
         for worker in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for process in (*worker.children(recursive=True), worker):
-                    if number is signal.SIGKILL or process.pid not in self._asked:
-                        self._asked.add(process.pid)
-                        with contextlib.suppress(psutil.NoSuchProcess):
-                            process.send_signal(number)
+            for process in (*_below(worker), worker):
+                if number is signal.SIGKILL or process.pid not in self._asked:
+                    self._asked.add(process.pid)
+                    with contextlib.suppress(psutil.Error):  # One that has ended, or that is another user's, saves nobody else.
+                        process.send_signal(number)
 
     def _keeper_lives(self) -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        try:
             return self._keeper.is_running() and self._keeper.status() != psutil.STATUS_ZOMBIE
-        return False
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:  # There is somebody, who may not be looked at.
+            return True
+
+
+def _below(worker: psutil.Process) -> list[psutil.Process]:
+    """What the worker has started, at any depth."""
+    with contextlib.suppress(psutil.Error):
+        return worker.children(recursive=True)
+    return []
 
 
 def _asking(watchdog: Watchdog) -> type[socketserver.StreamRequestHandler]:
