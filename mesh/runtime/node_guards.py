@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -42,24 +43,40 @@ class NodeGuard:
     def __init__(self, mesh: MeshId) -> None:
         self._folder = watch_folder(mesh)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
+        with contextlib.suppress(OSError):  # One that is slow today is asked again with the next proof.
             self.stamp()
-        except OSError:  # Nobody answers: none has been started, or it has ended with an earlier session.
-            self._start()
-
-    def _start(self) -> None:
-        watchdog = [sys.executable, "-m", "mesh.runtime.watchdog", str(self._folder), str(_raylet_pid())]
-        # Ray kills the children of a worker that ends; a grandchild whose parent has ended at once is nobody's child.
-        subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
-        for attempt in Retrying(
-            retry=retry_if_exception_type(OSError), stop=stop_after_delay(START_S), wait=wait_fixed(0.05), reraise=True
-        ):
-            with attempt:
-                self.stamp()
 
     def stamp(self) -> int:
-        """The watchdog's time, for a proof that is about to be asked for. Raises OSError when nobody answers."""
+        """The watchdog's time, for a proof that is about to be asked for; where there is no watchdog, one is started.
+
+        Raises OSError when it does not answer, or none can be started.
+        """
+        try:
+            return self._stamp()
+        except (FileNotFoundError, ConnectionRefusedError):  # None has been started, or it has ended or was killed.
+            return self._start()
+
+    def _stamp(self) -> int:
         return int(self._ask({"ask": "stamp"})["stamp_ms"])
+
+    def _start(self) -> int:
+        """Start one and wait for its answer; again and again, since it ends at once while an earlier one is still about to end."""
+        watchdog = [sys.executable, "-m", "mesh.runtime.watchdog", str(self._folder), str(_raylet_pid())]
+        given_up_s = time.monotonic() + START_S
+        while True:
+            # Ray kills the children of a worker that ends; a grandchild whose parent has ended at once is nobody's child.
+            subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
+            try:
+                return self._await(min(START_S / 3, given_up_s - time.monotonic()))
+            except OSError:
+                if time.monotonic() >= given_up_s:
+                    raise
+
+    def _await(self, patience_s: float) -> int:
+        """The first answer. Raises OSError when there is none."""
+        return Retrying(
+            retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True
+        )(self._stamp)
 
     def prove(self, proof: Proof) -> bool:
         """Pass the proof on; was it accepted? Raises OSError when nobody answers."""

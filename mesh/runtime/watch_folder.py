@@ -19,7 +19,7 @@ from mesh.ids import MeshId
 from mesh.runtime.process import start_mark
 
 #: Ray's session folder plus this must stay under the 107 bytes that a socket's path may have.
-_SOCKET, _WORKERS = "s", "w"
+_SOCKET, _WORKERS, _LOCK = "s", "w", "lock"
 
 
 def watch_folder(mesh: MeshId) -> Path:
@@ -32,6 +32,11 @@ def watch_folder(mesh: MeshId) -> Path:
 def socket_of(folder: Path) -> Path:
     """The watchdog's door."""
     return folder / _SOCKET
+
+
+def lock_of(folder: Path) -> Path:
+    """The file that the folder's one watchdog has locked."""
+    return folder / _LOCK
 
 
 def workers_of(folder: Path) -> Path:

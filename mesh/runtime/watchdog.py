@@ -14,12 +14,14 @@ Workers and their children get SIGTERM once when their time to stop has come, SI
 The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
 the earlier one run out, whether the process that held them was stopped in good order or has just died. Unless the proof says
 `"since": 7`: the leases of all sessions from that one on were handed down to its own, and their work goes on.
+A folder has one watchdog, which holds its lock; another that is started there ends at once and touches nothing.
 It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import signal
 import socketserver
@@ -31,7 +33,7 @@ from typing import Any
 import psutil
 
 from mesh.clock import Clock, EnduringClock
-from mesh.runtime.watch_folder import registered, socket_of
+from mesh.runtime.watch_folder import lock_of, registered, socket_of
 from mesh.vigil import Proof, Verdict, Vigil
 
 #: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
@@ -144,7 +146,12 @@ def main(folder: str, keeper_pid: str) -> None:
         keeper = psutil.Process(int(keeper_pid))
     except psutil.NoSuchProcess:
         return
-    Watchdog(Path(folder), keeper, EnduringClock()).serve()
+    with lock_of(Path(folder)).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # Two would take each other's socket, and the one without proofs would kill everything, for ever.
+            return
+        Watchdog(Path(folder), keeper, EnduringClock()).serve()
 
 
 if __name__ == "__main__":

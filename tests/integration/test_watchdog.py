@@ -42,8 +42,12 @@ class Bed:
         self.mine: list[subprocess.Popen[bytes]] = []
         workers_of(folder).mkdir()
         self.keeper = self.run("import time; time.sleep(600)")
-        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(folder), str(self.keeper.pid))
-        eventually(lambda: socket_of(folder).exists() or is_gone(self.watchdog))
+        self.watch()
+
+    def watch(self) -> None:
+        socket_of(self.folder).unlink(missing_ok=True)
+        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(self.folder), str(self.keeper.pid))
+        eventually(lambda: socket_of(self.folder).exists() or is_gone(self.watchdog))
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, start_new_session=True)
@@ -174,6 +178,23 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
     assert bed.watchdog.poll() is None
     assert bed.ask(ask="leave", incarnation=5)["accepted"]
     assert bed.watchdog.wait(LIMIT_S) == 0
+
+
+def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
+    assert bed.prove()
+    worker = bed.worker()
+    second = bed.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(bed.folder), str(bed.keeper.pid))
+    assert second.wait(LIMIT_S) == 0
+    assert bed.prove()
+    assert (bed.watchdog.poll(), worker.poll()) == (None, None)
+
+
+def test_when_a_watchdog_was_killed_another_one_takes_its_place(bed: Bed) -> None:
+    bed.watchdog.kill()
+    bed.watchdog.wait()
+    bed.watch()
+    assert bed.prove()
+    assert bed.watchdog.poll() is None
 
 
 @pytest.mark.parametrize("rubbish", [b"\n", b"{}\n", b"[1]\n", b'{"ask": "prove"}\n', b"\xff\xfe\n", b"9" * 10_000 + b"\n"], ids=range(6))
