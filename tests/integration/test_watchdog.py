@@ -242,6 +242,10 @@ class Agent:
         self.guards.prove(incarnation, stop_after_ms, kill_after_ms)
         return sorted(self.guards.unguarded())
 
+    def lose_guards(self) -> None:
+        for guard in self.guards._guards.values():
+            ray.kill(guard)
+
     def leave(self, incarnation: int) -> None:
         self.guards.leave(incarnation)
 
@@ -269,4 +273,22 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
     finally:
         os.kill(pid, signal.SIGCONT)
     ray.get(second.leave.remote(2))
+    eventually(lambda: not watchdogs_in(session))
+
+
+@pytest.mark.ray
+def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
+    session = str(ray._private.worker._global_node.get_session_dir_path())
+    agent = Agent.remote()
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    (first,) = watchdogs_in(session)
+    first.kill()
+    eventually(lambda: not first.is_running())
+    assert ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) != []
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    (second,) = watchdogs_in(session)
+    ray.get(agent.lose_guards.remote())
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    assert watchdogs_in(session) == [second]
+    ray.get(agent.leave.remote(1))
     eventually(lambda: not watchdogs_in(session))
