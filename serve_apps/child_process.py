@@ -50,7 +50,7 @@ def run(settings: ChildSettings) -> None:
     """As `main`, in a process that is set up.
 
     Raises:
-        StoreUnavailable: The file of certificates cannot be read.
+        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster of Redis answers.
     """
     ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
     cluster = ray.get_runtime_context().gcs_address

@@ -61,11 +61,12 @@ class ChildPorts:
 
 
 def open_child_ports(settings: ChildSettings) -> ChildPorts:
-    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away.
+    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away;
+    only of a cluster a node has to answer here.
 
     Raises:
         SchemaMismatch: The store holds data that another version of this program has laid out.
-        StoreUnavailable: The file of certificates cannot be read.
+        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster answers.
     """
     if settings.store is not None:
         own = settings.store
@@ -106,7 +107,8 @@ def open_stores(
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
 ) -> Stores:
-    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
+    """One server, and the master that sentinels know, are connected to at the first command; a cluster is looked for at once. A lost
+    connection is made anew once, at the next command.
 
     Args:
         ledger: Its id, under which it is founded again after a loss; None: whoever it is.
@@ -114,6 +116,9 @@ def open_stores(
         receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
         limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+
+    Raises:
+        StoreUnavailable: No node of the cluster answers.
     """
     client = connect(url, timeout_ms=ANSWER_MS_MAX)
     keys = Keys()
