@@ -6,7 +6,6 @@ them. A part that dies is started again: the stores hold the truth, so it goes o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import time
