@@ -158,6 +158,8 @@ class RayStageHost:
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""
         with self._guard:
+            for runner in self._runners.values():
+                runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
             for kept in (self._runners, self._of_stage, self._cancelled, self._teller, self._warm):
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
@@ -246,6 +248,8 @@ class RayStageHost:
     def _start(
         self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
     ) -> None:
+        if spec.stage not in runner.stages:  # Everything was stopped before its turn came.
+            return
         try:
             # Tasks that take nothing need no bundle each: any number of them runs in one.
             group = self._take_group(spec.slot, slots if spec.slot else 1)
@@ -263,7 +267,9 @@ class RayStageHost:
     def _lose(self, runner: _Runner, stage: StageId) -> None:
         """A stage that could not be handed to its runner goes back to the root."""
         with self._guard:
-            group = runner.stages.pop(stage, None)
+            if stage not in runner.stages:
+                return
+            group = runner.stages.pop(stage)
             self._of_stage.pop(stage, None)
             self._teller.pop(stage, None)
         self._give_back(group)
