@@ -20,7 +20,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_orders import RedisTenantOrders
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis_queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.store.redis_safety import check_schema
 from serve_apps.settings import ChildSettings, LinkSettings
@@ -74,7 +74,7 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
             own.redis_url, ledger=own.ledger, replicated=own.replicated, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms
         )
         _refuse_other_schema(stores)
-        return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
+        return ChildPorts(ledger=stores.ledger, queue=ChildStageQueue(stores.client, stores.keys), blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
     # They have a child's verbs, which are all that it calls; the ports have the root's as well.

@@ -75,9 +75,9 @@ class NodeGuard:
 
     def _await(self, patience_s: float) -> int:
         """The first answer. Raises OSError when there is none."""
-        return Retrying(
-            retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True
-        )(self._stamp)
+        return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True)(
+            self._stamp
+        )
 
     def prove(self, proof: Proof) -> bool:
         """Pass the proof on; was it accepted? Raises OSError when nobody answers."""
