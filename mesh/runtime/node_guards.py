@@ -120,6 +120,7 @@ class NodeGuards:
     """All guards of one mesh, for the process that holds its leases. Not safe to use from several threads.
 
     Args:
+        mesh: Its `standing_name`, as whoever registers with the watchdogs is told it.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
     """
 
