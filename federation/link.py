@@ -209,6 +209,7 @@ class LinkTerms:
     heartbeat_ms: int  #: How often to renew the session.
     inline_limit_bytes: int  #: Larger values go to the storage.
     storage_url: str  #: fsspec URL of the folder for them.
+    ledger: str = ""  #: The id of the root's ledger: names what is the mesh's on a cluster that other federations use, too.
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def run(settings: ChildSettings) -> None:
     """As `main`, in a process that is set up.
 
     Raises:
-        StoreUnavailable: The file of certificates cannot be read.
+        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster of Redis answers.
     """
     ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
     cluster = ray.get_runtime_context().gcs_address
@@ -65,6 +65,7 @@ def run(settings: ChildSettings) -> None:
         inline_limit_bytes=settings.inline_limit_bytes,
         node_labels=settings.node_labels,
         warm_runners=settings.warm_runners,
+        ledger=_ledger_of(settings, ports.link, stop),
     )
     child = ChildMesh(
         record=record,
@@ -76,8 +77,6 @@ def run(settings: ChildSettings) -> None:
         heartbeat_ms=settings.heartbeat_ms,
     )
     threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
-    if ports.link is not None:
-        await_root(ports.link, record.mesh, stop)
     child.beat()
     tell_ready(mesh=record.mesh, cluster=record.cluster, pid=os.getpid())
     while not stop.is_set() and ray.is_initialized():
@@ -97,6 +96,14 @@ def await_root(link: HttpLink, mesh: MeshId, stop: threading.Event) -> LinkTerms
             log.warning("no root to join", mesh=mesh, error=str(gone))
             stop.wait(ROOT_PAUSE_S)
     return None
+
+
+def _ledger_of(settings: ChildSettings, link: HttpLink | None, stop: threading.Event) -> str:
+    """The id of the federation's ledger, by which what an earlier process of the mesh has left is found; empty when nobody tells."""
+    if link is None:
+        return settings.store.ledger or "" if settings.store is not None else ""
+    terms = await_root(link, settings.record.mesh, stop)
+    return terms.ledger if terms is not None else ""
 
 
 def _leave(child: ChildMesh) -> None:

@@ -39,6 +39,7 @@ class Dependencies:
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
     heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
     inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
+    ledger_id: str = ""  #: Told to meshes that join, which name by it what is theirs on their Ray cluster.
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: What a submission waits for that does not say.

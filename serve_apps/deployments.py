@@ -156,6 +156,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             storage_url=settings.storage_url,
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,
+            ledger_id=settings.ledger or "",
             clock=SystemClock(),
             durable=stores.durable,
             durability=settings.durability,

@@ -138,7 +138,12 @@ def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
 
 
 def _terms(ports: Dependencies) -> LinkTerms:
-    return LinkTerms(heartbeat_ms=ports.heartbeat_ms, inline_limit_bytes=ports.inline_limit_bytes, storage_url=ports.storage_url)
+    return LinkTerms(
+        heartbeat_ms=ports.heartbeat_ms,
+        inline_limit_bytes=ports.inline_limit_bytes,
+        storage_url=ports.storage_url,
+        ledger=ports.ledger_id,
+    )
 
 
 def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue | None]:

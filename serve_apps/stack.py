@@ -6,7 +6,6 @@ them. A part that dies is started again: the stores hold the truth, so it goes o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import time
@@ -14,7 +13,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psutil
 import structlog
 
 from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
@@ -31,6 +29,7 @@ from mesh.clock import SystemClock
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.process import start_mark
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -112,8 +111,7 @@ class Stack:
             raise
 
     def _note_start(self) -> None:
-        me = psutil.Process()
-        self._folder.write("stack.json", {"pid": me.pid, "created": me.create_time(), "state": "starting"})
+        self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
@@ -352,11 +350,14 @@ class Stack:
         """The key in `client.json` and those of its own meshes were for this life of the stack only."""
         keys = [key for key in (self.api_key, *self._mesh_keys.values()) if key]
         self.api_key, self._mesh_keys = "", {}
-        if keys:
+        if not keys:
+            return
+        try:
             stores = self._stores()
-            with contextlib.suppress(StoreUnavailable):
-                for key in keys:
-                    RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
+            for key in keys:
+                RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
+        except RuntimeDoorError as away:  # Whatever the server says, all that runs here has still to be stopped.
+            log.warning("the keys of this stack were not revoked", error=str(away))
 
     def stop(self) -> None:
         """Stop everything, in the reverse order; safe to call at any moment and more than once."""

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from mesh.errors import MeshError
+from mesh.runtime.process import start_mark
 
 
 class AlreadyRunning(MeshError):
@@ -73,6 +74,6 @@ class StateFolder:
         facts = self.read("stack.json")
         try:
             process = psutil.Process(int(facts["pid"]))
-            return process if abs(process.create_time() - float(facts["created"])) < 1 else None
+            return process if start_mark(process.pid) == facts["started"] else None
         except (KeyError, TypeError, ValueError, psutil.Error):
             return None

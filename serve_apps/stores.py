@@ -20,7 +20,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_orders import RedisTenantOrders
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis_queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.store.redis_safety import check_schema
 from serve_apps.settings import ChildSettings, LinkSettings
@@ -61,11 +61,12 @@ class ChildPorts:
 
 
 def open_child_ports(settings: ChildSettings) -> ChildPorts:
-    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away.
+    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away;
+    only of a cluster a node has to answer here.
 
     Raises:
         SchemaMismatch: The store holds data that another version of this program has laid out.
-        StoreUnavailable: The file of certificates cannot be read.
+        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster answers.
     """
     if settings.store is not None:
         own = settings.store
@@ -73,7 +74,7 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
             own.redis_url, ledger=own.ledger, replicated=own.replicated, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms
         )
         _refuse_other_schema(stores)
-        return ChildPorts(ledger=stores.ledger, queue=stores.queue, blobs=stores.blobs)
+        return ChildPorts(ledger=stores.ledger, queue=ChildStageQueue(stores.client, stores.keys), blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
     # They have a child's verbs, which are all that it calls; the ports have the root's as well.
@@ -106,7 +107,8 @@ def open_stores(
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
 ) -> Stores:
-    """Connect lazily; no command is sent yet. A lost connection is made anew once, at the next command.
+    """One server, and the master that sentinels know, are connected to at the first command; a cluster is looked for at once. A lost
+    connection is made anew once, at the next command.
 
     Args:
         ledger: Its id, under which it is founded again after a loss; None: whoever it is.
@@ -114,6 +116,9 @@ def open_stores(
         receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
         limits: How much may be open.
         founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+
+    Raises:
+        StoreUnavailable: No node of the cluster answers.
     """
     client = connect(url, timeout_ms=ANSWER_MS_MAX)
     keys = Keys()

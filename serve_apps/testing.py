@@ -105,6 +105,7 @@ class World:
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,
             storage_url=self.storage_url,
+            ledger_id="ours",
             clock=self.clock,
             durable=self.durable,
             durability=self.durability,

@@ -11,7 +11,6 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
@@ -61,6 +60,7 @@ from federation.link import (
     named_error,
 )
 from federation.snapshot import MeshRecord
+from federation.store.report_parts import parts_of
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -75,10 +75,6 @@ CONNECT_S_MAX = 1.0
 ANSWER_BYTES_MAX = 64 << 20
 BLOB_LIMIT_MS = 10_000
 JSON, BYTES = "application/json", "application/octet-stream"
-#: Messages, and about so many bytes of them, that are reported in one call.
-PART_MESSAGES, PART_BYTES = 500, 512 << 10
-#: A batch of the mesh is so many batches of the link at most: parts of one are numbered between it and the next.
-PARTS_MAX = 4_096
 
 
 class HttpLink:
@@ -267,8 +263,8 @@ class HttpStageQueue:
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
         """See `StageQueue.report`. A large batch goes in parts, each of which is taken in once."""
-        for number, part in enumerate(_parts(messages)):
-            self._link.call(REPORT, Report(claim=claim, batch=batch * PARTS_MAX + number, messages=part))
+        for number, part in parts_of(batch, messages):
+            self._link.call(REPORT, Report(claim=claim, batch=number, messages=part))
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
         """See `StageQueue.inputs_of`."""
@@ -343,17 +339,3 @@ def _bare(session: Session) -> Session:
 
 def _place_of(run: RunId, sha256: str) -> str:
     return f"/blobs/{run}/{sha256}"
-
-
-def _parts(messages: tuple[StageMessage, ...]) -> Iterator[tuple[StageMessage, ...]]:
-    """The messages in order, in parts that a call can carry; one empty part when there are none."""
-    part: list[StageMessage] = []
-    part_bytes = 0
-    for message in messages:
-        size_bytes = len(encode(message))
-        if part and (len(part) == PART_MESSAGES or part_bytes + size_bytes > PART_BYTES):
-            yield tuple(part)
-            part, part_bytes = [], 0
-        part.append(message)
-        part_bytes += size_bytes
-    yield tuple(part)

@@ -43,7 +43,7 @@ def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
         return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **bounds)
     options, to_sentinels = _options_of(many, bounds)
     if many.form is Form.SENTINEL:
-        found: Any = Sentinel(list(many.hosts), sentinel_kwargs=to_sentinels, **options)  # type: ignore[no-untyped-call]
+        found: Any = Sentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": Retry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", found.master_for(many.service, retry=Retry(NoBackoff(), 1)))
     nodes = [ClusterNode(*host) for host in many.hosts]  # type: ignore[no-untyped-call]
     with redis_answers("look for the cluster"):
@@ -62,7 +62,7 @@ def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
         return redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 1), **bounds)
     options, to_sentinels = _options_of(many, bounds)
     if many.form is Form.SENTINEL:
-        found: Any = AsyncSentinel(list(many.hosts), sentinel_kwargs=to_sentinels, **options)  # type: ignore[no-untyped-call]
+        found: Any = AsyncSentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": AsyncRetry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
         return cast("redis.asyncio.Redis", found.master_for(many.service, retry=AsyncRetry(NoBackoff(), 1)))
     nodes = [AsyncClusterNode(*host) for host in many.hosts]
     return cast("redis.asyncio.Redis", AsyncRedisCluster(startup_nodes=nodes, **options))
@@ -85,8 +85,11 @@ def answer_s_max(client: "redis.Redis | redis.asyncio.Redis") -> float | None:
     return found
 
 
+_TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
+
+
 def _bounds(timeout_ms: int) -> dict[str, Any]:
-    return {"decode_responses": False, "socket_timeout": timeout_ms / 1000, "socket_connect_timeout": timeout_ms / 1000}
+    return {"decode_responses": False, **dict.fromkeys(_TIMEOUTS, timeout_ms / 1000)}
 
 
 def _options_of(many: RedisUrl, bounds: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -97,6 +100,8 @@ def _options_of(many: RedisUrl, bounds: dict[str, Any]) -> tuple[dict[str, Any],
         raise ConfigError(str(wrong)) from None
     tls = {"ssl": True} if options.pop("connection_class", None) is SSLConnection else {}
     own = {key.removeprefix("sentinel_"): options.pop(key) for key in ("sentinel_username", "sentinel_password") if key in options}
+    # Sentinels are asked in turn, and again at most by who asks for the master: all of them may take as long as one answer.
+    share = {key: value / len(many.hosts) for key, value in bounds.items() if key in _TIMEOUTS}
     trust = {key: value for key, value in options.items() if key.startswith("ssl_")}
     login = {key: value for key, value in (("username", many.username), ("password", many.password)) if value}
-    return {**bounds, **options, **tls, **login}, {**bounds, **trust, **tls, **own}
+    return {**bounds, **options, **tls, **login}, {**bounds, **share, **trust, **tls, **own}

@@ -25,6 +25,7 @@ from federation.leases import Lease, Session
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.report_parts import parts_of
 from federation.store.session_calls import of_session, raise_named
 from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
 from mesh.ids import MeshId, NodeId, RunId, StageId
@@ -201,3 +202,15 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
 
 def _inputs(stored: dict[bytes, bytes]) -> dict[NodeId, StoredValue | None]:
     return {NodeId(node.decode()): decode(StoredValue | None, value) for node, value in stored.items()}
+
+
+class ChildStageQueue(RedisStageQueue):
+    """As a mesh with a key to the store calls it: its batches go in the parts, under the numbers, that they have over HTTP.
+
+    So a mesh whose `link` was changed goes on where it was, and the store takes none of its reports for one that it has.
+    """
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+        """See `StageQueue.report`."""
+        for number, part in parts_of(batch, messages):
+            super().report(claim, number, part)

@@ -30,7 +30,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.node_guards import NodeGuards
 from mesh.runtime.runner import Roll
-from mesh.runtime.standing_actors import FoundActors, StandingActors
+from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
 from mesh.stages import StageSpec
 from mesh.wire import decode, encode
 
@@ -66,6 +66,7 @@ class RayStageHost:
         report: Called from threads of the host; must only pass the report on.
         node_labels: Ray node labels of the mesh's slice of the cluster.
         warm_runners: How many runners wait for a tenant, so that a first stage waits for no process start.
+        ledger: The id of the federation's ledger: on one cluster a mesh of another federation may have the same name.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class RayStageHost:
         inline_limit_bytes: int,
         node_labels: dict[str, str],
         warm_runners: int,
+        ledger: str = "",
     ) -> None:
         self._mesh = mesh
+        self._name = standing_name(ledger, mesh)
         self._report = report
         self._storage_url = storage_url
         self._inline_limit_bytes = inline_limit_bytes
@@ -90,10 +93,10 @@ class RayStageHost:
         self._cancelled: set[StageId] = set()
         self._teller: dict[StageId, _Runner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
-        self._actors = StandingActors(mesh, node_labels)
+        self._actors = StandingActors(self._name, node_labels)
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
-        self._guards = NodeGuards(mesh, node_labels)
+        self._guards = NodeGuards(self._name, node_labels)
         self._guard = threading.Lock()  #: Over what is known of runners and stages, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
@@ -114,7 +117,7 @@ class RayStageHost:
                 except Exception as refused:  # noqa: BLE001  the environment is a stranger's word, and Ray has many ways to refuse it
                     self._refuse(spec, f"Ray does not take the runtime environment: {refused}")
                     return token
-                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._mesh, token)
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
             runner.stages[spec.stage] = None
             self._of_stage[spec.stage] = key
@@ -158,6 +161,8 @@ class RayStageHost:
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""
         with self._guard:
+            for runner in self._runners.values():
+                runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
             for kept in (self._runners, self._of_stage, self._cancelled, self._teller, self._warm):
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
@@ -246,6 +251,8 @@ class RayStageHost:
     def _start(
         self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
     ) -> None:
+        if spec.stage not in runner.stages:  # Everything was stopped before its turn came.
+            return
         try:
             # Tasks that take nothing need no bundle each: any number of them runs in one.
             group = self._take_group(spec.slot, slots if spec.slot else 1)
@@ -263,7 +270,9 @@ class RayStageHost:
     def _lose(self, runner: _Runner, stage: StageId) -> None:
         """A stage that could not be handed to its runner goes back to the root."""
         with self._guard:
-            group = runner.stages.pop(stage, None)
+            if stage not in runner.stages:
+                return
+            group = runner.stages.pop(stage)
             self._of_stage.pop(stage, None)
             self._teller.pop(stage, None)
         self._give_back(group)

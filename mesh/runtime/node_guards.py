@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +25,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId
+from mesh.runtime.known_nodes import KnownNodes
 from mesh.runtime.watch_folder import socket_of, watch_folder
 from mesh.vigil import Proof
 
@@ -42,24 +44,40 @@ class NodeGuard:
     def __init__(self, mesh: MeshId) -> None:
         self._folder = watch_folder(mesh)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
+        with contextlib.suppress(OSError):  # One that is slow today is asked again with the next proof.
             self.stamp()
-        except OSError:  # Nobody answers: none has been started, or it has ended with an earlier session.
-            self._start()
-
-    def _start(self) -> None:
-        watchdog = [sys.executable, "-m", "mesh.runtime.watchdog", str(self._folder), str(_raylet_pid())]
-        # Ray kills the children of a worker that ends; a grandchild whose parent has ended at once is nobody's child.
-        subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
-        for attempt in Retrying(
-            retry=retry_if_exception_type(OSError), stop=stop_after_delay(START_S), wait=wait_fixed(0.05), reraise=True
-        ):
-            with attempt:
-                self.stamp()
 
     def stamp(self) -> int:
-        """The watchdog's time, for a proof that is about to be asked for. Raises OSError when nobody answers."""
+        """The watchdog's time, for a proof that is about to be asked for; where there is no watchdog, one is started.
+
+        Raises OSError when it does not answer, or none can be started.
+        """
+        try:
+            return self._stamp()
+        except (FileNotFoundError, ConnectionRefusedError):  # None has been started, or it has ended or was killed.
+            return self._start()
+
+    def _stamp(self) -> int:
         return int(self._ask({"ask": "stamp"})["stamp_ms"])
+
+    def _start(self) -> int:
+        """Start one and wait for its answer; again and again, since it ends at once while an earlier one is still about to end."""
+        watchdog = [sys.executable, "-m", "mesh.runtime.watchdog", str(self._folder), str(_raylet_pid())]
+        given_up_s = time.monotonic() + START_S
+        while True:
+            # Ray kills the children of a worker that ends; a grandchild whose parent has ended at once is nobody's child.
+            subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
+            try:
+                return self._await(min(START_S / 3, given_up_s - time.monotonic()))
+            except OSError:
+                if time.monotonic() >= given_up_s:
+                    raise
+
+    def _await(self, patience_s: float) -> int:
+        """The first answer. Raises OSError when there is none."""
+        return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True)(
+            self._stamp
+        )
 
     def prove(self, proof: Proof) -> bool:
         """Pass the proof on; was it accepted? Raises OSError when nobody answers."""
@@ -102,13 +120,16 @@ class NodeGuards:
     """All guards of one mesh, for the process that holds its leases. Not safe to use from several threads.
 
     Args:
+        mesh: Its `standing_name`, as whoever registers with the watchdogs is told it.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
     """
 
     def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
         self._mesh = mesh
         self._node_labels = node_labels
-        self._guards: dict[str, Any] = {}  #: Actors by Ray's node id.
+        self._known = KnownNodes()
+        self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
+        self._guards: dict[str, Any] = {}  #: Actors by node.
         self._stamps: dict[str, int] = {}  #: The last that each node has given.
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
@@ -117,17 +138,27 @@ class NodeGuards:
         """Have the nodes look at their clocks: call this right before the ledger is asked.
 
         Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
-        runs before its first proof.
+        runs before its first proof. A guard that has died is made anew by the next call.
         """
-        self._look()
         wait_s = STAMPS_S if self._stamps else START_S
+        self._look(wait_s)
         for node, guard in self._guards.items():
             self._asked.setdefault(node, guard.stamp.remote())
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
         for node in [node for node, question in self._asked.items() if question in ready]:
-            with contextlib.suppress(RayError, OSError):
-                self._stamps[node] = ray.get(self._asked[node])
-            del self._asked[node]
+            self._take_stamp(node, self._asked.pop(node))
+
+    def _take_stamp(self, node: str, question: Any) -> None:
+        try:
+            self._stamps[node] = ray.get(question)
+        except OSError as silent:  # The guard said so; it starts another where there is none.
+            log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
+        except RayError as dead:  # Nobody restarts an actor whose first breath failed, or whose node Ray believed gone.
+            log.warning("a guard has died; another one takes its place", mesh=self._mesh, node=node, error=str(dead))
+            guard = self._guards[node]
+            self._drop(node)
+            with contextlib.suppress(RayError, RuntimeError):  # It is dead, or goes with this driver.
+                ray.kill(guard)
 
     def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
         """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait. `since`: see `Proof`."""
@@ -139,7 +170,7 @@ class NodeGuards:
         """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
         ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=wait_s) if self._told else ([], [])
         accepted = {node for node, answer in self._told.items() if answer in ready and _is_yes(answer)}
-        return frozenset(self._guards.keys() - accepted)
+        return self._there - accepted
 
     def leave(self, incarnation: int) -> None:
         """End all watchdogs, and what is left of the work with them; waits for their answers."""
@@ -147,19 +178,25 @@ class NodeGuards:
         ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S * 2) if answers else None
         for guard in self._guards.values():
             ray.kill(guard)
-        for kept in (self._guards, self._stamps, self._asked, self._told):
-            kept.clear()
+        for node in tuple(self._guards):
+            self._drop(node)
+        self._there = frozenset()
 
-    def _look(self) -> None:
+    def _look(self, wait_s: float) -> None:
         """Guard nodes that have come, forget those that have gone."""
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
-        there = {node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items()}
-        for node in there - self._guards.keys():
+        nodes = self._known.look(wait_s)
+        if nodes is None:
+            return
+        self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
+        for node in self._there - self._guards.keys():
             self._guards[node] = _Guard.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(self._mesh)
-        for node in self._guards.keys() - there:
+        for node in self._guards.keys() - self._there:
             log.warning("a guarded node is gone", mesh=self._mesh, node=node)
-            for kept in (self._guards, self._stamps, self._asked, self._told):
-                kept.pop(node, None)
+            self._drop(node)
+
+    def _drop(self, node: str) -> None:
+        for kept in (self._guards, self._stamps, self._asked, self._told):
+            kept.pop(node, None)
 
 
 def _is_yes(answer: Any) -> bool:

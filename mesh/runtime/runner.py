@@ -54,7 +54,7 @@ class Runner:
     """One per (mesh, tenant, runtime environment) once bound.
 
     Args:
-        mesh: Whose watchdog ends it, bound or not; None: it is nobody's until it is bound.
+        mesh: The `standing_name` of whose watchdog ends it, bound or not; None: it is nobody's until it is bound.
         environment: Digest of the runtime environment that it was started with.
     """
 

@@ -25,6 +25,15 @@ ANSWER_S = 10.0
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
+def standing_name(ledger: str, mesh: MeshId) -> MeshId:
+    """What a mesh is called on its Ray cluster, where meshes of several federations may live, and two may have one name.
+
+    Args:
+        ledger: The id of the federation's ledger; empty: there is no other federation.
+    """
+    return MeshId(f"{ledger}:{mesh}") if ledger else mesh
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundActors:
     """What was found: the keeper with its session and the first of its line, and all runners."""
@@ -39,6 +48,7 @@ class StandingActors:
     """One mesh's actors in the namespace of the calling driver. Safe to use from several threads.
 
     Args:
+        mesh: Its `standing_name`.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
     """
 

@@ -1,12 +1,11 @@
 """Where a mesh's workers on a node can be found by the node's watchdog: a folder in Ray's session, a file per process.
 
 A worker writes its file before it runs the first line of a tenant's code. The file's name is the process' id, its content the
-process' start time, so that another process that got the same number later is left alone.
+process' `start_mark`, so that another process that got the same number later is left alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ import psutil
 import ray
 
 from mesh.ids import MeshId
+from mesh.runtime.process import start_mark
 
 #: Ray's session folder plus this must stay under the 107 bytes that a socket's path may have.
-_SOCKET, _WORKERS = "s", "w"
+_SOCKET, _WORKERS, _LOCK = "s", "w", "lock"
 
 
 def watch_folder(mesh: MeshId) -> Path:
@@ -34,6 +34,11 @@ def socket_of(folder: Path) -> Path:
     return folder / _SOCKET
 
 
+def lock_of(folder: Path) -> Path:
+    """The file that the folder's one watchdog has locked."""
+    return folder / _LOCK
+
+
 def workers_of(folder: Path) -> Path:
     """Where workers' files lie."""
     return folder / _WORKERS
@@ -42,22 +47,32 @@ def workers_of(folder: Path) -> Path:
 @cache
 def register(mesh: MeshId) -> None:
     """Make this process known to the watchdog of its node; once for each mesh that it works for."""
-    workers = workers_of(watch_folder(mesh))
+    enlist(watch_folder(mesh), os.getpid())
+
+
+def enlist(folder: Path, pid: int) -> None:
+    """Write a worker's file. Raises psutil.NoSuchProcess when it has ended."""
+    workers = workers_of(folder)
     workers.mkdir(parents=True, exist_ok=True)
-    pending = workers / f".{os.getpid()}"
-    pending.write_text(repr(psutil.Process().create_time()))
-    pending.rename(workers / str(os.getpid()))
+    pending = workers / f".{pid}"
+    pending.write_text(start_mark(pid))
+    pending.rename(workers / str(pid))
 
 
 def registered(folder: Path) -> Iterator[psutil.Process]:
-    """The processes that live; files of those that do not are removed."""
+    """The processes that live; files of those that do not are removed. One that may not be looked at is left out until it may."""
     workers = workers_of(folder)
     for file in workers.iterdir() if workers.is_dir() else ():
         if not file.name.isdigit():
             continue
-        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ValueError):
+        try:
             process = psutil.Process(int(file.name))
-            if process.create_time() == float(file.read_text()) and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-                continue
-        file.unlink(missing_ok=True)
+            lives = start_mark(process.pid) == file.read_text() and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, FileNotFoundError):
+            lives = False
+        except (psutil.Error, OSError):
+            continue
+        if lives:
+            yield process
+        else:
+            file.unlink(missing_ok=True)

@@ -14,12 +14,14 @@ Workers and their children get SIGTERM once when their time to stop has come, SI
 The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
 the earlier one run out, whether the process that held them was stopped in good order or has just died. Unless the proof says
 `"since": 7`: the leases of all sessions from that one on were handed down to its own, and their work goes on.
+A folder has one watchdog, which holds its lock; another that is started there ends at once and touches nothing.
 It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import signal
 import socketserver
@@ -31,7 +33,7 @@ from typing import Any
 import psutil
 
 from mesh.clock import Clock, EnduringClock
-from mesh.runtime.watch_folder import registered, socket_of
+from mesh.runtime.watch_folder import lock_of, registered, socket_of
 from mesh.vigil import Proof, Verdict, Vigil
 
 #: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
@@ -101,17 +103,26 @@ class Watchdog:
 
     def _signal(self, number: signal.Signals, workers: Iterable[psutil.Process]) -> None:
         for worker in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for process in (*worker.children(recursive=True), worker):
-                    if number is signal.SIGKILL or process.pid not in self._asked:
-                        self._asked.add(process.pid)
-                        with contextlib.suppress(psutil.NoSuchProcess):
-                            process.send_signal(number)
+            for process in (*_below(worker), worker):
+                if number is signal.SIGKILL or process.pid not in self._asked:
+                    self._asked.add(process.pid)
+                    with contextlib.suppress(psutil.Error):  # One that has ended, or that is another user's, saves nobody else.
+                        process.send_signal(number)
 
     def _keeper_lives(self) -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        try:
             return self._keeper.is_running() and self._keeper.status() != psutil.STATUS_ZOMBIE
-        return False
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:  # There is somebody, who may not be looked at.
+            return True
+
+
+def _below(worker: psutil.Process) -> list[psutil.Process]:
+    """What the worker has started, at any depth."""
+    with contextlib.suppress(psutil.Error):
+        return worker.children(recursive=True)
+    return []
 
 
 def _asking(watchdog: Watchdog) -> type[socketserver.StreamRequestHandler]:
@@ -135,7 +146,12 @@ def main(folder: str, keeper_pid: str) -> None:
         keeper = psutil.Process(int(keeper_pid))
     except psutil.NoSuchProcess:
         return
-    Watchdog(Path(folder), keeper, EnduringClock()).serve()
+    with lock_of(Path(folder)).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # Two would take each other's socket, and the one without proofs would kill everything, for ever.
+            return
+        Watchdog(Path(folder), keeper, EnduringClock()).serve()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime import watchdog as production_watchdog
 from mesh.runtime.exporting import ValueUnwritable, export, import_value
-from mesh.runtime.watch_folder import socket_of, workers_of
+from mesh.runtime.process import start_mark
+from mesh.runtime.watch_folder import enlist, socket_of
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
 from mesh.vigil import Proof
@@ -191,7 +192,7 @@ class _Slot:
     """A process, by its id and when it was started; a child of this process or of one that has died."""
 
     pid: int
-    since: float
+    since: str  #: Its `start_mark`.
     child: subprocess.Popen[bytes] | None = None
 
     def code(self, ended_well: Path) -> int | None:
@@ -199,8 +200,7 @@ class _Slot:
         if self.child is not None:
             return self.child.poll()
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            if process.create_time() == self.since and process.status() != psutil.STATUS_ZOMBIE:
+            if start_mark(self.pid) == self.since and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE:
                 return None
         return 0 if ended_well.exists() else -signal.SIGKILL
 
@@ -262,12 +262,10 @@ class ProcessHost:
         argv = ["/bin/sh", "-c", _WORK[what], self._order.fifo, spec.tenant, self._order.mesh, spec.stage, ended_well]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
         assert process.stdin is not None
-        pending = workers_of(node) / f".{process.pid}"
-        since = 0.0
+        since = ""
         with contextlib.suppress(psutil.NoSuchProcess, BrokenPipeError):
-            since = psutil.Process(process.pid).create_time()
-            pending.write_text(repr(since))
-            pending.rename(workers_of(node) / str(process.pid))
+            since = start_mark(process.pid)
+            enlist(node, process.pid)
             process.stdin.write(b"\n")
             process.stdin.flush()
         return _Slot(process.pid, since, process)

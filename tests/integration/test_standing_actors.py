@@ -16,7 +16,8 @@ from mesh.ids import MeshId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded
 from mesh.resources import NOTHING, ResourceSet
 from mesh.runtime.runner import Roll
-from mesh.runtime.standing_actors import FoundActors, StandingActors
+from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
+from mesh.runtime.watch_folder import watch_folder
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode, encode
 
@@ -119,3 +120,17 @@ def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: Standing
     assert found(others).incarnation == 1
     others.end_all()
     eventually(lambda: others.find() is None)
+
+
+def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: StandingActors) -> None:
+    ours, theirs = (StandingActors(standing_name(ledger, MeshId("standing")), {"zone": "east"}) for ledger in ("one", "two"))
+    ours.new_keeper(1, 1)
+    theirs.new_keeper(2, 2)
+    assert (found(ours).incarnation, found(theirs).incarnation) == (1, 2)
+    actors.end_all()  # Of no federation.
+    ours.end_all()
+    eventually(lambda: ours.find() is None)
+    assert found(theirs).incarnation == 2
+    assert watch_folder(standing_name("one", MeshId("standing"))) != watch_folder(standing_name("two", MeshId("standing")))
+    theirs.end_all()
+    eventually(lambda: theirs.find() is None)

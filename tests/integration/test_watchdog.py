@@ -20,7 +20,8 @@ import pytest
 import ray
 
 from mesh.runtime.node_guards import NodeGuards
-from mesh.runtime.watch_folder import register, socket_of, workers_of
+from mesh.runtime.process import start_mark
+from mesh.runtime.watch_folder import enlist, register, socket_of, workers_of
 
 LIMIT_S = 30.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
@@ -41,8 +42,12 @@ class Bed:
         self.mine: list[subprocess.Popen[bytes]] = []
         workers_of(folder).mkdir()
         self.keeper = self.run("import time; time.sleep(600)")
-        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(folder), str(self.keeper.pid))
-        eventually(lambda: socket_of(folder).exists() or is_gone(self.watchdog))
+        self.watch()
+
+    def watch(self) -> None:
+        socket_of(self.folder).unlink(missing_ok=True)
+        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(self.folder), str(self.keeper.pid))
+        eventually(lambda: socket_of(self.folder).exists() or is_gone(self.watchdog))
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, start_new_session=True)
@@ -52,14 +57,10 @@ class Bed:
     def run(self, code: str) -> subprocess.Popen[bytes]:
         return self.spawn(sys.executable, "-c", code)
 
-    def worker(self, code: str = "import time; time.sleep(600)", *, started: float | None = None) -> subprocess.Popen[bytes]:
+    def worker(self, code: str = "import time; time.sleep(600)") -> subprocess.Popen[bytes]:
         process = self.run(code)
-        self.register(process, started)
+        enlist(self.folder, process.pid)
         return process
-
-    def register(self, process: subprocess.Popen[bytes], started: float | None = None) -> None:
-        since = psutil.Process(process.pid).create_time() if started is None else started
-        (workers_of(self.folder) / str(process.pid)).write_text(repr(since))
 
     def ask(self, **question: Any) -> dict[str, Any]:
         return self.send(json.dumps(question).encode() + b"\n")
@@ -154,7 +155,8 @@ def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_
 
 
 def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
-    stranger = bed.worker(started=1.0)
+    stranger = bed.run("import time; time.sleep(600)")
+    (workers_of(bed.folder) / str(stranger.pid)).write_text(start_mark(bed.keeper.pid))
     ours = bed.worker()
     assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was proved.
     assert stranger.poll() is None
@@ -176,6 +178,23 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
     assert bed.watchdog.poll() is None
     assert bed.ask(ask="leave", incarnation=5)["accepted"]
     assert bed.watchdog.wait(LIMIT_S) == 0
+
+
+def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
+    assert bed.prove()
+    worker = bed.worker()
+    second = bed.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(bed.folder), str(bed.keeper.pid))
+    assert second.wait(LIMIT_S) == 0
+    assert bed.prove()
+    assert (bed.watchdog.poll(), worker.poll()) == (None, None)
+
+
+def test_when_a_watchdog_was_killed_another_one_takes_its_place(bed: Bed) -> None:
+    bed.watchdog.kill()
+    bed.watchdog.wait()
+    bed.watch()
+    assert bed.prove()
+    assert bed.watchdog.poll() is None
 
 
 @pytest.mark.parametrize("rubbish", [b"\n", b"{}\n", b"[1]\n", b'{"ask": "prove"}\n', b"\xff\xfe\n", b"9" * 10_000 + b"\n"], ids=range(6))
@@ -223,6 +242,10 @@ class Agent:
         self.guards.prove(incarnation, stop_after_ms, kill_after_ms)
         return sorted(self.guards.unguarded())
 
+    def lose_guards(self) -> None:
+        for guard in self.guards._guards.values():
+            ray.kill(guard)
+
     def leave(self, incarnation: int) -> None:
         self.guards.leave(incarnation)
 
@@ -250,4 +273,22 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
     finally:
         os.kill(pid, signal.SIGCONT)
     ray.get(second.leave.remote(2))
+    eventually(lambda: not watchdogs_in(session))
+
+
+@pytest.mark.ray
+def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
+    session = str(ray._private.worker._global_node.get_session_dir_path())
+    agent = Agent.remote()
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    (first,) = watchdogs_in(session)
+    first.kill()
+    eventually(lambda: not first.is_running())
+    assert ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) != []
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    (second,) = watchdogs_in(session)
+    ray.get(agent.lose_guards.remote())
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
+    assert watchdogs_in(session) == [second]
+    ray.get(agent.leave.remote(1))
     eventually(lambda: not watchdogs_in(session))

@@ -13,7 +13,8 @@ from federation.leases import TOLD_MAX, Beat, Session, Want
 from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
-from federation.store.http_link import PARTS_MAX, HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms, trusted
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms, trusted
+from federation.store.report_parts import PARTS_MAX
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import NodeStarted, StageEnded
 from mesh.resources import ResourceSet

@@ -62,7 +62,7 @@ def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response
 
 def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
     terms = ask_terms(link(world), EAST)
-    assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url) == (2_000, 65_536, "")
+    assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS])

@@ -5,6 +5,7 @@ import os
 import psutil
 import pytest
 
+from mesh.runtime.process import start_mark
 from serve_apps.state_folder import AlreadyRunning, StateFolder
 
 
@@ -89,21 +90,28 @@ def test_where_there_are_no_facts_none_are_read(tmp_path, content):
 
 def test_the_owner_is_the_process_that_was_noted(tmp_path):
     folder = StateFolder(tmp_path)
-    me = psutil.Process()
-    folder.write("stack.json", {"pid": me.pid, "created": me.create_time()})
+    folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid())})
     owner = folder.owner()
     assert owner is not None
     assert owner.pid == os.getpid()
 
 
+def test_the_owner_is_known_again_when_the_wall_clock_was_set(tmp_path, monkeypatch):
+    folder = StateFolder(tmp_path)
+    folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid())})
+    before = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: before + 3_600)
+    assert folder.owner() is not None
+
+
 @pytest.mark.parametrize(
     "facts",
     [
-        pytest.param({"pid": os.getpid(), "created": 1.0}, id="another process has the number now"),
-        pytest.param({"pid": 2**22 + 1, "created": 1.0}, id="the process is gone"),
-        pytest.param({"pid": -1, "created": 1.0}, id="a number that no process has"),
-        pytest.param({"pid": "me", "created": 1.0}, id="no number"),
-        pytest.param({"pid": None, "created": 1.0}, id="null"),
+        pytest.param({"pid": os.getpid(), "started": "1"}, id="another process has the number now"),
+        pytest.param({"pid": 2**22 + 1, "started": "1"}, id="the process is gone"),
+        pytest.param({"pid": -1, "started": "1"}, id="a number that no process has"),
+        pytest.param({"pid": "me", "started": "1"}, id="no number"),
+        pytest.param({"pid": None, "started": "1"}, id="null"),
         pytest.param({"pid": os.getpid()}, id="it is not noted when it was started"),
         pytest.param({}, id="nothing is noted"),
     ],

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from mesh.runtime.known_nodes import KnownNodes
+
+PATIENCE_S = 30.0
+
+
+class Control:
+    """Ray's control service: tells `nodes`, in turn; holds an answer while it is silent."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.speaks = threading.Event()
+        self.asked = 0
+
+    def __call__(self) -> list[dict[str, Any]]:
+        self.asked += 1
+        assert self.speaks.wait(PATIENCE_S)
+        said = self.nodes.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return [{"NodeID": said}]
+
+
+@pytest.fixture
+def control() -> Control:
+    return Control()
+
+
+def test_a_silent_control_service_holds_nobody_and_is_asked_once(control: Control) -> None:
+    known = KnownNodes(control)
+    control.nodes = ["a"]
+    assert (known.look(0.0), known.look(0.0), control.asked) == (None, None, 1)
+    control.speaks.set()
+    assert known.look(PATIENCE_S) == [{"NodeID": "a"}]
+
+
+def test_while_it_is_silent_those_that_were_known_are_told(control: Control) -> None:
+    known = KnownNodes(control)
+    control.nodes = ["a", "b"]
+    control.speaks.set()
+    assert known.look(PATIENCE_S) == [{"NodeID": "a"}]
+    control.speaks.clear()
+    assert known.look(0.0) == [{"NodeID": "a"}]
+    control.speaks.set()
+    assert known.look(PATIENCE_S) == [{"NodeID": "b"}]
+
+
+def test_after_an_error_it_is_asked_again(control: Control) -> None:
+    known = KnownNodes(control)
+    control.nodes = ["a", RuntimeError("away"), "c"]
+    control.speaks.set()
+    assert [known.look(PATIENCE_S) for _ in range(3)] == [[{"NodeID": "a"}], [{"NodeID": "a"}], [{"NodeID": "c"}]]

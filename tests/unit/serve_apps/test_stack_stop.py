@@ -1,0 +1,53 @@
+"""A stack that ends leaves nothing running, whatever its store says."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.config import load_config
+from serve_apps.stack import Stack
+from serve_apps.state_folder import StateFolder
+
+CONFIG = """
+federation: {name: tests}
+root: {cluster: local}
+clusters: {local: {nodes: [{cpu: 2}]}}
+flavors: {standard: {}}
+meshes: {east: {cluster: local, pools: {general: {flavor: standard, capacity: {cpu: 2}}}}}
+tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
+"""
+
+
+class Part:
+    """A cluster, or the claim to a port."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Of a cluster."""
+        self.is_stopped = True
+
+    def release(self) -> None:
+        """Of a port."""
+        self.is_stopped = True
+
+
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return f"127.0.0.1:{door.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://{}"], ids=["a cluster", "sentinels", "one"])
+def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) -> None:
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    stack._redis_url, stack.api_key = url.format(nobody()), "smk_00000000_x"
+    cluster, port = stack.clusters["main"], stack._port = Part(), Part()
+    stack.stop()
+    assert (cluster.is_stopped, port.is_stopped) == (True, True)
+    assert stack.api_key == ""
