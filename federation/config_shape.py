@@ -145,8 +145,10 @@ def _description(path: Path) -> str:
     return ""
 
 
-def _shown(path: Path, bound: int) -> str:
-    """A number as one writes it there."""
+def _shown(path: Path, bound: int | str) -> str:
+    """A number as one writes it there; the bounds of an optional value are checked beside its reading, so what was got is text still."""
+    if isinstance(bound, str):
+        return bound
     formats = {form.get("format") for form in _schemas_at(path)}
     if "time" in formats:
         return format_duration(bound)

@@ -393,3 +393,16 @@ def test_a_mesh_that_joins_by_itself_needs_no_cluster():
 
 def test_a_mesh_is_linked_directly_when_nothing_else_is_said():
     assert loaded(SMALL + TENANTS).meshes["east"].link is MeshLink.DIRECT
+
+
+@pytest.mark.parametrize("waits", ["0s", "500ms"])
+def test_an_optional_time_out_of_bounds_is_told_as_it_was_written(waits: str):
+    text = changed("tenants", "acme", to={"limits": {"max_wait": waits}})
+    assert [line.partition(": ")[2] for line in complaints(text)] == [f"tenants.acme.limits.max_wait: must be at least 1s (got {waits})"]
+
+
+@pytest.mark.parametrize("word", ["off", "no", "yes", "1"])
+def test_a_choice_is_true_or_false_and_no_other_word(word: str):
+    assert complaints(SMALL + f"quota: {{fair_sharing: {word}}}\ntenants:\n  acme: {{pickled_code: '{word}'}}\n")[-1].endswith(
+        f"tenants.acme.pickled_code: must be true or false (got '{word}')"
+    )
