@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import structlog
 
-from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config import FederationConfig, cost_rules_of, default_tenant_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.config_models import MeshLink
 from federation.durability import Durability
 from federation.errors import StoreUnavailable
@@ -40,6 +40,7 @@ from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
+from serve_apps.taken_at_start import keep
 
 log = structlog.get_logger(__name__)
 
@@ -114,6 +115,7 @@ class Stack:
     def _note_start(self) -> None:
         me = psutil.Process()
         self._folder.write("stack.json", {"pid": me.pid, "created": me.create_time(), "state": "starting"})
+        keep(self._folder, self._config)
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
@@ -265,9 +267,7 @@ class Stack:
         self._say(f"root: answers at {self.address}")
 
     def _publish(self, stores: Stores) -> None:
-        tenants = tenants_of(self._config)
-        parents = {tenant.parent for tenant in tenants}
-        self.default_tenant = next(tenant.path for tenant in tenants if tenant.path not in parents)
+        self.default_tenant = default_tenant_of(self._config)
         top = TenantPath(self.default_tenant.partition("/")[0])
         self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
         self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from mesh.errors import MeshError
-from serve_apps.cli import checking, dead, federation, joining, lifecycle, runs, stopping, waiting
+from serve_apps.cli import applying, checking, dead, federation, joining, lifecycle, runs, stopping, waiting
 from serve_apps.cli.render import error_line
 
 #: Exit codes: something is wrong; the command line is wrong (typer's own); Ctrl-C, as shells count it.
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (lifecycle, joining, runs, waiting, federation, stopping, dead, checking):
+for commands in (lifecycle, applying, joining, runs, waiting, federation, stopping, dead, checking):
     commands.register(app)
 
 

@@ -1,4 +1,4 @@
-"""The commands that start and stop processes: `up`, `down`, `apply`, `load-verbs`, `keys`, `demo`."""
+"""The commands that start and stop processes: `up`, `down`, `load-verbs`, `keys`, `demo`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from federation.config import FederationConfig, tenants_of
-from federation.quota.from_config import standing_orders_of
+from federation.config import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import load_verbs
-from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
@@ -52,7 +50,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(up)
     app.command()(down)
-    app.command()(apply)
     app.command("load-verbs")(load_redis_verbs)
     app.command()(demo)
     app.add_typer(keys_app, name="keys")
@@ -68,7 +65,7 @@ def up(
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = Console()
-    checked = _read(config)
+    checked = read_told(config)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
@@ -150,16 +147,6 @@ def down(state: StateOption = STATE) -> None:
     console.print(f"down: nothing runs any more; runs and results are kept in {state}, open runs go on at the next `up`")
 
 
-def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
-    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
-    checked = _read(config)
-    stores = running_stores(state)
-    tenants = tenants_of(checked)
-    stores.ledger.configure(TenantTree(tenants))
-    stores.orders.publish(standing_orders_of(checked))
-    Console().print(f"applied: {len(tenants)} tenants")
-
-
 def load_redis_verbs(
     url: Annotated[
         str,
@@ -184,7 +171,7 @@ def demo(
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
     console = Console(highlight=False)
-    checked = _read(config)
+    checked = read_told(config)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), console) as stack:
         started = time.monotonic()
@@ -257,7 +244,8 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-def _read(config: Path) -> FederationConfig:
+def read_told(config: Path) -> FederationConfig:
+    """The checked file; its warnings are printed. Raises ConfigError."""
     checked = read_config(config)
     for warning in checked.warnings:
         Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False)

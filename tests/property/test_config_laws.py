@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -44,7 +45,7 @@ def written(place: tuple[str | int, ...], value: object) -> str:
     """The small file with the value at the place; what is not there on the way is made."""
     whole: Any = yaml.safe_load(SMALL)
     part = whole
-    for key, following in zip(place, place[1:], strict=False):
+    for key, following in pairwise(place):
         fresh: Any = [{}] if following == 0 else {}
         if isinstance(part, dict):
             part[key] = part[key] if isinstance(part.get(key), type(fresh)) else fresh
@@ -57,23 +58,22 @@ QUANTITIES = st.builds("{}{}".format, st.integers(-1, 10**6), st.sampled_from(["
 VALUES = st.one_of(QUANTITIES, st.text("0123456789.-/=!(), abms", max_size=12), st.none(), st.booleans(), st.integers(-1, 10**12))
 
 
+def complaints(text: str) -> list[str]:
+    """What is said of the file; nothing when it is read. Any other error comes through."""
+    try:
+        load_config(text, source="x.yaml")
+    except ConfigError as refused:
+        return str(refused).splitlines()
+    return []
+
+
 @settings(max_examples=200, deadline=None)
 @given(place=st.sampled_from(sorted(set(places(schema())), key=str)), value=VALUES)
-def test_any_value_at_any_key_is_read_or_complained_of(place: tuple[str | int, ...], value: object):
-    try:
-        config = load_config(written(place, value), source="x.yaml")
-    except ConfigError as refused:
-        assert all(line.startswith("x.yaml:") for line in str(refused).splitlines())
-    else:
-        assert config.federation.name
+def test_any_value_at_any_key_is_read_or_complained_of_with_its_place(place: tuple[str | int, ...], value: object):
+    assert all(line.startswith("x.yaml:") for line in complaints(written(place, value)))
 
 
 def test_a_time_or_amount_of_nothing_at_any_key_is_read_or_complained_of():
     for place in sorted(set(places(schema())), key=str):
         for nothing in ("0s", 0):
-            try:
-                config = load_config(written(place, nothing), source="x.yaml")
-            except ConfigError as refused:
-                assert str(refused).startswith("x.yaml:"), place
-            else:
-                assert config.federation.name, place
+            assert all(line.startswith("x.yaml:") for line in complaints(written(place, nothing))), place

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from federation.config import FederationConfig, cost_rules_of, load_config, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config import (
+    FederationConfig,
+    cost_rules_of,
+    default_tenant_of,
+    load_config,
+    mesh_record_of,
+    steadiness_rules_of,
+    tenants_of,
+)
 from federation.config_models import MeshLink, format_duration, parse_duration
 from federation.errors import ConfigError
 from federation.estimates import CostRules
@@ -406,3 +414,8 @@ def test_a_choice_is_true_or_false_and_no_other_word(word: str):
     assert complaints(SMALL + f"quota: {{fair_sharing: {word}}}\ntenants:\n  acme: {{pickled_code: '{word}'}}\n")[-1].endswith(
         f"tenants.acme.pickled_code: must be true or false (got '{word}')"
     )
+
+
+def test_submits_go_to_the_first_tenant_in_the_file_that_has_none_below_it():
+    assert default_tenant_of(read_config(CONFIGS / "two_clusters.yaml")) == "acme/research/vision"
+    assert default_tenant_of(loaded(SMALL + "tenants: {b: {tenants: {c: {}}}, a: {}}\n")) == "b/c"

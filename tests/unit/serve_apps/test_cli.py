@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +10,19 @@ import pytest
 from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
+from federation.config import tenants_of
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenant_orders import TenantStop
+from federation.tenants import TenantTree
 from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
-from serve_apps.cli import checking, federation, lifecycle, runs, session, stopping
+from serve_apps.cli import applying, checking, federation, runs, session, stopping
 from serve_apps.cli.app import run_command
+from serve_apps.config_file import read_config
+from serve_apps.state_folder import StateFolder
+from serve_apps.taken_at_start import keep
 from serve_apps.testing import RESEARCH, SALES, STANDARD, World, spec_of
 
 SOURCE = """
@@ -359,8 +365,51 @@ def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypat
     assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
 
 
-def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, monkeypatch, capsys):
-    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
-    assert run_command(["apply", "configs/quickstart.yaml"]) == 0
+@pytest.fixture
+def applied(world, tmp_path, monkeypatch, capsys):
+    """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
+    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
+    started = read_config(tmp_path / "started.yaml")
+    keep(StateFolder(tmp_path), started)
+    world.store.configure(TenantTree(tenants_of(started)))
+
+    def apply(old: str = "", new: str = "") -> tuple[int, str]:
+        assert old in text
+        file = tmp_path / "x.yaml"
+        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+        code = run_command(["apply", str(file), "--state", str(tmp_path)])
+        return code, "".join(capsys.readouterr())
+
+    return apply
+
+
+def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, applied):
+    assert applied()[0] == 0
     filed = world.orders.in_force().filed
     assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
+
+
+def test_apply_of_the_same_file_tells_of_no_difference(applied):
+    assert len(applied()[1].splitlines()) == 1
+
+
+def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_purpose(world, applied):
+    before = world.store.snapshot().tree
+    code, told = applied("name: quickstart", "name: other")
+    assert code == 1
+    assert "write `name: quickstart` into the file" in told
+    assert world.store.snapshot().tree == before
+
+
+def test_apply_tells_which_tenants_come_and_go(applied):
+    code, told = applied("      ops:", "      ops2:")
+    assert code == 0
+    assert "new tenants: acme/ops2\ntenants gone: acme/ops\n" in told
+
+
+def test_apply_tells_what_of_the_file_it_does_not_take(applied):
+    code, told = applied("port: 8000", "port: 8001")
+    assert code == 0
+    assert "not applied, these take `down` and `up`: root.port (changed)" in told
