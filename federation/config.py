@@ -32,7 +32,7 @@ def load_config(text: str, *, source: str) -> FederationConfig:
     if config is None:
         raise ConfigError("\n".join(document.in_order(shape.problems)))
     forest = forest_of(config.tenants)
-    problems = (*shape.problems, *problems_of(config, forest))
+    problems = (*shape.problems, *problems_of(config, forest, left_out=shape.left_out))
     if problems:
         raise ConfigError("\n".join(document.in_order(problems)))
     config._warnings = document.in_order(warnings_of(config, forest))  # noqa: SLF001  this is where a checked configuration is made

@@ -419,3 +419,16 @@ def test_a_choice_is_true_or_false_and_no_other_word(word: str):
 def test_submits_go_to_the_first_tenant_in_the_file_that_has_none_below_it():
     assert default_tenant_of(read_config(CONFIGS / "two_clusters.yaml")) == "acme/research/vision"
     assert default_tenant_of(loaded(SMALL + "tenants: {b: {tenants: {c: {}}}, a: {}}\n")) == "b/c"
+
+
+def test_a_wrong_value_and_an_unknown_name_are_told_at_once():
+    text = changed("tenants", "acme", to={"limits": {"max_wait": "soon"}, "quotas": {"standart": {"cpu": {"nominal": 1}}}})
+    assert [line.split(": ")[1] for line in complaints(text)] == ["tenants.acme.limits.max_wait", "tenants.acme.quotas.standart"]
+
+
+def test_nothing_is_said_that_only_follows_from_a_wrong_value():
+    late = "federation: {name: small, lease_ttl: never, heartbeat: 8s}"
+    told = complaints(SMALL.replace("federation: {name: small}", late).replace("zone: east", "zone: 7") + TENANTS)
+    assert [line.split(": ")[1] for line in told] == ["federation.lease_ttl", "clusters.local.nodes[0].labels.zone"]
+    link = SMALL.replace("cluster: local, labels", "link: joinz, labels")
+    assert [line.split(": ")[1] for line in complaints(link + TENANTS)] == ["meshes.east.link"]
