@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
+from serve_apps.cli.session import STATE_VARIABLE, JsonOption
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging, stop_on_signals
 from serve_apps.settings import RootSettings
@@ -40,8 +42,13 @@ WATCH_S = 1.0
 UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
 
-StateOption = Annotated[Path, typer.Option("--state", help="The state folder: Redis' file, logs, keys.", show_default=True)]
+StateOption = Annotated[
+    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="The state folder: Redis' file, logs, keys.")
+]
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
+
+#: What is told of a key beside its id.
+KEY_FIELDS = ("tenant", "mesh", "user", "created_ms", "revoked")
 
 keys_app = typer.Typer(help="API keys of tenants and of meshes: made, listed, revoked.", no_args_is_help=True)
 
@@ -202,6 +209,7 @@ def create_key(
     mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
     user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
     state: StateOption = STATE,
+    as_json: JsonOption = False,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
     if (tenant is None) == (mesh is None):
@@ -213,18 +221,26 @@ def create_key(
     if mesh is not None:
         if mesh not in settings.meshes:
             raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.meshes)}")
-        typer.echo(issue_for_mesh(ring, MeshId(mesh), now_ms))
+        _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
         return
     path = TenantPath(str(tenant))
     if path != EVERYBODY:
         stores.ledger.snapshot().tree.tenant(path)
-    typer.echo(issue(ring, path, now_ms, user))
+    _show_key(issue(ring, path, now_ms, user), as_json=as_json)
+
+
+def _show_key(key: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({"id": key.split("_")[1], "key": key}, indent=2) if as_json else key)
 
 
 @keys_app.command("list")
-def list_keys(state: StateOption = STATE) -> None:
+def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """The keys by id; secrets are not kept."""
     stores = running_stores(state)
+    if as_json:
+        listed = RedisKeyRing(stores.client, stores.keys).list()
+        typer.echo(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
+        return
     table = Table("id", "of", "user", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
