@@ -31,6 +31,7 @@ from mesh.clock import SystemClock
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from serve_apps import left_folders
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -116,6 +117,8 @@ class Stack:
         me = psutil.Process()
         self._folder.write("stack.json", {"pid": me.pid, "created": me.create_time(), "state": "starting"})
         keep(self._folder, self._config)
+        for left in left_folders.sweep(self._folder):
+            self._say(f"removed {left}, which a stack of this state folder left when it was killed")
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
@@ -160,6 +163,10 @@ class Stack:
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         for future in started.values():
             future.result()
+        self._note_folders()
+
+    def _note_folders(self) -> None:
+        left_folders.note(self._folder, (cluster.folder for cluster in self.clusters.values()))
 
     def _start_cluster(self, name: str) -> None:
         section = self._config.clusters[name]
@@ -331,6 +338,7 @@ class Stack:
     def _restart_cluster(self, name: str) -> None:
         self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
         self._starters.submit(self._start_cluster, name).result()
+        self._note_folders()
         for mesh, section in self._config.meshes.items():
             if section.cluster == name and mesh in self.children:
                 self._restart_child(mesh)
