@@ -15,10 +15,10 @@ from federation.steadiness import SteadinessRules
 from federation.tenant_forest import PlacedTenant, forest_of
 from federation.tenants import FlavorResource, Quota, Tenant
 from federation.yaml_source import parse
-from mesh.ids import FlavorName, MeshId, PoolName
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet, to_units
 
-__all__ = ["FederationConfig", "cost_rules_of", "load_config", "mesh_record_of", "steadiness_rules_of", "tenants_of"]
+__all__ = ["FederationConfig", "cost_rules_of", "default_tenant_of", "load_config", "mesh_record_of", "steadiness_rules_of", "tenants_of"]
 
 
 def load_config(text: str, *, source: str) -> FederationConfig:
@@ -32,7 +32,7 @@ def load_config(text: str, *, source: str) -> FederationConfig:
     if config is None:
         raise ConfigError("\n".join(document.in_order(shape.problems)))
     forest = forest_of(config.tenants)
-    problems = (*shape.problems, *problems_of(config, forest))
+    problems = (*shape.problems, *problems_of(config, forest, left_out=shape.left_out))
     if problems:
         raise ConfigError("\n".join(document.in_order(problems)))
     config._warnings = document.in_order(warnings_of(config, forest))  # noqa: SLF001  this is where a checked configuration is made
@@ -42,6 +42,16 @@ def load_config(text: str, *, source: str) -> FederationConfig:
 def tenants_of(config: FederationConfig) -> tuple[Tenant, ...]:
     """The tenants, parents first; quotas in units, rights inherited from above where a tenant says nothing of its own."""
     return tuple(_tenant(placed) for placed in forest_of(config.tenants).tenants)
+
+
+def default_tenant_of(config: FederationConfig) -> TenantPath:
+    """The first tenant in the file without tenants below it: whose work is whose tenant nobody names."""
+    placed = forest_of(config.tenants).tenants
+    parents = {tenant.parent for tenant in placed}
+    leaves = [tenant for tenant in placed if tenant.path not in parents]
+    if isinstance(config.tenants, tuple):  # The forest has the list by levels.
+        leaves.sort(key=lambda tenant: int(tenant.place[-1]))
+    return leaves[0].path
 
 
 def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address: str = "") -> MeshRecord:

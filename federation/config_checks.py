@@ -28,9 +28,16 @@ _RESOURCE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: And `CPU`, `GPU`, by case.
 
 
-def problems_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
-    """All that must be put right."""
-    return (*forest.problems, *(problem for check in CHECKS for problem in check(config, forest)))
+def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[Problem, ...]:
+    """All that must be put right.
+
+    Args:
+        left_out: Values that were wrong, and for which defaults stand: nothing is said that could follow from that.
+    """
+    checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
+    mappings = {path[:-1] for path in left_out}
+    found = (*forest.problems, *(problem for check in checks for problem in check(config, forest)))
+    return tuple(problem for problem in found if problem.path[:-1] not in mappings)
 
 
 def warnings_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
@@ -104,10 +111,15 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             if mesh.link is not MeshLink.JOINS:
                 yield Problem(path=("meshes", name, "cluster"), text="is missing; the cluster that the mesh is in")
             continue
-        cluster = config.clusters.get(mesh.cluster)
-        if cluster is None:
+        if mesh.cluster not in config.clusters:
             yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
-        elif cluster.nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in cluster.nodes):
+
+
+def _node_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for name, mesh in config.meshes.items():
+        cluster = config.clusters.get(mesh.cluster)
+        nodes = cluster.nodes if cluster is not None else None
+        if nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in nodes):
             yield Problem(
                 path=("meshes", name, "node_labels"), text=f"no node of the cluster {mesh.cluster} carries {_labels(mesh.node_labels)}"
             )
@@ -117,17 +129,23 @@ def _pools(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             place: Path = ("meshes", mesh, "pools", pool)
-            flavor = config.flavors.get(declared.flavor)
-            if flavor is None:
+            if declared.flavor not in config.flavors:
                 yield Problem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
-            elif any(_misread(flavor.labels, key) for key in flavor.labels):
-                continue  # Told where the flavor is.
-            elif (missing := mismatch(flavor.labels, section.labels)) is not None:
-                yield Problem(path=(*place, "flavor"), text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
             yield from _amounts(declared.capacity, (*place, "capacity"))
     for name, cluster in config.clusters.items():
         for index, node in enumerate(cluster.nodes or ()):
             yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))
+
+
+def _offers(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for mesh, section in config.meshes.items():
+        for pool, declared in section.pools.items():
+            flavor = config.flavors.get(declared.flavor)
+            if flavor is None or any(_misread(flavor.labels, key) for key in flavor.labels):
+                continue  # Told where the pool, and where the flavor is.
+            if (missing := mismatch(flavor.labels, section.labels)) is not None:
+                place = ("meshes", mesh, "pools", pool, "flavor")
+                yield Problem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
 
 
 def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -215,20 +233,10 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 yield Problem(path=("meshes", name, "pools"), text=text)
 
 
-CHECKS: tuple[Check, ...] = (
-    _ids,
-    _timing,
-    _routing,
-    _mesh_labels,
-    _flavor_labels,
-    _addresses,
-    _clusters,
-    _pools,
-    _tenant_names,
-    _quotas,
-    _windows,
-    _sums,
-)
+#: Of names, and of values that stand for themselves.
+CHECKS_ALONE: tuple[Check, ...] = (_ids, _mesh_labels, _flavor_labels, _addresses, _clusters, _pools, _tenant_names, _quotas)
+#: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold)
 
 

@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
+    StrictBool,
     Tag,
     WithJsonSchema,
     model_validator,
@@ -236,7 +237,7 @@ class TelemetrySection(Section):
     otlp_endpoint: str | None = Field(
         default=None, description="OTLP/HTTP address that traces go to, like `http://collector:4318`; null: nowhere."
     )
-    traces_file: bool = Field(default=True, description="Also write traces, as lines of JSON, into the state folder.")
+    traces_file: StrictBool = Field(default=True, description="Also write traces, as lines of JSON, into the state folder.")
 
 
 class NodeSection(Section):
@@ -347,7 +348,7 @@ class SchedulingSection(Section):
     prefer: Prefer | None = Field(
         default=None, description="Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`."
     )
-    strict_order: bool | None = Field(
+    strict_order: StrictBool | None = Field(
         default=None, description="Does nothing start before the first in the queue? null: as the tenant above, at the top: no."
     )
     min_run_ms: DurationMs | None = Field(
@@ -393,11 +394,11 @@ class LimitsSection(Section):
 class RulesSection(Section):
     """By which rules quota is given; see `docs/quota.md`."""
 
-    fair_sharing: bool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
+    fair_sharing: StrictBool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
     min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description="Nothing is preempted before it has run so long.")
     hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
     heads_max: int = Field(default=16, ge=1, le=1_000, description="Workloads of one queue that are decided in a round.")
-    backfill: bool = Field(default=True, description="Does big work that waits get a date that smaller work may not delay?")
+    backfill: StrictBool = Field(default=True, description="Does big work that waits get a date that smaller work may not delay?")
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",
@@ -420,7 +421,7 @@ class TenantRights(Section):
     functions: tuple[str, ...] | None = Field(
         default=None, description="Patterns like `examples.*:*` that functions named in JSON specs must match; null: as the parent."
     )
-    pickled_code: bool | None = Field(
+    pickled_code: StrictBool | None = Field(
         default=None,
         description="May its clients send pickled functions (run in its own workers only)? null: as the parent, at the top: no.",
     )

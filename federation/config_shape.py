@@ -40,9 +40,10 @@ _REPAIRS_MAX = 10  #: A repaired key can bring unknown keys below it to light; t
 class Shape:
     """What a document holds, as far as it could be read, and all that is wrong with its shape."""
 
-    config: FederationConfig | None  #: None when a value is not of its kind.
+    config: FederationConfig | None  #: None when a value that nothing can stand for is wrong.
     problems: tuple[Problem, ...]
     document: Document  #: Knows the places of misspelt keys under their right names too.
+    left_out: tuple[Path, ...] = ()  #: Wrong values for which their defaults stand in `config`.
 
 
 def shape_of(document: Document) -> Shape:
@@ -57,12 +58,32 @@ def shape_of(document: Document) -> Shape:
         unknown = [path for path, error in errors if error["type"] == "extra_forbidden"]
         if not unknown:
             told += [Problem(path=path, text=_words(path, error)) for path, error in errors]
-            break
+            wrong = tuple(path for path, _ in errors)
+            return Shape(config=_without(value, wrong), problems=tuple(told), document=document, left_out=wrong)
         for path in unknown:
             meant, problem = _repair(value, path)
             told.append(problem)
             document = document.renamed(path, meant) if meant else document
     return Shape(config=None, problems=tuple(told), document=document)
+
+
+def _without(value: dict[str, Any], wrong: tuple[Path, ...]) -> FederationConfig | None:
+    """What remains without the wrong values, so that the rest can be looked at; None when one of them has no default."""
+    for path in dict.fromkeys(wrong):
+        if not _has_default(path):
+            return None
+        parent: Any = value
+        for part in path[:-1]:
+            parent = parent[part]
+        parent.pop(path[-1])
+    try:
+        return FederationConfig.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _has_default(path: Path) -> bool:
+    return any(path[-1] in form.get("properties", {}).keys() - form.get("required", ()) for form in _schemas_at(path[:-1]))
 
 
 @cache
@@ -145,8 +166,10 @@ def _description(path: Path) -> str:
     return ""
 
 
-def _shown(path: Path, bound: int) -> str:
-    """A number as one writes it there."""
+def _shown(path: Path, bound: int | str) -> str:
+    """A number as one writes it there; the bounds of an optional value are checked beside its reading, so what was got is text still."""
+    if isinstance(bound, str):
+        return bound
     formats = {form.get("format") for form in _schemas_at(path)}
     if "time" in formats:
         return format_duration(bound)

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from federation.config import FederationConfig, cost_rules_of, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config import FederationConfig, cost_rules_of, default_tenant_of, mesh_record_of, steadiness_rules_of, tenants_of
 from federation.config_models import MeshLink
 from federation.durability import Durability
 from federation.errors import StoreUnavailable
@@ -30,6 +30,7 @@ from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.process import start_mark
+from serve_apps import left_folders
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -39,6 +40,7 @@ from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
+from serve_apps.taken_at_start import keep
 
 log = structlog.get_logger(__name__)
 
@@ -112,6 +114,9 @@ class Stack:
 
     def _note_start(self) -> None:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
+        keep(self._folder, self._config)
+        for left in left_folders.sweep(self._folder):
+            self._say(f"removed {left}, which a stack of this state folder left when it was killed")
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
@@ -156,6 +161,10 @@ class Stack:
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         for future in started.values():
             future.result()
+        self._note_folders()
+
+    def _note_folders(self) -> None:
+        left_folders.note(self._folder, (cluster.folder for cluster in self.clusters.values()))
 
     def _start_cluster(self, name: str) -> None:
         section = self._config.clusters[name]
@@ -263,9 +272,7 @@ class Stack:
         self._say(f"root: answers at {self.address}")
 
     def _publish(self, stores: Stores) -> None:
-        tenants = tenants_of(self._config)
-        parents = {tenant.parent for tenant in tenants}
-        self.default_tenant = next(tenant.path for tenant in tenants if tenant.path not in parents)
+        self.default_tenant = default_tenant_of(self._config)
         top = TenantPath(self.default_tenant.partition("/")[0])
         self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
         self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
@@ -329,6 +336,7 @@ class Stack:
     def _restart_cluster(self, name: str) -> None:
         self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
         self._starters.submit(self._start_cluster, name).result()
+        self._note_folders()
         for mesh, section in self._config.meshes.items():
             if section.cluster == name and mesh in self.children:
                 self._restart_child(mesh)

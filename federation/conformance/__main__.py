@@ -24,7 +24,12 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     """Run the files that `arguments` name; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m federation.conformance", description="Run cases against the quota core.")
     parser.add_argument("subject", choices=["quota"], help="what the cases are about")
-    parser.add_argument("files", nargs="+", metavar="FILE.json", help="cases, as docs/quota.md describes them")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE.json",
+        help="cases; keys, units, words and an example stand in docs/quota.md, at the end",
+    )
     parser.add_argument("--rules", choices=sorted(RULES), default="kueue", help="whose rules; the cases expect Kueue's")
     parser.add_argument("--json", action="store_true", help="write the last line as JSON, too")
     options = parser.parse_args(arguments)

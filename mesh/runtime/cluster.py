@@ -31,6 +31,8 @@ STOP_S_MAX = 2.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 _PORTS_A_NODE = 6
+#: How the names of clusters' folders begin.
+FOLDER_PREFIX = "sm-"
 #: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
 FOLDER_BYTES_MAX = 37
 #: What `ray start` prints when a node is up.
@@ -94,7 +96,7 @@ class OwnCluster:
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        folder = Path(tempfile.mkdtemp(prefix="sm-", dir=temp_dir_parent))
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=temp_dir_parent))
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
             folder.rmdir()
             raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")

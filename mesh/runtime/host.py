@@ -97,6 +97,7 @@ class RayStageHost:
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
         self._guards = NodeGuards(self._name, node_labels)
+        self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not taken the last proof but one.
         self._guard = threading.Lock()  #: Over what is known of runners and stages, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
@@ -174,8 +175,10 @@ class RayStageHost:
 
     def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`. What has to be there before the first stage is made after the first proof."""
-        if unguarded := self._guards.unguarded():
-            log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(unguarded))
+        unguarded = self._guards.unguarded()
+        if still := unguarded & self._unguarded:  # Once says little: a node that has just come was sent no proof yet.
+            log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(still))
+        self._unguarded = unguarded
         self._guards.prove(incarnation, stop_after_ms, kill_after_ms, since)
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)

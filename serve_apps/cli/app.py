@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from mesh.errors import MeshError
-from serve_apps.cli import checking, dead, federation, joining, lifecycle, runs, stopping, waiting
-from serve_apps.cli.render import error_line
+from serve_apps.cli import applying, checking, dead, federation, joining, lifecycle, runs, stopping, waiting
+from serve_apps.cli.checking import print_version
+from serve_apps.cli.render import error_json, error_line
 
 #: Exit codes: something is wrong; the command line is wrong (typer's own); Ctrl-C, as shells count it.
 FAILED, INTERRUPTED = 1, 130
@@ -21,7 +23,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (lifecycle, joining, runs, waiting, federation, stopping, dead, checking):
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version, and nothing else.")
+    ] = False,
+) -> None:
+    """What holds before any command."""
+
+
+for commands in (lifecycle, applying, joining, runs, waiting, federation, stopping, dead, checking):
     commands.register(app)
 
 
@@ -37,6 +50,8 @@ def run_command(arguments: list[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except MeshError as error:
+        if "--json" in arguments:
+            typer.echo(error_json(error))
         Console(stderr=True, highlight=False).print(error_line(str(error)), soft_wrap=True)
         return FAILED
     except KeyboardInterrupt:

@@ -40,6 +40,13 @@ def validate(
         raise typer.Exit(1)
 
 
+def print_version(asked: bool) -> None:
+    """`schedulemesh --version`. Raises typer.Exit when it was asked for."""
+    if asked:
+        version()
+        raise typer.Exit
+
+
 def version(as_json: JsonOption = False) -> None:
     """Print the version."""
     found = version_of("schedulemesh")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -43,7 +44,7 @@ def load_graph(target: str) -> GraphFile:
     module = _load(path)
     found = getattr(module, name, None)
     if found is None:
-        near = ", ".join(attribute for attribute, value in vars(module).items() if _is_graph(value)) or "none that is a node"
+        near = ", ".join(attribute for attribute, value in vars(module).items() if _would_do(value, module)) or "none that is a node"
         raise GraphFileError(f"{path} has no {name}; it has: {near}")
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind"):
         found = _told(path, cast("Callable[[], Any]", found))
@@ -80,6 +81,14 @@ def _told(path: Path, act: Callable[[], Any]) -> Any:
         frames = [frame for frame in traceback.extract_tb(broken.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
         place = f"{path}:{frames[-1].lineno}" if frames else str(path)
         raise GraphFileError(f"{place}: {type(broken).__name__}: {broken}") from broken
+
+
+def _would_do(value: object, module: ModuleType) -> bool:
+    """A graph, or a function of the module that may be called without arguments and so may give one."""
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return _is_graph(value)
+    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(one.default is not one.empty or one.kind in given for one in inspect.signature(value).parameters.values())
 
 
 def _is_graph(value: object) -> bool:

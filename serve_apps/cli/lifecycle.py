@@ -1,8 +1,9 @@
-"""The commands that start and stop processes: `up`, `down`, `apply`, `load-verbs`, `keys`, `demo`."""
+"""The commands that start and stop processes: `up`, `down`, `load-verbs`, `keys`, `demo`."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -18,18 +19,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from federation.config import FederationConfig, tenants_of
-from federation.quota.from_config import standing_orders_of
+from federation.config import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import load_verbs
-from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
 from serve_apps.auth import issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
+from serve_apps.cli.session import STATE_VARIABLE, JsonOption
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging, stop_on_signals
 from serve_apps.settings import RootSettings
@@ -42,8 +42,13 @@ WATCH_S = 1.0
 UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
 
-StateOption = Annotated[Path, typer.Option("--state", help="The state folder: Redis' file, logs, keys.", show_default=True)]
+StateOption = Annotated[
+    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="The state folder: Redis' file, logs, keys.")
+]
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
+
+#: What is told of a key beside its id.
+KEY_FIELDS = ("tenant", "mesh", "user", "created_ms", "revoked")
 
 keys_app = typer.Typer(help="API keys of tenants and of meshes: made, listed, revoked.", no_args_is_help=True)
 
@@ -52,7 +57,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(up)
     app.command()(down)
-    app.command()(apply)
     app.command("load-verbs")(load_redis_verbs)
     app.command()(demo)
     app.add_typer(keys_app, name="keys")
@@ -68,7 +72,7 @@ def up(
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = Console()
-    checked = _read(config)
+    checked = read_told(config)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
@@ -150,16 +154,6 @@ def down(state: StateOption = STATE) -> None:
     console.print(f"down: nothing runs any more; runs and results are kept in {state}, open runs go on at the next `up`")
 
 
-def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
-    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
-    checked = _read(config)
-    stores = running_stores(state)
-    tenants = tenants_of(checked)
-    stores.ledger.configure(TenantTree(tenants))
-    stores.orders.publish(standing_orders_of(checked))
-    Console().print(f"applied: {len(tenants)} tenants")
-
-
 def load_redis_verbs(
     url: Annotated[
         str,
@@ -184,7 +178,7 @@ def demo(
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
     console = Console(highlight=False)
-    checked = _read(config)
+    checked = read_told(config)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), console) as stack:
         started = time.monotonic()
@@ -215,6 +209,7 @@ def create_key(
     mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
     user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
     state: StateOption = STATE,
+    as_json: JsonOption = False,
 ) -> None:
     """Make an API key and print it: the only time that it can be seen."""
     if (tenant is None) == (mesh is None):
@@ -226,18 +221,26 @@ def create_key(
     if mesh is not None:
         if mesh not in settings.meshes:
             raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.meshes)}")
-        typer.echo(issue_for_mesh(ring, MeshId(mesh), now_ms))
+        _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
         return
     path = TenantPath(str(tenant))
     if path != EVERYBODY:
         stores.ledger.snapshot().tree.tenant(path)
-    typer.echo(issue(ring, path, now_ms, user))
+    _show_key(issue(ring, path, now_ms, user), as_json=as_json)
+
+
+def _show_key(key: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({"id": key.split("_")[1], "key": key}, indent=2) if as_json else key)
 
 
 @keys_app.command("list")
-def list_keys(state: StateOption = STATE) -> None:
+def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """The keys by id; secrets are not kept."""
     stores = running_stores(state)
+    if as_json:
+        listed = RedisKeyRing(stores.client, stores.keys).list()
+        typer.echo(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
+        return
     table = Table("id", "of", "user", "created", "revoked")
     for key in RedisKeyRing(stores.client, stores.keys).list():
         created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
@@ -257,7 +260,8 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-def _read(config: Path) -> FederationConfig:
+def read_told(config: Path) -> FederationConfig:
+    """The checked file; its warnings are printed. Raises ConfigError."""
     checked = read_config(config)
     for warning in checked.warnings:
         Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False)

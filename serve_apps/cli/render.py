@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
@@ -13,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from mesh.errors import MeshError
 from serve_apps.schemas import (
     AuditView,
+    FailureView,
     LettersView,
     LetterView,
     MeshEntry,
@@ -131,10 +134,15 @@ def result_summary(view: ResultView) -> RenderableType:
 def failure_summary(view: NoResultView) -> RenderableType:
     """Why nothing came out, with the tenant's own tracebacks."""
     parts: list[RenderableType] = [Text(view.error.message, style=COLOURS[view.state])]
+    nodes: dict[tuple[str, str], list[FailureView]] = {}
     for failure in view.failures:
-        where = f" on {failure.mesh}" if failure.mesh else ""
-        parts.append(Text(f"\n{failure.node} (attempt {failure.attempt}{where}): {failure.reason}", style="bold"))
-        parts.append(Text(failure.traceback.rstrip() or f"{failure.type}: {failure.message}"))
+        told = failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
+        nodes.setdefault((failure.reason, told), []).append(failure)
+    for (reason, told), alike in nodes.items():
+        first, others = alike[0], f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        where = f" on {first.mesh}" if first.mesh else ""
+        parts.append(Text(f"\n{first.node}{others} (attempt {first.attempt}{where}): {reason}", style="bold"))
+        parts.append(Text(told))
     if view.skipped:
         parts.append(Text(f"\nnot run because of this: {len(view.skipped)}", style="magenta"))
     return Group(*parts)
@@ -239,6 +247,13 @@ def _mesh_state(mesh: MeshEntry) -> Text:
 def error_line(message: str) -> RenderableType:
     """An error as one clear statement."""
     return Text.assemble(("error: ", "bold red"), message)
+
+
+def error_json(error: MeshError) -> str:
+    """An error for programs: `code` is the name of its type, `problems` are those of a graph that was refused."""
+    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+    problems = [{"place": place, "problem": problem} for place, problem in getattr(error, "problems", ())]
+    return json.dumps({"error": {"code": code, "message": str(error), "problems": problems}}, indent=2, ensure_ascii=False)
 
 
 def duration(span_ms: int) -> str:

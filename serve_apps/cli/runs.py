@@ -13,6 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
+from dag.errors import UnknownRun
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Run
 from mesh.clock import SystemClock
@@ -68,13 +69,23 @@ def submit(
     if dry:
         _tell_plan(session, spec)
         return
+    was_there = bool(spec.get("id")) and _is_there(session, spec["id"])
     run = session.client.submit_spec(spec)
     if not as_json:
-        session.console.print(f"submitted [bold]{run.id}[/bold]")
+        words = f"[bold]{run.id}[/bold] is there already, with this graph" if was_there else f"submitted [bold]{run.id}[/bold]"
+        session.console.print(words)
     if wait:
         _follow(session, run)
     elif as_json:
         session.tell_json(session.view(RunLine, f"{run.path}/summary"))
+
+
+def _is_there(session: Session, run_id: str) -> bool:
+    try:
+        session.client.run(run_id)
+    except UnknownRun:
+        return False
+    return True
 
 
 def runs(

@@ -198,6 +198,8 @@ def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
     table.add_column("why", overflow="fold", ratio=1)
     for one in kept_back:
         table.add_row(Text(one.run), Text(one.tenant), str(one.position), duration(now_ms - one.created_ms), _why(one.reason, one.detail))
+    table.caption = "place: among those that are kept back for the same reason"
+    table.caption_justify, table.caption_style = "left", "dim"
     return table
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from federation.config import FederationConfig, cost_rules_of, load_config, mesh_record_of, steadiness_rules_of, tenants_of
+from federation.config import (
+    FederationConfig,
+    cost_rules_of,
+    default_tenant_of,
+    load_config,
+    mesh_record_of,
+    steadiness_rules_of,
+    tenants_of,
+)
 from federation.config_models import MeshLink, format_duration, parse_duration
 from federation.errors import ConfigError
 from federation.estimates import CostRules
@@ -393,3 +401,34 @@ def test_a_mesh_that_joins_by_itself_needs_no_cluster():
 
 def test_a_mesh_is_linked_directly_when_nothing_else_is_said():
     assert loaded(SMALL + TENANTS).meshes["east"].link is MeshLink.DIRECT
+
+
+@pytest.mark.parametrize("waits", ["0s", "500ms"])
+def test_an_optional_time_out_of_bounds_is_told_as_it_was_written(waits: str):
+    text = changed("tenants", "acme", to={"limits": {"max_wait": waits}})
+    assert [line.partition(": ")[2] for line in complaints(text)] == [f"tenants.acme.limits.max_wait: must be at least 1s (got {waits})"]
+
+
+@pytest.mark.parametrize("word", ["off", "no", "yes", "1"])
+def test_a_choice_is_true_or_false_and_no_other_word(word: str):
+    assert complaints(SMALL + f"quota: {{fair_sharing: {word}}}\ntenants:\n  acme: {{pickled_code: '{word}'}}\n")[-1].endswith(
+        f"tenants.acme.pickled_code: must be true or false (got '{word}')"
+    )
+
+
+def test_submits_go_to_the_first_tenant_in_the_file_that_has_none_below_it():
+    assert default_tenant_of(read_config(CONFIGS / "two_clusters.yaml")) == "acme/research/vision"
+    assert default_tenant_of(loaded(SMALL + "tenants: {b: {tenants: {c: {}}}, a: {}}\n")) == "b/c"
+
+
+def test_a_wrong_value_and_an_unknown_name_are_told_at_once():
+    text = changed("tenants", "acme", to={"limits": {"max_wait": "soon"}, "quotas": {"standart": {"cpu": {"nominal": 1}}}})
+    assert [line.split(": ")[1] for line in complaints(text)] == ["tenants.acme.limits.max_wait", "tenants.acme.quotas.standart"]
+
+
+def test_nothing_is_said_that_only_follows_from_a_wrong_value():
+    late = "federation: {name: small, lease_ttl: never, heartbeat: 8s}"
+    told = complaints(SMALL.replace("federation: {name: small}", late).replace("zone: east", "zone: 7") + TENANTS)
+    assert [line.split(": ")[1] for line in told] == ["federation.lease_ttl", "clusters.local.nodes[0].labels.zone"]
+    link = SMALL.replace("cluster: local, labels", "link: joinz, labels")
+    assert [line.split(": ")[1] for line in complaints(link + TENANTS)] == ["meshes.east.link"]

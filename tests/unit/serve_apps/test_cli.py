@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +10,20 @@ import pytest
 from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
+from federation.config import tenants_of
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_orders import TenantStop
+from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
-from serve_apps.cli import checking, federation, lifecycle, runs, session, stopping
+from serve_apps.cli import applying, checking, federation, lifecycle, runs, session, stopping
 from serve_apps.cli.app import run_command
+from serve_apps.config_file import read_config
+from serve_apps.state_folder import StateFolder
+from serve_apps.taken_at_start import keep
 from serve_apps.testing import RESEARCH, SALES, STANDARD, World, spec_of
 
 SOURCE = """
@@ -359,8 +366,110 @@ def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypat
     assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
 
 
-def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, monkeypatch, capsys):
-    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
-    assert run_command(["apply", "configs/quickstart.yaml"]) == 0
+@pytest.fixture
+def applied(world, tmp_path, monkeypatch, capsys):
+    """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
+    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
+    started = read_config(tmp_path / "started.yaml")
+    keep(StateFolder(tmp_path), started)
+    world.store.configure(TenantTree(tenants_of(started)))
+
+    def apply(old: str = "", new: str = "") -> tuple[int, str]:
+        assert old in text
+        file = tmp_path / "x.yaml"
+        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+        code = run_command(["apply", str(file), "--state", str(tmp_path)])
+        return code, "".join(capsys.readouterr())
+
+    return apply
+
+
+def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, applied):
+    assert applied()[0] == 0
     filed = world.orders.in_force().filed
     assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
+
+
+def test_apply_of_the_same_file_tells_of_no_difference(applied):
+    assert len(applied()[1].splitlines()) == 1
+
+
+def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_purpose(world, applied):
+    before = world.store.snapshot().tree
+    code, told = applied("name: quickstart", "name: other")
+    assert code == 1
+    assert "write `name: quickstart` into the file" in told
+    assert world.store.snapshot().tree == before
+
+
+def test_apply_tells_which_tenants_come_and_go(applied):
+    code, told = applied("      ops:", "      ops2:")
+    assert code == 0
+    assert "new tenants: acme/ops2\ntenants gone: acme/ops\n" in told
+
+
+def test_apply_tells_what_of_the_file_it_does_not_take(applied):
+    code, told = applied("port: 8000", "port: 8001")
+    assert code == 0
+    assert "not applied, these take `down` and `up`: root.port (changed)" in told
+
+
+def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):
+    assert run_command(["watch", "nothing", "--json"]) == 1
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert error["code"] == "unknown_run"
+    assert told.err.strip() == f"error: {error['message']}"
+
+
+def test_the_problems_of_a_refused_graph_are_told_as_json(world, tmp_path, capsys):
+    spec = spec_of("a")
+    spec["nodes"]["a"]["after"] = ["nowhere"]
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), "--json"]) == 1
+    assert "nowhere" in json.loads(capsys.readouterr().out)["error"]["problems"][0]["problem"]
+
+
+def test_a_run_that_was_there_already_is_told_as_such(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    for words in ("submitted night\n", "night is there already, with this graph\n"):
+        assert run_command(["submit", str(file), "--no-wait"]) == 0
+        assert capsys.readouterr().out == words
+
+
+def test_the_version_is_an_option_too(capsys):
+    assert run_command(["--version"]) == 0
+    asked = capsys.readouterr().out
+    assert run_command(["version"]) == 0
+    assert asked == capsys.readouterr().out
+
+
+def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(session, "Client", lambda access: asked.append(access) or Client(access, http=world.http(RESEARCH), patience_s=0))
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
+    assert run_command(["runs"]) == 1
+    assert f"nothing runs with the state folder {tmp_path}" in capsys.readouterr().err
+    StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    assert run_command(["runs"]) == 0
+    assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
+
+
+def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
+    ring = MemoryKeyRing()
+    monkeypatch.setattr(lifecycle, "RedisKeyRing", lambda *_: ring)
+    ledger = SimpleNamespace(snapshot=lambda: SimpleNamespace(tree=TenantTree([Tenant(path=RESEARCH.partition("/")[0], parent=None)])))
+    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(client=None, keys=None, ledger=ledger))
+    monkeypatch.setattr(lifecycle, "_root_settings", lambda _: SimpleNamespace(meshes=("east",)))
+    assert run_command(["keys", "create", "acme", "--user", "ann", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["key"].split("_")[1] == made["id"]
+    assert run_command(["keys", "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["keys"]
+    assert (listed["id"], listed["tenant"], listed["user"], listed["revoked"]) == (made["id"], "acme", "ann", False)

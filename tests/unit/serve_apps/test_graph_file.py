@@ -52,7 +52,7 @@ def test_a_graph_is(file, name, kind):
     [
         ("{file}", "write FILE.py:NAME"),
         ("{file}.gone:node", "there is no file"),
-        ("{file}:nodes", "it has: node, named"),
+        ("{file}:nodes", "it has: node, named, graph, broken"),
         ("{file}:number", "is a int, not a node"),
         ("{file}:one", "bind it"),
         ("{file}:broken", "RuntimeError: no data"),

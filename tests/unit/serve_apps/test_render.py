@@ -158,6 +158,19 @@ def test_a_failure_shows_the_users_own_traceback():
     assert "File x.py, line 3" in told
 
 
+def test_nodes_that_failed_alike_are_told_once():
+    late = [
+        FailureView(node=f"n{number}", attempt=1, mesh=None, reason="WAITED_TOO_LONG", type="t", message="waited longer than 5s")
+        for number in range(7)
+    ]
+    other = FailureView(node="m", attempt=1, mesh=None, reason="USER_ERROR", type="t", message="bad")
+    view = NoResultView(error=ErrorView(code="run_failed", message="the run failed"), id="night", state="FAILED", failures=[*late, other])
+    told = text_of(failure_summary(view))
+    assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in told
+    assert told.count("waited longer than 5s") == 1
+    assert "m (attempt 1): USER_ERROR" in told
+
+
 def test_tenants_stand_below_their_parents_with_what_they_have():
     quota = QuotaView(
         flavor="standard",

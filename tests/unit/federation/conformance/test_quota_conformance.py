@@ -119,3 +119,19 @@ def test_a_file_that_is_not_there_is_told():
     errors = io.StringIO()
     assert main(["quota", "/nowhere.json"], io.StringIO(), errors) == 2
     assert "/nowhere.json:1: cannot be read" in errors.getvalue()
+
+
+def test_the_example_in_the_documents_passes(tmp_path: Path):
+    page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
+    example = page.partition("```json\n")[2].partition("```")[0]
+    code, lines, errors = run(tmp_path, example)
+    assert (code, errors, lines[-1]) == (0, "", "2 passed, 0 failed")
+
+
+def test_every_key_of_the_cases_is_told():
+    page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
+    cases = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
+    lists = [entry for one in cases for name in ("cohorts", "queues", "admitted") for entry in one[name]]
+    inner = [entry[name] for entry in lists for name in ("policies", "fungibility") if entry.get(name)]
+    keys = {key for part in (*cases, *lists, *inner) for key in part}
+    assert {key for key in keys if f"`{key}`" not in page} == set()
