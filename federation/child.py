@@ -47,7 +47,7 @@ from federation.leases import ROWS_MAX, Granted, LeaseLedger, LeaseRefused, Look
 from federation.making_way import Leaving, MakingWay, WayMade, words_of
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenure import Tenure
-from federation.wanting import still_unmet, wanted
+from federation.wanting import wanted
 from mesh import admission_events as events
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
@@ -73,6 +73,8 @@ BEATS_PER_COMPARISON = 5
 IDLE_BEATS = 2
 #: For so many stages others are stopped at a look; the rest has its turn at the next.
 WAYS_PER_LOOK = 64
+#: So many decisions are carried out before it is asked whether a heartbeat is due, which then goes first.
+DONE_AT_ONCE = 16
 _NEVER_MS = 2**53
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
@@ -127,8 +129,10 @@ class ChildMesh:
         self._scheduler = self._new_scheduler()
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
+        self._undone: deque[AcquireLease | StartWorkload] = deque()  #: Decided and not carried out.
+        self._is_carrying_out = False
+        self._unexplained: dict[StageId, ExplainWaiting] = {}  #: The last word of why each waits, as far as it was not told.
         self._balance = LeaseBalance()
-        self._unmet: dict[StageId, Want] = {}  #: What was refused to stages that wait.
         self._refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = {}  #: Since the queue was last looked at; not asked again.
 
     # -- the session ---------------------------------------------------------------------------------------------------
@@ -207,8 +211,7 @@ class ChildMesh:
         return stage in self._running and self._running[stage].gives_way
 
     def _now_wanted(self) -> tuple[Want, ...]:
-        self._unmet = still_unmet(self._unmet, self._scheduler)
-        return wanted(self._unmet, self._scheduler, self._balance)
+        return wanted(self._scheduler, self._balance)
 
     def _note_renewal(self, sent_ms: int) -> None:
         """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
@@ -252,8 +255,9 @@ class ChildMesh:
         self._tenure.end()
         self._running.clear()
         self._untold.clear()
+        self._undone.clear()
+        self._unexplained.clear()
         self._balance = LeaseBalance()
-        self._unmet.clear()
         self._refused.clear()
         self._scheduler = self._new_scheduler()
 
@@ -388,6 +392,9 @@ class ChildMesh:
 
     def _look(self) -> None:
         self._refused.clear()
+        self._carry_out(())
+        if self._undone:
+            return  # The last look is not over yet, and a heartbeat is due.
         waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
         there = {stage.stage for stage in waiting}
         news: list[events.AdmissionEvent] = [
@@ -408,7 +415,8 @@ class ChildMesh:
             news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
         self._end_promises(gone)
         self._carry_out(self._scheduler.handle(*news, events.RoomMayHaveCome()))
-        self._make_way()
+        if not self._undone:
+            self._make_way()
 
     # -- the urgent before the less urgent of one tenant ---------------------------------------------------------------
 
@@ -431,13 +439,14 @@ class ChildMesh:
             return
         making_way = self._making_way()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
-        ways = 0
+        ways = tried = 0
         for workload in tuple(making_way.waiting()):
-            if ways == WAYS_PER_LOOK:
+            if ways == WAYS_PER_LOOK or self._has_to_beat(tried):
                 return
             need = (workload.offer.tenant, workload.offer.slot)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
+            tried += 1
             way = making_way.way_for(workload, self._grants_slot)
             if way is None or any(victim.stage not in self._running for victim in way.victims):
                 in_vain.add(need)
@@ -504,18 +513,49 @@ class ChildMesh:
     # -- deciding and paying -------------------------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Iterable[AdmissionDecision]) -> None:
-        pending = deque(decisions)
-        while pending:
-            decision = pending.popleft()
-            if isinstance(decision, AcquireLease):
-                pending.extend(self._scheduler.handle(self._acquire(decision)))
-            elif isinstance(decision, StartWorkload):
-                pending.extend(self._start(decision))
-            elif isinstance(decision, ReleaseLease):
-                pending.extend(self._put_back(decision.workload))
+        """Do what was decided, and what is decided then; what comes up meanwhile has its turn after it.
+
+        Not longer than until the next heartbeat is due: the rest is done after that one. However much one tenant has queued, the
+        session by which the work of all lives is renewed.
+        """
+        self._note(decisions)
+        if not self._is_carrying_out:
+            self._is_carrying_out = True
+            try:
+                self._work_off()
+            finally:
+                self._is_carrying_out = False
+            self._guard(self._explain_waiting)
+
+    def _note(self, decisions: Iterable[AdmissionDecision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, ReleaseLease):
+                self._note(self._put_back(decision.workload))
             elif isinstance(decision, ExplainWaiting):
-                self._untold.append(partial(self._explain, decision))
-                self._guard(self._tell_in_turn)
+                self._unexplained[decision.workload] = decision
+            else:
+                self._undone.append(decision)
+
+    def _work_off(self) -> None:
+        done, scheduler = 0, self._scheduler
+        while self._undone and not self._has_to_beat(done):
+            decision, done = self._undone.popleft(), done + 1
+            follows = self._start(decision) if isinstance(decision, StartWorkload) else scheduler.handle(self._acquire(decision))
+            if self._scheduler is not scheduler:  # The session was lost meanwhile: what was decided under it is void.
+                return
+            self._note(follows)
+
+    def _has_to_beat(self, done: int) -> bool:
+        return done >= DONE_AT_ONCE and self.due_in_ms() == 0
+
+    def _explain_waiting(self) -> None:
+        told = 0
+        while self._unexplained and not self._has_to_beat(told):
+            stage, explanation = next(iter(self._unexplained.items()))
+            if stage in self._scheduler.workloads and stage not in self._running:
+                self._queue.explain(self._held_session(), stage, explanation.reason, explanation.detail)
+                told += 1
+            self._unexplained.pop(stage)
 
     def _tell_in_turn(self) -> None:
         """Tell, unless this is called from within telling: then it comes in turn anyway."""
@@ -544,10 +584,6 @@ class ChildMesh:
             self._take_in(self._ledger.release(self._held_session(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
 
-    def _explain(self, told: ExplainWaiting) -> None:
-        if self._tenure.session is not None:
-            self._queue.explain(self._tenure.session, told.workload, told.reason, told.detail)
-
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
         key = (wanted.tenant, wanted.flavor)
@@ -564,7 +600,6 @@ class ChildMesh:
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.ROOM_RESERVED, detail=detail)
         if slots == 0:
             return refused or events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_EXHAUSTED, detail="the lease has changed")
-        self._unmet.pop(wanted.workload, None)
         self._balance.spend(wanted.workload, key, wanted.slot.times(slots), self._clock.monotonic_ms())
         lease = self._balance.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
@@ -588,8 +623,6 @@ class ChildMesh:
         if refused is None:
             return None
         self._refused[key, wanted.slot] = refused
-        if refused.reason is Reason.QUOTA_EXHAUSTED:
-            self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
         return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=refused.in_words())
 
     def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> LeaseRefused | None:
