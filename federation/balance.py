@@ -103,6 +103,11 @@ class LeaseBalance:
         account = self._accounts.get(key)
         return account.spent.get(stage, NOTHING) if account is not None else NOTHING
 
+    def paid(self, key: LeaseKey) -> tuple[StageId, ...]:
+        """The stages that the lease pays for."""
+        account = self._accounts.get(key)
+        return tuple(account.spent) if account is not None else ()
+
     def hold(self, stage: StageId, key: LeaseKey, amounts: ResourceSet) -> None:
         """Keep so much of the lease for the stage, of what is free or comes free, until it is spent or the hold is dropped.
 

@@ -630,7 +630,8 @@ class ChildMesh:
         refused: LeaseRefused | None = None
         self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
         for _ in range(3):
-            want = self._balance.want(key, slot, slots, 0)
+            pays_for = max(map(self._priority_of, (stage, *self._balance.paid(key))))
+            want = replace(self._balance.want(key, slot, slots, self._priority_of(stage)), pays_for=pays_for)
             self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
             acquired = self._ledger.acquire(self._held_session(), (want,))
             (answer,) = acquired.answers

@@ -909,6 +909,19 @@ def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
     assert [want.tenant for want in federation.store.snapshot().wants] == ["acme"]
 
 
+def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
+    federation = Federation(quota=2)
+    federation.submit("urgent", priority=7)
+    federation.beat()
+    federation.submit("small", priority=-3)
+    federation.beat()
+    federation.submit("late", priority=2)
+    federation.beat(2)
+    assert federation.running() == {"urgent", "small"}
+    assert [lease.priority for lease in federation.store.snapshot().leases] == [7]
+    assert [want.priority for want in federation.store.snapshot().wants] == [2]
+
+
 def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
     def lose(*_args):
         raise SessionLost("swept")
