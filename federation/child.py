@@ -133,6 +133,7 @@ class ChildMesh:
         self._is_carrying_out = False
         self._unexplained: dict[StageId, ExplainWaiting] = {}  #: The last word of why each waits, as far as it was not told.
         self._balance = LeaseBalance()
+        self._headroom: dict[LeaseKey, dict[str, int]] = {}  #: By how much less the ledger would have let a lease grow, as long.
         self._refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = {}  #: Since the queue was last looked at; not asked again.
 
     # -- the session ---------------------------------------------------------------------------------------------------
@@ -259,6 +260,7 @@ class ChildMesh:
         self._unexplained.clear()
         self._balance = LeaseBalance()
         self._refused.clear()
+        self._headroom.clear()
         self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> StageAdmission:
@@ -392,6 +394,7 @@ class ChildMesh:
 
     def _look(self) -> None:
         self._refused.clear()
+        self._headroom.clear()
         self._carry_out(())
         if self._undone:
             return  # The last look is not over yet, and a heartbeat is due.
@@ -447,7 +450,7 @@ class ChildMesh:
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
             tried += 1
-            way = making_way.way_for(workload, self._grants_slot)
+            way = making_way.way_for(workload, self._grants)
             if way is None or any(victim.stage not in self._running for victim in way.victims):
                 in_vain.add(need)
             else:
@@ -466,6 +469,7 @@ class ChildMesh:
                 Leaving(stage=stage, pool=self._pool_of(stage), amounts=self._scheduler.ledger.held_by(stage)) for stage in leaving
             ),
             now_ms=self._clock.monotonic_ms(),
+            headroom=self._headroom,
         )
 
     def _pool_of(self, stage: StageId) -> PoolName:
@@ -483,12 +487,12 @@ class ChildMesh:
             token=running.claim.token,
         )
 
-    def _grants_slot(self, workload: Workload, pool: PoolSpec) -> bool:
-        """Does the lease grow by a slot, without anybody's stopping?"""
+    def _grants(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
+        """Does the lease grow by so much, without anybody's stopping?"""
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
         self._balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
-        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=offer.slot, want=1)
-        refused = self._ask(wanted, key, 1)
+        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
+        refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
             self._balance.drop_hold(offer.workload)
         return refused is None
@@ -569,6 +573,7 @@ class ChildMesh:
             return []
         for refused in [refused for refused in self._refused if refused[0] == key]:
             del self._refused[refused]
+        self._headroom.pop(key, None)
         return self._scheduler.handle(events.RoomMayHaveCome())
 
     def _give_back_now(self) -> None:
@@ -604,8 +609,8 @@ class ChildMesh:
         lease = self._balance.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
 
-    def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int) -> events.LeaseRefused | None:
-        """Ask the ledger for more; None when it granted some."""
+    def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
+        """Ask the ledger for more; None when it granted some. `is_missing`: the slot is what is missing, whatever lies idle."""
         if self._is_cut_off:  # Asking for each queued stage in turn would take longer than our session lives.
             return events.LeaseRefused(
                 workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail="it did not answer the last question"
@@ -613,7 +618,7 @@ class ChildMesh:
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
-                refused = self._ask_for(key, wanted.slot, slots, wanted.workload)
+                refused = self._ask_for(key, wanted.slot, slots, wanted.workload, is_missing=is_missing)
         except EpochChanged:
             self._due_ms, self._is_cut_off = 0, True
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_LEARNING, detail="the ledger began another epoch")
@@ -625,23 +630,35 @@ class ChildMesh:
         self._refused[key, wanted.slot] = refused
         return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=refused.in_words())
 
-    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> LeaseRefused | None:
-        """Up to three questions: another one when the lease was not as we thought, or after we gave back what lay idle ourselves."""
+    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId, *, is_missing: bool) -> LeaseRefused | None:
+        """Up to three questions: another one when the lease was not as we thought, after we gave back what lay idle ourselves, or
+        for further slots when the first needed only a part, since the rest of it lay idle."""
         refused: LeaseRefused | None = None
         self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
         for _ in range(3):
-            pays_for = max(map(self._priority_of, (stage, *self._balance.paid(key))))
-            want = replace(self._balance.want(key, slot, slots, self._priority_of(stage)), pays_for=pays_for)
-            self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
-            acquired = self._ledger.acquire(self._held_session(), (want,))
-            (answer,) = acquired.answers
-            self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
-            refused = answer if isinstance(answer, LeaseRefused) else None
-            if isinstance(answer, Granted) or self._balance.room(key, slot, stage) >= slots:
+            missing = slot if is_missing else self._balance.missing(key, slot, stage)
+            more = slots if missing == slot else 1
+            answer = self._question(key, missing, more, stage)
+            if isinstance(answer, Granted) and more < slots:
+                slots -= more
+                continue
+            if isinstance(answer, Granted) or (not is_missing and self._balance.room(key, slot, stage) >= slots):
                 return None
+            refused = _of_whole_slot(answer, slot, missing) if isinstance(answer, LeaseRefused) else None
             if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self._offer(0, keep=key)):
                 break
         return refused
+
+    def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
+        pays_for = max(map(self._priority_of, (stage, *self._balance.paid(key))))
+        want = replace(self._balance.want(key, slot, slots, self._priority_of(stage)), pays_for=pays_for)
+        self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
+        acquired = self._ledger.acquire(self._held_session(), (want,))
+        (answer,) = acquired.answers
+        self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
+        if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
+            self._headroom.setdefault(key, {})[answer.resource] = answer.available
+        return answer
 
     def _priority_of(self, stage: StageId) -> int:
         workload = self._scheduler.workloads.get(stage)
@@ -724,6 +741,12 @@ class ChildMesh:
 def _running_of(claimed: ClaimedStage, now_ms: int) -> _Running:
     """One that is found running may be asked to stop no sooner than one that starts now: how long it runs is not known."""
     return _Running(claim=claimed.claim, run=claimed.spec.run, priority=claimed.spec.priority, started_ms=now_ms)
+
+
+def _of_whole_slot(refused: LeaseRefused, slot: ResourceSet, missing: ResourceSet) -> LeaseRefused:
+    """The answer to the question for what is missing, in words of whole slots: what lies idle may be taken as well."""
+    short = refused.resource
+    return replace(refused, wanted=slot[short], available=max(0, refused.available) + slot[short] - missing[short]) if short else refused
 
 
 def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:

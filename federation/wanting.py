@@ -17,15 +17,22 @@ def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Want, ...]
     first: dict[LeaseKey, Want] = {}
     queued = (workload for workload in admission.workloads.values() if workload.state is WorkloadState.QUEUED)
     for workload in sorted(queued, key=lambda kept: kept.turn):
-        key = _waits_for(workload, admission)
-        if key is not None and key not in first:
-            first[key] = balance.want(key, workload.offer.slot, workload.offer.width, workload.offer.priority)
+        found = _waits_for(workload, admission)
+        if found is not None and found[0] not in first:
+            first[found[0]] = _want(workload, *found, balance)
     return tuple(first[key] for key in sorted(first))
 
 
-def _waits_for(workload: Workload, admission: StageAdmission) -> LeaseKey | None:
+def _want(workload: Workload, key: LeaseKey, reason: Reason, balance: LeaseBalance) -> Want:
+    """Of quota no more than is missing; where the mesh has no room, whole slots, since that is what the root looks for room for."""
+    offer = workload.offer
+    missing = balance.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
+    return balance.want(key, missing, offer.width if missing == offer.slot else 1, offer.priority)
+
+
+def _waits_for(workload: Workload, admission: StageAdmission) -> tuple[LeaseKey, Reason] | None:
     for sought in _MAY_LIFT if workload.offer.slot else ():
         for pool, (reason, _) in workload.refused_by.items():
             if reason is sought:
-                return workload.offer.tenant, admission.ledger.pools[pool].spec.flavor
+                return (workload.offer.tenant, admission.ledger.pools[pool].spec.flavor), reason
     return None

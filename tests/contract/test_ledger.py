@@ -609,6 +609,16 @@ def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     assert east.beat().leases == ()
 
 
+def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
+    ask(west, 8, priority=1)
+    ask(east, 2, SHOP, priority=5)
+    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    west.beat()
+    west.release(LAB, A100, gpu(4))
+    east.beat()
+    assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 1, SHOP: 5}
+
+
 def test_a_plan_beyond_the_limits_changes_nothing(ledger, west, east):
     ask(west, 4)
     with pytest.raises(QuotaExceeded):

@@ -922,6 +922,30 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_wa
     assert [want.priority for want in federation.store.snapshot().wants] == [2]
 
 
+def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
+    federation = Federation(quota=4)
+    federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
+    federation.submit("long", "long:")
+    federation.submit("short", "short:")
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
+    federation.mail()
+    assert federation.running() == {"long", "short"}
+    federation.work()
+    assert federation.running() == {"long", "large"}
+    assert federation.held() == 4
+
+
+def test_work_stops_only_for_what_the_ledger_does_not_add():
+    federation = full_house(pool("general", 9), quota=4)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), yielding=TAKES)
+    federation.mail()
+    assert len(stopping(federation)) == 1
+    federation.work(0)
+    assert "urgent" in federation.running()
+    assert len(federation.running()) == 2
+
+
 def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
     def lose(*_args):
         raise SessionLost("swept")
