@@ -103,6 +103,17 @@ class LeaseBalance:
         account = self._accounts.get(key)
         return account.spent.get(stage, NOTHING) if account is not None else NOTHING
 
+    def missing(self, key: LeaseKey, slot: ResourceSet, stage: StageId | None = None) -> ResourceSet:
+        """What has to be added so that one more slot could be spent on this stage: a slot, less the part of one that lies idle."""
+        spare, whole = self.spare(key, stage), self.room(key, slot, stage)
+        idle = {name: max(0, spare.get(name, 0)) - whole * units for name, units in slot.items()}
+        return ResourceSet({name: max(0, units - idle[name]) for name, units in slot.items()})
+
+    def paid(self, key: LeaseKey) -> tuple[StageId, ...]:
+        """The stages that the lease pays for."""
+        account = self._accounts.get(key)
+        return tuple(account.spent) if account is not None else ()
+
     def hold(self, stage: StageId, key: LeaseKey, amounts: ResourceSet) -> None:
         """Keep so much of the lease for the stage, of what is free or comes free, until it is spent or the hold is dropped.
 

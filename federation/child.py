@@ -47,7 +47,7 @@ from federation.leases import ROWS_MAX, Granted, LeaseLedger, LeaseRefused, Look
 from federation.making_way import Leaving, MakingWay, WayMade, words_of
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenure import Tenure
-from federation.wanting import still_unmet, wanted
+from federation.wanting import wanted
 from mesh import admission_events as events
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
@@ -73,6 +73,8 @@ BEATS_PER_COMPARISON = 5
 IDLE_BEATS = 2
 #: For so many stages others are stopped at a look; the rest has its turn at the next.
 WAYS_PER_LOOK = 64
+#: So many decisions are carried out before it is asked whether a heartbeat is due, which then goes first.
+DONE_AT_ONCE = 16
 _NEVER_MS = 2**53
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
@@ -127,8 +129,11 @@ class ChildMesh:
         self._scheduler = self._new_scheduler()
         self._running: dict[StageId, _Running] = {}
         self._untold: deque[Callable[[], None]] = deque()
+        self._undone: deque[AcquireLease | StartWorkload] = deque()  #: Decided and not carried out.
+        self._is_carrying_out = False
+        self._unexplained: dict[StageId, ExplainWaiting] = {}  #: The last word of why each waits, as far as it was not told.
         self._balance = LeaseBalance()
-        self._unmet: dict[StageId, Want] = {}  #: What was refused to stages that wait.
+        self._headroom: dict[LeaseKey, dict[str, int]] = {}  #: By how much less the ledger would have let a lease grow, as long.
         self._refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = {}  #: Since the queue was last looked at; not asked again.
 
     # -- the session ---------------------------------------------------------------------------------------------------
@@ -207,8 +212,7 @@ class ChildMesh:
         return stage in self._running and self._running[stage].gives_way
 
     def _now_wanted(self) -> tuple[Want, ...]:
-        self._unmet = still_unmet(self._unmet, self._scheduler)
-        return wanted(self._unmet, self._scheduler, self._balance)
+        return wanted(self._scheduler, self._balance)
 
     def _note_renewal(self, sent_ms: int) -> None:
         """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
@@ -252,9 +256,11 @@ class ChildMesh:
         self._tenure.end()
         self._running.clear()
         self._untold.clear()
+        self._undone.clear()
+        self._unexplained.clear()
         self._balance = LeaseBalance()
-        self._unmet.clear()
         self._refused.clear()
+        self._headroom.clear()
         self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> StageAdmission:
@@ -388,6 +394,10 @@ class ChildMesh:
 
     def _look(self) -> None:
         self._refused.clear()
+        self._headroom.clear()
+        self._carry_out(())
+        if self._undone:
+            return  # The last look is not over yet, and a heartbeat is due.
         waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
         there = {stage.stage for stage in waiting}
         news: list[events.AdmissionEvent] = [
@@ -408,7 +418,8 @@ class ChildMesh:
             news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
         self._end_promises(gone)
         self._carry_out(self._scheduler.handle(*news, events.RoomMayHaveCome()))
-        self._make_way()
+        if not self._undone:
+            self._make_way()
 
     # -- the urgent before the less urgent of one tenant ---------------------------------------------------------------
 
@@ -431,14 +442,15 @@ class ChildMesh:
             return
         making_way = self._making_way()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
-        ways = 0
+        ways = tried = 0
         for workload in tuple(making_way.waiting()):
-            if ways == WAYS_PER_LOOK:
+            if ways == WAYS_PER_LOOK or self._has_to_beat(tried):
                 return
             need = (workload.offer.tenant, workload.offer.slot)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
-            way = making_way.way_for(workload, self._grants_slot)
+            tried += 1
+            way = making_way.way_for(workload, self._grants)
             if way is None or any(victim.stage not in self._running for victim in way.victims):
                 in_vain.add(need)
             else:
@@ -457,6 +469,7 @@ class ChildMesh:
                 Leaving(stage=stage, pool=self._pool_of(stage), amounts=self._scheduler.ledger.held_by(stage)) for stage in leaving
             ),
             now_ms=self._clock.monotonic_ms(),
+            headroom=self._headroom,
         )
 
     def _pool_of(self, stage: StageId) -> PoolName:
@@ -474,12 +487,12 @@ class ChildMesh:
             token=running.claim.token,
         )
 
-    def _grants_slot(self, workload: Workload, pool: PoolSpec) -> bool:
-        """Does the lease grow by a slot, without anybody's stopping?"""
+    def _grants(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
+        """Does the lease grow by so much, without anybody's stopping?"""
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
         self._balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
-        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=offer.slot, want=1)
-        refused = self._ask(wanted, key, 1)
+        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
+        refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
             self._balance.drop_hold(offer.workload)
         return refused is None
@@ -504,18 +517,49 @@ class ChildMesh:
     # -- deciding and paying -------------------------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Iterable[AdmissionDecision]) -> None:
-        pending = deque(decisions)
-        while pending:
-            decision = pending.popleft()
-            if isinstance(decision, AcquireLease):
-                pending.extend(self._scheduler.handle(self._acquire(decision)))
-            elif isinstance(decision, StartWorkload):
-                pending.extend(self._start(decision))
-            elif isinstance(decision, ReleaseLease):
-                pending.extend(self._put_back(decision.workload))
+        """Do what was decided, and what is decided then; what comes up meanwhile has its turn after it.
+
+        Not longer than until the next heartbeat is due: the rest is done after that one. However much one tenant has queued, the
+        session by which the work of all lives is renewed.
+        """
+        self._note(decisions)
+        if not self._is_carrying_out:
+            self._is_carrying_out = True
+            try:
+                self._work_off()
+            finally:
+                self._is_carrying_out = False
+            self._guard(self._explain_waiting)
+
+    def _note(self, decisions: Iterable[AdmissionDecision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, ReleaseLease):
+                self._note(self._put_back(decision.workload))
             elif isinstance(decision, ExplainWaiting):
-                self._untold.append(partial(self._explain, decision))
-                self._guard(self._tell_in_turn)
+                self._unexplained[decision.workload] = decision
+            else:
+                self._undone.append(decision)
+
+    def _work_off(self) -> None:
+        done, scheduler = 0, self._scheduler
+        while self._undone and not self._has_to_beat(done):
+            decision, done = self._undone.popleft(), done + 1
+            follows = self._start(decision) if isinstance(decision, StartWorkload) else scheduler.handle(self._acquire(decision))
+            if self._scheduler is not scheduler:  # The session was lost meanwhile: what was decided under it is void.
+                return
+            self._note(follows)
+
+    def _has_to_beat(self, done: int) -> bool:
+        return done >= DONE_AT_ONCE and self.due_in_ms() == 0
+
+    def _explain_waiting(self) -> None:
+        told = 0
+        while self._unexplained and not self._has_to_beat(told):
+            stage, explanation = next(iter(self._unexplained.items()))
+            if stage in self._scheduler.workloads and stage not in self._running:
+                self._queue.explain(self._held_session(), stage, explanation.reason, explanation.detail)
+                told += 1
+            self._unexplained.pop(stage)
 
     def _tell_in_turn(self) -> None:
         """Tell, unless this is called from within telling: then it comes in turn anyway."""
@@ -529,6 +573,7 @@ class ChildMesh:
             return []
         for refused in [refused for refused in self._refused if refused[0] == key]:
             del self._refused[refused]
+        self._headroom.pop(key, None)
         return self._scheduler.handle(events.RoomMayHaveCome())
 
     def _give_back_now(self) -> None:
@@ -543,10 +588,6 @@ class ChildMesh:
         if parts:
             self._take_in(self._ledger.release(self._held_session(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
-
-    def _explain(self, told: ExplainWaiting) -> None:
-        if self._tenure.session is not None:
-            self._queue.explain(self._tenure.session, told.workload, told.reason, told.detail)
 
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
@@ -564,13 +605,12 @@ class ChildMesh:
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.ROOM_RESERVED, detail=detail)
         if slots == 0:
             return refused or events.LeaseRefused(workload=wanted.workload, reason=Reason.QUOTA_EXHAUSTED, detail="the lease has changed")
-        self._unmet.pop(wanted.workload, None)
         self._balance.spend(wanted.workload, key, wanted.slot.times(slots), self._clock.monotonic_ms())
         lease = self._balance.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
 
-    def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int) -> events.LeaseRefused | None:
-        """Ask the ledger for more; None when it granted some."""
+    def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
+        """Ask the ledger for more; None when it granted some. `is_missing`: the slot is what is missing, whatever lies idle."""
         if self._is_cut_off:  # Asking for each queued stage in turn would take longer than our session lives.
             return events.LeaseRefused(
                 workload=wanted.workload, reason=Reason.LEDGER_UNREACHABLE, detail="it did not answer the last question"
@@ -578,7 +618,7 @@ class ChildMesh:
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
-                refused = self._ask_for(key, wanted.slot, slots, wanted.workload)
+                refused = self._ask_for(key, wanted.slot, slots, wanted.workload, is_missing=is_missing)
         except EpochChanged:
             self._due_ms, self._is_cut_off = 0, True
             return events.LeaseRefused(workload=wanted.workload, reason=Reason.LEDGER_LEARNING, detail="the ledger began another epoch")
@@ -588,26 +628,37 @@ class ChildMesh:
         if refused is None:
             return None
         self._refused[key, wanted.slot] = refused
-        if refused.reason is Reason.QUOTA_EXHAUSTED:
-            self._unmet[wanted.workload] = self._balance.want(key, wanted.slot, slots, self._priority_of(wanted.workload))
         return events.LeaseRefused(workload=wanted.workload, reason=refused.reason, detail=refused.in_words())
 
-    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> LeaseRefused | None:
-        """Up to three questions: another one when the lease was not as we thought, or after we gave back what lay idle ourselves."""
+    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId, *, is_missing: bool) -> LeaseRefused | None:
+        """Up to three questions: another one when the lease was not as we thought, after we gave back what lay idle ourselves, or
+        for further slots when the first needed only a part, since the rest of it lay idle."""
         refused: LeaseRefused | None = None
         self._offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
         for _ in range(3):
-            want = self._balance.want(key, slot, slots, 0)
-            self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
-            acquired = self._ledger.acquire(self._held_session(), (want,))
-            (answer,) = acquired.answers
-            self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
-            refused = answer if isinstance(answer, LeaseRefused) else None
-            if isinstance(answer, Granted) or self._balance.room(key, slot, stage) >= slots:
+            missing = slot if is_missing else self._balance.missing(key, slot, stage)
+            more = slots if missing == slot else 1
+            answer = self._question(key, missing, more, stage)
+            if isinstance(answer, Granted) and more < slots:
+                slots -= more
+                continue
+            if isinstance(answer, Granted) or (not is_missing and self._balance.room(key, slot, stage) >= slots):
                 return None
+            refused = _of_whole_slot(answer, slot, missing) if isinstance(answer, LeaseRefused) else None
             if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self._offer(0, keep=key)):
                 break
         return refused
+
+    def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
+        pays_for = max(map(self._priority_of, (stage, *self._balance.paid(key))))
+        want = replace(self._balance.want(key, slot, slots, self._priority_of(stage)), pays_for=pays_for)
+        self._tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
+        acquired = self._ledger.acquire(self._held_session(), (want,))
+        (answer,) = acquired.answers
+        self._take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
+        if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
+            self._headroom.setdefault(key, {})[answer.resource] = answer.available
+        return answer
 
     def _priority_of(self, stage: StageId) -> int:
         workload = self._scheduler.workloads.get(stage)
@@ -690,6 +741,12 @@ class ChildMesh:
 def _running_of(claimed: ClaimedStage, now_ms: int) -> _Running:
     """One that is found running may be asked to stop no sooner than one that starts now: how long it runs is not known."""
     return _Running(claim=claimed.claim, run=claimed.spec.run, priority=claimed.spec.priority, started_ms=now_ms)
+
+
+def _of_whole_slot(refused: LeaseRefused, slot: ResourceSet, missing: ResourceSet) -> LeaseRefused:
+    """The answer to the question for what is missing, in words of whole slots: what lies idle may be taken as well."""
+    short = refused.resource
+    return replace(refused, wanted=slot[short], available=max(0, refused.available) + slot[short] - missing[short]) if short else refused
 
 
 def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:

@@ -59,7 +59,7 @@ class Lease:
     target: ResourceSet = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
     token: int = 0  #: Fencing token; a hard revoke changes it.
     version: int = 0  #: Changes with everything that the ledger tells; 0: there is no such lease.
-    priority: int = 0  #: Of what was last granted for.
+    priority: int = 0  #: Of the most urgent work that it paid for when it last grew: what a planner takes first is the least urgent.
     shrink_ms: int | None = None  #: For how long what is above the target may still be used, counted from the sending of the question.
     receipt: str = ""  #: The root's signature over it; goes back with a claim.
 
@@ -94,6 +94,7 @@ class Want:
     slots: int = 1
     priority: int = 0
     version: int = 0  #: That the mesh has seen of the lease; 0: it knows of none.
+    pays_for: int | None = None  #: Priority of the most urgent work that the lease pays for once it has grown; None: `priority`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +279,7 @@ class LeaseLedger(Protocol):
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
         """Grant of each want as many whole slots as the tree leaves, within nominal quota and by borrowing, but nothing that a
-        plan has set aside for others. What is not granted is noted as wanted.
+        plan has set aside for others. What is not granted is noted as wanted, unless more urgent work already wants the same lease.
 
         Raises:
             SessionLost: As for `heartbeat`, or its time has run out.

@@ -12,8 +12,8 @@ Source: ADR 0025; victims are chosen by `mesh.giving_way`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from federation.balance import LeaseBalance, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
@@ -24,8 +24,8 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _MAY_TAKE = WANT_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
-#: Does the ledger let the lease that pays in this pool grow by a slot for the stage?
-AskLedger = Callable[[Workload, PoolSpec], bool]
+#: Does the ledger let the lease that pays in this pool grow by so much for the stage?
+AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,7 @@ class MakingWay:
         occupants: What runs and may be asked; not what is leaving.
         leaving: What has been asked already.
         now_ms: On the clock of `Occupant.started_ms`.
+        headroom: By how many units of a resource the ledger would let a lease grow that it refused to let grow by more.
     """
 
     admission: StageAdmission
@@ -64,6 +65,7 @@ class MakingWay:
     occupants: tuple[Occupant, ...]
     leaving: tuple[Leaving, ...]
     now_ms: int
+    headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
 
     def waiting(self) -> Iterator[Workload]:
         """Stages that others could stop for, the most urgent first."""
@@ -96,13 +98,23 @@ class MakingWay:
         if self._is_promised(key, quota):
             return None
         both = self._choose(workload, name, room, quota)
-        if quota and workload.refused_by[name][0] in WANT_OF_ROOM:  # The ledger was not asked: there was no room to spend it on.
-            room_only = self._choose(workload, name, room, {})
-            if room_only and room_only != both and asks_ledger(workload, pool.spec):
-                both = room_only
+        for growth in self._growths(workload, name, key, quota):
+            fewer = self._choose(workload, name, room, {each: quota[each] - growth[each] for each in quota})
+            if fewer and fewer != both and asks_ledger(workload, pool.spec, growth):
+                both = fewer
+                break
         if not both:
             return None
         return WayMade(stage=offer.workload, pool=name, key=key, slot=offer.slot, victims=both, hold_ms=offer.yielding.hold_ms)
+
+    def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
+        """By how much the lease may grow, so that fewer have to stop: by all that is missing, or by what the ledger has left of it."""
+        if quota and workload.refused_by[pool][0] in WANT_OF_ROOM:  # The ledger was not asked: there was no room to spend it on.
+            yield ResourceSet(quota)
+        left = self.headroom.get(key, {})
+        part = ResourceSet({each: min(units, max(0, left.get(each, 0))) for each, units in quota.items()})
+        if part:
+            yield part
 
     def _choose(self, workload: Workload, pool: PoolName, room: dict[str, int], quota: dict[str, int]) -> tuple[Occupant, ...]:
         offer, pools = workload.offer, self.admission.ledger.pools

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-
-from federation.balance import LeaseBalance
+from federation.balance import LeaseBalance, LeaseKey
 from federation.leases import Want
-from mesh.admission import StageAdmission, WorkloadState
-from mesh.ids import StageId
+from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.reasons import Reason
 
+#: Refusals that more quota may lift, and in which order they are looked for. The mesh has no room: who holds it may have borrowed what is
+#: the tenant's, and only the root can tell.
+_MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 
-def still_unmet(unmet: Mapping[StageId, Want], admission: StageAdmission) -> dict[StageId, Want]:
-    """Of what was refused, that which is waited for yet."""
-    return {stage: want for stage, want in unmet.items() if stage in _queued(admission)}
 
-
-def wanted(unmet: Mapping[StageId, Want], admission: StageAdmission, balance: LeaseBalance) -> tuple[Want, ...]:
-    """One want for each lease that stages wait for; `unmet` is what was refused to them."""
-    crowded_out = _crowded_out(_queued(admission) - unmet.keys(), admission, balance)
-    first = {(want.tenant, want.flavor): want for want in reversed([*unmet.values(), *crowded_out.values()])}
+def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Want, ...]:
+    """One want for each lease that stages wait for: that of the most urgent of them, since the ledger keeps no more than one."""
+    first: dict[LeaseKey, Want] = {}
+    queued = (workload for workload in admission.workloads.values() if workload.state is WorkloadState.QUEUED)
+    for workload in sorted(queued, key=lambda kept: kept.turn):
+        found = _waits_for(workload, admission)
+        if found is not None and found[0] not in first:
+            first[found[0]] = _want(workload, *found, balance)
     return tuple(first[key] for key in sorted(first))
 
 
-def _queued(admission: StageAdmission) -> set[StageId]:
-    return {name for name, workload in admission.workloads.items() if workload.state is WorkloadState.QUEUED}
+def _want(workload: Workload, key: LeaseKey, reason: Reason, balance: LeaseBalance) -> Want:
+    """Of quota no more than is missing; where the mesh has no room, whole slots, since that is what the root looks for room for."""
+    offer = workload.offer
+    missing = balance.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
+    return balance.want(key, missing, offer.width if missing == offer.slot else 1, offer.priority)
 
 
-def _crowded_out(queued: AbstractSet[StageId], admission: StageAdmission, balance: LeaseBalance) -> dict[StageId, Want]:
-    """Stages for which the mesh has no room: who holds it may have borrowed what is theirs, and only the root can tell."""
-    found: dict[StageId, Want] = {}
-    workloads = (admission.workloads[stage] for stage in sorted(queued))
-    for workload in sorted(workloads, key=lambda kept: (-kept.offer.priority, kept.arrival)):
-        offer = workload.offer
-        busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason is Reason.CAPACITY_BUSY]
-        if busy and offer.slot:
-            key = (offer.tenant, admission.ledger.pools[busy[0]].spec.flavor)
-            found[offer.workload] = balance.want(key, offer.slot, offer.width, offer.priority)
-    return found
+def _waits_for(workload: Workload, admission: StageAdmission) -> tuple[LeaseKey, Reason] | None:
+    for sought in _MAY_LIFT if workload.offer.slot else ():
+        for pool, (reason, _) in workload.refused_by.items():
+            if reason is sought:
+                return (workload.offer.tenant, admission.ledger.pools[pool].spec.flavor), reason
+    return None

@@ -4,6 +4,9 @@ Queued workloads are looked at by priority, then arrival. For each the pools are
 fit; room for as many slots as are worth having is reserved; a lease is asked for. A refusal gives the room back and the
 next pool is tried. A workload that does not fit now does not hold up those behind it.
 
+What refuses one refuses all of its kind, the same tenant and slot: they are queued together, and only kinds for which something has
+changed are looked at. So a long queue of one tenant costs the others nothing, and is not gone through for each answer.
+
 Where others stop for a workload, one slot of its pool is set aside for it as it comes free, and nobody else gets that; those behind it
 take only what is beyond.
 
@@ -12,8 +15,10 @@ The shape is h11's and dask's: events in, decisions out, `handle` is the only wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
+from heapq import heapify, heappop, heapreplace
 
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import (
@@ -28,6 +33,7 @@ from mesh.admission_events import (
     WorkloadOffered,
     WorkloadWithdrawn,
 )
+from mesh.admission_kinds import Kind, KindKey, Turn
 from mesh.errors import IllegalTransition
 from mesh.ids import PoolName, StageId
 from mesh.pools import Pool, PoolLedger, PoolSpec
@@ -57,12 +63,27 @@ class Workload:
 
     offer: WorkloadOffered
     arrival: int  #: Counts up; breaks ties of priority.
+    kind: Kind  #: Whose refusals are its own.
     state: WorkloadState = WorkloadState.QUEUED
     pool: PoolName | None = None  #: Where its room is, from GATHERING on.
     victims: frozenset[StageId] = frozenset()  #: While GATHERING: who stops for it.
     until_ms: int = 0  #: While GATHERING: when the promise ends; no decision here reads it.
-    refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
     told: tuple[Reason, str] | None = None  #: What was last said about its waiting.
+
+    @property
+    def refused_by(self) -> dict[PoolName, tuple[Reason, str]]:
+        """Pools that have refused its kind since room last came, and why."""
+        return self.kind.refused_by
+
+    @property
+    def key(self) -> KindKey:
+        """Of its kind."""
+        return self.offer.tenant, self.offer.slot
+
+    @property
+    def turn(self) -> Turn:
+        """Its place in the queue."""
+        return -self.offer.priority, self.arrival, self.offer.workload
 
 
 class StageAdmission:
@@ -72,6 +93,10 @@ class StageAdmission:
         self.ledger = PoolLedger(pools)
         self.workloads: dict[StageId, Workload] = {}
         self._arrivals = 0
+        self._kinds: dict[KindKey, Kind] = {}
+        self._open: set[KindKey] = set()  #: Kinds that not every pool has refused yet.
+        self._news: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
+        self._gathering: dict[StageId, None] = {}
 
     def handle(self, *events: AdmissionEvent) -> list[AdmissionDecision]:
         """Take the events in; return what must be done, in order.
@@ -91,15 +116,14 @@ class StageAdmission:
     def _take(self, event: AdmissionEvent) -> list[AdmissionDecision]:
         if isinstance(event, WorkloadOffered):
             if event.workload not in self.workloads:
-                self._arrivals += 1
-                self.workloads[event.workload] = Workload(offer=event, arrival=self._arrivals)
+                self._queue(self._add(event))
             return []
         if isinstance(event, WorkloadFound):
             self._take_over(event)
             return []
         if isinstance(event, RoomMayHaveCome):
-            for workload in self.workloads.values():
-                workload.refused_by.clear()
+            for key in self._kinds:
+                self._reopen(key)
             return []
         if isinstance(event, RoomPromised):
             return self._promise(event)
@@ -118,14 +142,39 @@ class StageAdmission:
         name, amounts = event.offer.workload, event.offer.slot.times(event.slots)
         self.ledger.reserve(event.pool, name, amounts)
         self.ledger.commit(event.pool, name, amounts)
+        workload = self._add(event.offer)
+        workload.state, workload.pool = WorkloadState.RUNNING, event.pool
+
+    def _add(self, offer: WorkloadOffered) -> Workload:
         self._arrivals += 1
-        self.workloads[name] = Workload(offer=event.offer, arrival=self._arrivals, state=WorkloadState.RUNNING, pool=event.pool)
+        kind = self._kinds.get((offer.tenant, offer.slot)) or Kind(slot=offer.slot)
+        workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind)
+        return workload
+
+    def _queue(self, workload: Workload) -> None:
+        """It waits from now on, with all of its kind."""
+        key = workload.key
+        workload.state, workload.pool = WorkloadState.QUEUED, None
+        workload.kind = self._kinds.setdefault(key, workload.kind)
+        workload.kind.add(workload.turn)
+        self._open.add(key)
+        self._news[key] = None
+
+    def _answered(self, workload: Workload) -> None:
+        """It asks for no lease any more."""
+        workload.kind.asking -= 1
+        self._news[workload.key] = None
+
+    def _reopen(self, key: KindKey) -> None:
+        self._kinds[key].reopen()
+        self._open.add(key)
 
     def _start(self, event: LeaseGranted) -> AdmissionDecision:
         workload, pool = self._reserved(event.workload)
         reserved, used = self.ledger.pools[pool].reservations[event.workload], workload.offer.slot.times(event.slots)
         self.ledger.commit(pool, event.workload, used)
         workload.state = WorkloadState.RUNNING
+        self._answered(workload)
         if used != reserved:
             self._capacity_came()
         return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
@@ -133,9 +182,10 @@ class StageAdmission:
     def _refuse(self, event: LeaseRefused) -> None:
         workload, pool = self._reserved(event.workload)
         self.ledger.release(event.workload)
-        workload.state, workload.pool = WorkloadState.QUEUED, None
+        self._answered(workload)
+        self._queue(workload)
+        workload.kind.refuse_lease(pool, (event.reason, event.detail))
         self._capacity_came()
-        workload.refused_by[pool] = (event.reason, event.detail)
 
     def _reserved(self, workload_id: StageId) -> tuple[Workload, PoolName]:
         workload = self.workloads.get(workload_id)
@@ -147,8 +197,13 @@ class StageAdmission:
         workload = self.workloads.pop(event.workload, None)
         if workload is None:
             return []
-        held = self.ledger.release(event.workload)
-        if held:
+        if workload.state is WorkloadState.QUEUED:
+            workload.kind.remove(workload.turn)
+        elif workload.state is WorkloadState.RESERVED:
+            self._answered(workload)
+        self._gathering.pop(event.workload, None)
+        self._news[workload.key] = None
+        if self.ledger.release(event.workload):
             self._capacity_came()
         return [ReleaseLease(workload=event.workload)] if workload.state is WorkloadState.RUNNING else []
 
@@ -157,6 +212,8 @@ class StageAdmission:
         workload = self.workloads.get(event.workload)
         if workload is None or workload.state is not WorkloadState.QUEUED:
             return []
+        workload.kind.remove(workload.turn)
+        self._gathering[event.workload] = None
         workload.state, workload.pool = WorkloadState.GATHERING, event.pool
         workload.victims, workload.until_ms = event.victims, event.until_ms
         self.ledger.reserve(event.pool, event.workload, NOTHING)
@@ -166,28 +223,43 @@ class StageAdmission:
         workload = self.workloads.get(event.workload)
         if workload is not None and workload.state is WorkloadState.GATHERING:
             self.ledger.release(event.workload)
-            workload.state, workload.pool = WorkloadState.QUEUED, None
-            workload.refused_by.clear()
+            del self._gathering[event.workload]
+            self._queue(workload)
+            self._reopen(workload.key)
             self._capacity_came()
 
     def _capacity_came(self) -> None:
-        """Room in a pool lifts refusals for want of room; refusals of quota stand until the federation says that room came."""
-        for workload in self.workloads.values():
-            busy = [pool for pool, (reason, _) in workload.refused_by.items() if reason in WANT_OF_ROOM]
-            for pool in busy:
-                del workload.refused_by[pool]
+        """Room in a pool lifts refusals for want of room; refusals of leases stand until the federation says that room came.
+
+        What does not fit yet keeps its refusal: to try it and word it anew for each stage that ends would take longer than the stages.
+        """
+        self._open.update(key for key, kind in self._kinds.items() if kind.lift(self.ledger.pools))
 
     def _admit(self) -> list[AdmissionDecision]:
         decisions: list[AdmissionDecision] = []
-        for workload in self._in_order(WorkloadState.GATHERING):
+        for workload in sorted((self.workloads[name] for name in self._gathering), key=lambda one: one.turn):
             decisions.extend(self._gather(workload))
-        for workload in self._in_order(WorkloadState.QUEUED):
-            decisions.extend(self._try_pools(workload))
+        decisions.extend(self._try_kinds())
+        decisions.extend(self._explain())
         return decisions
 
-    def _in_order(self, state: WorkloadState) -> list[Workload]:
-        found = [workload for workload in self.workloads.values() if workload.state is state]
-        return sorted(found, key=lambda kept: (-kept.offer.priority, kept.arrival))
+    def _try_kinds(self) -> Iterable[AdmissionDecision]:
+        """The first of each kind, the most urgent kind first, until every pool has refused each kind."""
+        heap = [(kind.queue[0], key) for key in self._open if (kind := self._kinds[key]).queue]
+        heapify(heap)
+        while heap:
+            turn, key = heap[0]
+            kind, workload = self._kinds[key], self.workloads[turn[-1]]
+            pool = self._try_pools(workload)
+            if pool is not None:
+                kind.remove(turn)
+                yield self._reserve(workload, pool)
+            self._news[key] = None
+            if pool is not None and kind.queue:
+                heapreplace(heap, (kind.queue[0], key))
+            else:
+                heappop(heap)
+        self._open.clear()
 
     def _gather(self, workload: Workload) -> list[AdmissionDecision]:
         """Set aside what has come free; ask for the lease once there is a whole slot, and all have stopped whose leases pay for it."""
@@ -196,21 +268,21 @@ class StageAdmission:
         room = pool.free + pool.reservations[holder]
         self.ledger.release(holder)
         if slot <= room and self.workloads.keys().isdisjoint(workload.victims):
+            del self._gathering[holder]
             return [self._reserve(workload, pool)]
         self.ledger.reserve(pool.spec.pool, holder, ResourceSet({name: min(units, room[name]) for name, units in slot.items()}))
         return []
 
-    def _try_pools(self, workload: Workload) -> list[AdmissionDecision]:
-        offer = workload.offer
-        for pool in self.ledger.pools.values():
-            name = pool.spec.pool
-            if name in workload.refused_by:
+    def _try_pools(self, workload: Workload) -> Pool | None:
+        """The first pool that has not refused its kind and has room for a slot."""
+        kind = workload.kind
+        for name, pool in self.ledger.pools.items():
+            if name in kind.refused_by:
                 continue
-            if offer.slot.copies_in(pool.free) == 0:
-                workload.refused_by[name] = _no_room(workload, pool, self._set_aside(name))
-                continue
-            return [self._reserve(workload, pool)]
-        return self._explain(workload)
+            if kind.slot.copies_in(pool.free) != 0:
+                return pool
+            kind.refuse_room(name, _no_room(workload, pool, self._set_aside(name)))
+        return None
 
     def _reserve(self, workload: Workload, pool: Pool) -> AdmissionDecision:
         """Room for as many slots as are worth having; the pool has room for one."""
@@ -219,6 +291,7 @@ class StageAdmission:
         want = offer.width if fits is None else min(offer.width, fits)
         self.ledger.reserve(name, offer.workload, offer.slot.times(want))
         workload.state, workload.pool = WorkloadState.RESERVED, name
+        workload.kind.asking += 1
         return AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, want=want)
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:
@@ -227,11 +300,17 @@ class StageAdmission:
         promised = (amounts for name, amounts in held.items() if self.workloads[StageId(name)].state is WorkloadState.GATHERING)
         return sum(promised, start=NOTHING)
 
-    def _explain(self, workload: Workload) -> list[AdmissionDecision]:
-        reasons = list(workload.refused_by.values())
-        passing = [told for told in reasons if told[0] in PASSING]
-        reason = (passing or reasons)[0][0]
-        return self._tell(workload, reason, "; ".join(dict.fromkeys(words for _, words in reasons)))
+    def _explain(self) -> Iterable[AdmissionDecision]:
+        """Kinds of which one asks for its lease are told of when that is answered: the answer is the same for all."""
+        for key in [key for key in self._news if key not in self._kinds or not self._kinds[key].asking]:
+            del self._news[key]
+            kind = self._kinds.get(key)
+            if kind is not None and not kind.queue:
+                del self._kinds[key]
+            elif kind is not None:
+                reason, detail = kind.explanation(PASSING)
+                for *_, name in kind.queue:
+                    yield from self._tell(self.workloads[name], reason, detail)
 
     def _tell(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
         if workload.told == (reason, detail):

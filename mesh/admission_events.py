@@ -47,7 +47,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRefused:
-    """The federation does not pay now."""
+    """The federation does not pay now: neither for this work in its pool nor for any other with the same tenant and slot."""
 
     workload: StageId
     reason: Reason

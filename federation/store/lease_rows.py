@@ -55,7 +55,8 @@ def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
 def ask_line(want: Want) -> str:
     """As `acquire.lua` reads it."""
     slots = min(want.slots, AMOUNT_MAX)
-    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{want.version}{_amounts(want.slot)}"
+    pays_for = want.priority if want.pays_for is None else want.pays_for
+    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{pays_for}|{want.version}{_amounts(want.slot)}"
 
 
 def kept_line(part: Kept) -> str:

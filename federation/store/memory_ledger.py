@@ -492,6 +492,7 @@ class MemoryLedger(ABC):
                     self._set(row, resource, held + by, target)
                     more = True
             if more:
+                row.priority = max(row.priority, self._wanted_priority(mesh, (row.tenant, row.flavor), row.priority))
                 self._keep(mesh, row, "grow")
         if not any(row.grows for row in self._rows.get(mesh, {}).values()):
             self._growing.discard(mesh)
@@ -558,7 +559,7 @@ class MemoryLedger(ABC):
         for resource, units in want.slot.items():
             held = row.held.get(resource, 0) + slots * units
             self._set(row, resource, held, max(held, row.target.get(resource, 0)))
-        row.priority = want.priority
+        row.priority = want.priority if want.pays_for is None else want.pays_for
         self._keep(mesh, row, "grant")
         if slots < want.slots:
             missing.append((want, want.slots - slots))
@@ -586,12 +587,19 @@ class MemoryLedger(ABC):
             available=free[resource],
         )
 
+    def _wanted_priority(self, mesh: MeshId, key: LeaseKey, default: int) -> int:
+        """Of what is noted for the lease."""
+        noted = self._wants.get(mesh, {}).get(key)
+        return default if noted is None else noted.want.priority
+
     def _note_missing(self, mesh: MeshId, missing: list[tuple[Want, int]]) -> None:
         wants = self._wants.setdefault(mesh, {})
         is_news = False
         for want, slots in missing:
             key = (want.tenant, want.flavor)
             before = wants.get(key)
+            if before is not None and before.want.priority > want.priority:
+                continue  # More urgent work wants the same lease: that stands.
             is_news = is_news or before is None
             wants[key] = _Wanted(want=replace(want, slots=slots), since=self._lt if before is None else before.since)
         if is_news:

@@ -609,6 +609,16 @@ def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     assert east.beat().leases == ()
 
 
+def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
+    ask(west, 8, priority=1)
+    ask(east, 2, SHOP, priority=5)
+    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    west.beat()
+    west.release(LAB, A100, gpu(4))
+    east.beat()
+    assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 1, SHOP: 5}
+
+
 def test_a_plan_beyond_the_limits_changes_nothing(ledger, west, east):
     ask(west, 4)
     with pytest.raises(QuotaExceeded):
@@ -672,6 +682,28 @@ def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger,
     ask(east, 9, SHOP)
     east.beat(wants=())
     assert ledger.snapshot().wants == ()
+
+
+def test_a_want_stands_when_less_urgent_work_is_refused_the_same_lease(ledger, west, east):
+    ask(west, 6)
+    ask(east, 5, SHOP, priority=3)
+    ask(east, 9, SHOP, priority=2)
+    assert [(want.slots, want.priority) for want in ledger.snapshot().wants] == [(3, 3)]
+    ask(east, 4, SHOP, priority=4)
+    assert [(want.slots, want.priority) for want in ledger.snapshot().wants] == [(4, 4)]
+
+
+def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
+    def grow(priority, pays_for):
+        (lease,) = ledger.snapshot().leases
+        want = Want(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
+        ledger.acquire(west.session, (want,))
+        return ledger.snapshot().leases[0].priority
+
+    ask(west, 1, priority=4)
+    assert grow(-2, 4) == 4
+    assert grow(-2, -1) == -1
+    assert grow(7, None) == 7
 
 
 def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):

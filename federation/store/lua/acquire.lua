@@ -7,8 +7,8 @@
 -- upon, so a question that is carried out twice grants once. What was not granted is noted as wanted.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   lines 'tenant|flavor|slots|priority|version seen of the lease' and for each resource, by name, '|resource|units of a slot',
---           each with its newline
+-- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease' and for each resource, by
+--           name, '|resource|units of a slot', each with its newline
 -- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
 --             'GRANTED|slots' | 'CHANGED': look at the lease first | 'UNKNOWN_TENANT'
 --             'REFUSED|reason|resource that is short|units of it for one slot|units of it available'
@@ -20,10 +20,10 @@ if lost then
 end
 
 local asked = {}
-for field, tenant, flavor, slots, priority, version, slot in
-  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(%d+)|?([^\n]*)\n') do
+for field, tenant, flavor, slots, priority, pays_for, version, slot in
+  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(-?%d+)|(%d+)|?([^\n]*)\n') do
   asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = tonumber(priority),
-    version = tonumber(version), shape = shape_of(slot) }
+    pays_for = tonumber(pays_for), version = tonumber(version), shape = shape_of(slot) }
 end
 
 -- Whole slots that fit, or the refusal.
@@ -69,7 +69,7 @@ local function answer(want)
     local held = (lease.held[resource] or 0) + fits * want.shape.units[resource]
     set_amounts(lease, resource, held, math.max(held, lease.target[resource] or 0))
   end
-  lease.priority = want.priority
+  lease.priority = want.pays_for
   note_change(lease, 'grant')
   want.is_granted = true
   want.wanted = fits < want.slots and want.slots - fits or nil
@@ -86,7 +86,10 @@ keep_leases()
 local is_news = false
 local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
 for _, want in ipairs(asked) do
-  if want.wanted then
+  local noted = want.wanted and wanted_priority(MESH, want.field)
+  if noted and noted > want.priority then
+    want.wanted = nil -- More urgent work wants the same lease: that stands.
+  elseif want.wanted then
     is_news = note_want(MESH, want.tenant, want.flavor, want.shape.units, want.wanted, want.priority) or is_news
   elseif has_wanted and want.is_granted then
     drop_want(MESH, want.field)

@@ -100,6 +100,7 @@ if GROWS and learn_left() == 0 then
         end
       end
       if more then
+        lease.priority = math.max(lease.priority, wanted_priority(MESH, field_of(lease.tenant, lease.flavor)) or lease.priority)
         note_change(lease, 'grow')
       end
       grown = grown and not grows(lease)

@@ -231,6 +231,12 @@ local function note_want(mesh, tenant, flavor, slot, slots, priority)
   return not before
 end
 
+-- Of what is noted for a lease; nil when nothing is.
+local function wanted_priority(mesh, field)
+  local row = redis.call('HGET', WANTS .. mesh, field)
+  return row and tonumber(cjson.decode(row)[3]) or nil
+end
+
 local function drop_want(mesh, field)
   if redis.call('HDEL', WANTS .. mesh, field) == 1 and redis.call('EXISTS', WANTS .. mesh) == 0 then
     redis.call('SREM', WANTING, mesh)

@@ -9,7 +9,7 @@ import pytest
 
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import StoreUnavailable, TooManyClaims
+from federation.errors import SessionLost, StoreUnavailable, TooManyClaims
 from federation.leases import Aim, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -852,6 +852,111 @@ def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_st
         federation.submit(name)
     federation.mail()
     assert len(asked) == 1
+
+
+def slow(federation, method, by_ms):
+    """The method takes so long; how often it was called."""
+    calls, plain = [], getattr(federation.store, method)
+
+    def call(*args, **named):
+        calls.append(args)
+        federation.clock.advance(by_ms)
+        return plain(*args, **named)
+
+    setattr(federation.store, method, call)
+    return calls
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    questions = slow(federation, "acquire", 50)
+    for number in range(60):  # Sixty kinds: each has to be asked for.
+        federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
+    federation.beat()
+    assert 0 < len(questions) < 30
+    assert federation.child.due_in_ms() == 0
+    federation.beat(6)
+    assert {stage for stage in federation.child._scheduler.workloads if federation.child._scheduler.workloads[stage].told} >= {"t59"}
+    assert federation.running() == {"s"}
+
+
+def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    words = slow(federation, "explain", 50)
+    for number in range(60):
+        federation.submit(f"t{number}")
+    federation.beat()
+    assert 0 < len(words) < 30
+    federation.beat(6)
+    assert len(words) == 60
+
+
+def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    questions = slow(federation, "acquire", 0)
+    for number in range(60):
+        federation.submit(f"t{number}")
+    federation.beat()
+    federation.store.cancel("t0")
+    federation.beat()
+    assert len(questions) == 2
+    assert [want.tenant for want in federation.store.snapshot().wants] == ["acme"]
+
+
+def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
+    federation = Federation(quota=2)
+    federation.submit("urgent", priority=7)
+    federation.beat()
+    federation.submit("small", priority=-3)
+    federation.beat()
+    federation.submit("late", priority=2)
+    federation.beat(2)
+    assert federation.running() == {"urgent", "small"}
+    assert [lease.priority for lease in federation.store.snapshot().leases] == [7]
+    assert [want.priority for want in federation.store.snapshot().wants] == [2]
+
+
+def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
+    federation = Federation(quota=4)
+    federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
+    federation.submit("long", "long:")
+    federation.submit("short", "short:")
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
+    federation.mail()
+    assert federation.running() == {"long", "short"}
+    federation.work()
+    assert federation.running() == {"long", "large"}
+    assert federation.held() == 4
+
+
+def test_work_stops_only_for_what_the_ledger_does_not_add():
+    federation = full_house(pool("general", 9), quota=4)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), yielding=TAKES)
+    federation.mail()
+    assert len(stopping(federation)) == 1
+    federation.work(0)
+    assert "urgent" in federation.running()
+    assert len(federation.running()) == 2
+
+
+def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
+    def lose(*_args):
+        raise SessionLost("swept")
+
+    joined.submit("s")
+    joined.submit("t")
+    joined.store.report = lose  # The first start is told, and the answer is that there is no session.
+    joined.mail()
+    assert joined.running() == set()
+    assert joined.child._scheduler.workloads == {}
+    assert joined.child._tenure.session is None
 
 
 # -- the urgent before the less urgent of one tenant -----------------------------------------------------------------------

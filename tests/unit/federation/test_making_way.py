@@ -32,6 +32,7 @@ class Books:
         self.leaving = []
         self.asked = []
         self.grants = False
+        self.headroom = {}
 
     def lease(self, held, target=None):
         lease = Lease(mesh="east", tenant="acme", flavor="standard", held=cpu(held), target=cpu(held if target is None else target))
@@ -61,10 +62,11 @@ class Books:
             occupants=tuple(self.occupants),
             leaving=tuple(self.leaving),
             now_ms=NOW_MS,
+            headroom=self.headroom,
         )
 
-    def ask(self, workload, pool):
-        self.asked.append((workload.offer.workload, pool.flavor))
+    def ask(self, workload, pool, amounts):
+        self.asked.append((workload.offer.workload, pool.flavor, amounts))
         return self.grants
 
     def victims(self, name):
@@ -124,7 +126,17 @@ def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
     books.run("b", priority=1)
     books.wait("urgent", 2)
     assert books.victims("urgent") == ("p0", victims)
-    assert books.asked == [("urgent", "standard")]
+    assert books.asked == [("urgent", "standard", cpu(2))]
+
+
+def test_fewer_stop_where_the_ledger_has_a_part_of_what_is_missing():
+    books = Books(9, held=2)
+    books.grants, books.headroom = True, {KEY: cpu(2)}
+    books.run("a")
+    books.run("b")
+    books.wait("urgent", 3, refused=[Reason.QUOTA_EXHAUSTED])
+    assert books.victims("urgent") == ("p0", ["a"])
+    assert books.asked == [("urgent", "standard", cpu(2))]
 
 
 def test_the_ledger_is_not_asked_again_where_it_has_refused():

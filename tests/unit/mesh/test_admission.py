@@ -29,8 +29,8 @@ def pool(name, cpus, flavor="standard"):
     return PoolSpec(pool=name, flavor=flavor, capacity=cpu(cpus))
 
 
-def offer(name, *, slot=None, width=1, priority=0):
-    return WorkloadOffered(workload=name, tenant="acme", slot=cpu(1) if slot is None else slot, width=width, priority=priority)
+def offer(name, *, slot=None, width=1, priority=0, tenant="acme"):
+    return WorkloadOffered(workload=name, tenant=tenant, slot=cpu(1) if slot is None else slot, width=width, priority=priority)
 
 
 def granted(name, slots=1, token=5):
@@ -104,7 +104,7 @@ def test_what_a_grant_left_free_is_offered_to_who_waits_for_room():
 
 def test_what_a_refusal_gave_back_is_offered_to_who_waits_for_room():
     scheduler = mesh()
-    scheduler.handle(offer("wide", width=4), offer("next"))
+    scheduler.handle(offer("wide", width=4), offer("next", tenant="other"))
     assert asked(scheduler.handle(refused("wide"))) == [("next", "general", 1)]
 
 
@@ -112,7 +112,72 @@ def test_higher_priority_goes_first_and_among_equals_who_came_first():
     scheduler = mesh(pool("general", 3))
     decisions = scheduler.handle(offer("low", priority=-1), offer("first"), offer("second"), offer("high", priority=5))
     assert [name for name, _, _ in asked(decisions)] == ["high", "first", "second"]
-    assert explained(decisions) == [("low", Reason.CAPACITY_BUSY)]
+
+
+def test_work_that_waits_is_told_why_when_all_of_its_kind_have_their_answers():
+    scheduler = mesh(pool("general", 2))
+    assert explained(scheduler.handle(offer("first"), offer("second"), offer("third"))) == []
+    assert explained(scheduler.handle(granted("first"))) == []
+    assert explained(scheduler.handle(granted("second"))) == [("third", Reason.CAPACITY_BUSY)]
+
+
+def test_what_refuses_one_refuses_all_of_its_tenant_and_slot_and_nobody_else():
+    scheduler = mesh(pool("general", 1))
+    scheduler.handle(offer("s"), offer("equal"), offer("half", slot=cpu(0.5)), offer("others", tenant="other"))
+    decisions = scheduler.handle(refused("s"))
+    assert asked(decisions) == [("half", "general", 1)]
+    assert explained(decisions) == [("s", Reason.QUOTA_EXHAUSTED), ("equal", Reason.QUOTA_EXHAUSTED), ("others", Reason.CAPACITY_BUSY)]
+    assert asked(scheduler.handle(refused("half"))) == [("others", "general", 1)]
+
+
+def test_two_kinds_that_are_refused_for_what_is_set_aside_do_not_wake_each_other():
+    scheduler = mesh()
+    pending = scheduler.handle(offer("one"), offer("half", slot=cpu(0.5)))
+    answers = 0
+    while pending and answers < 10:
+        decision = pending.pop(0)
+        if isinstance(decision, AcquireLease):
+            answers += 1
+            pending.extend(scheduler.handle(refused(decision.workload, reason=Reason.ROOM_RESERVED)))
+    assert answers == 2
+
+
+class Counted(StageAdmission):
+    """Counts how often pools are tried for a stage."""
+
+    tries = 0
+
+    def _try_pools(self, workload):
+        self.tries += 1
+        return super()._try_pools(workload)
+
+
+def answered(scheduler, decisions, answer):
+    """Every question gets this answer; how many there were, and what was explained."""
+    questions, told, pending = 0, 0, list(decisions)
+    for decision in pending:
+        if isinstance(decision, AcquireLease):
+            questions += 1
+            pending.extend(scheduler.handle(answer(decision.workload)))
+        told += isinstance(decision, ExplainWaiting)
+    return questions, told
+
+
+def test_a_long_queue_of_one_kind_is_not_gone_through_for_each_refusal():
+    scheduler = Counted((pool("general", 4),))
+    offers = [offer(f"s{number}") for number in range(4096)]
+    assert answered(scheduler, scheduler.handle(*offers), refused) == (4, 4096)
+    assert scheduler.tries <= 16
+    scheduler.tries = 0
+    assert answered(scheduler, scheduler.handle(RoomMayHaveCome()), refused) == (4, 0)
+    assert scheduler.tries <= 16
+
+
+def test_a_long_queue_is_not_gone_through_for_each_start():
+    scheduler = Counted((pool("general", 500),))
+    offers = [offer(f"s{number}") for number in range(1000)]
+    assert answered(scheduler, scheduler.handle(*offers), granted) == (500, 500)
+    assert scheduler.tries <= 501
 
 
 def test_work_that_does_not_fit_now_does_not_hold_up_what_is_behind_it():
