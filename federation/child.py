@@ -88,6 +88,7 @@ class _Running:
     cancelled: bool = False
     gives_way: bool = False  #: What it holds is wanted for others; it is being stopped, to run again later.
     gives_way_because: Reason = Reason.QUOTA_RECLAIMED
+    is_disowned: bool = False  #: The store knows the claim no more: nothing of it is told, but until it has stopped it is paid for.
     priority: int = 0
     started_ms: int = 0  #: On this process' own clock.
 
@@ -362,18 +363,25 @@ class ChildMesh:
 
     def _telling(self, running: _Running, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
         def tell() -> None:
-            for sha256, data in blobs.items():
-                self._blobs.put(running.run, sha256, data)
-            try:
-                self._queue.report(running.claim, batch, messages)
-            except StaleFence:
-                log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=running.claim.stage)
-                self._running.pop(running.claim.stage, None)
-                self._host.cancel(running.claim.stage)
-                self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=running.claim.stage)))
+            if not running.is_disowned:
+                for sha256, data in blobs.items():
+                    self._blobs.put(running.run, sha256, data)
+                try:
+                    self._queue.report(running.claim, batch, messages)
+                except StaleFence:
+                    self._disown(running)
             self._host.confirm(running.claim.stage, batch - STARTED)
 
         return tell
+
+    def _disown(self, running: _Running) -> None:
+        """The store knows of no such claim. What it took stays on the books until the host says that it has stopped: whoever
+        counted it as free before would let two stages run on one unit of quota."""
+        running.is_disowned = True
+        if self._running.get(running.claim.stage) is running:  # Else the host has told its end already, and that comes in turn.
+            log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=running.claim.stage)
+            running.gives_way = True
+            self._host.cancel(running.claim.stage)
 
     def _telling_start(self, running: _Running, holder: int, note: StageNote) -> Callable[[], None]:
         return self._telling(running, STARTED, (note.started(running.claim, holder, self._record.cluster),), {})
@@ -641,7 +649,8 @@ class ChildMesh:
         return []
 
     def _bring_inputs(self, stage: StageId) -> None:
-        self._bring(self._running[stage], self._queue.inputs_of(stage))
+        if not self._running[stage].is_disowned:
+            self._bring(self._running[stage], self._queue.inputs_of(stage))
 
     def _bring(self, running: _Running, inputs: dict[NodeId, StoredValue | None]) -> None:
         fresh = {node: value for node, value in inputs.items() if node not in running.delivered}
@@ -661,8 +670,9 @@ class ChildMesh:
         if self._untold:
             return  # The store does not know yet what we know.
         claims = self._queue.claims_of(self._held_session())
-        for stage in self._running.keys() - {claimed.claim.stage for claimed in claims}:
-            self._drop_unpaid(stage)
+        for stage in sorted(self._running.keys() - {claimed.claim.stage for claimed in claims}):
+            if not self._running[stage].is_disowned:  # The store has lost its last second, or somebody has closed the claim.
+                self._disown(self._running[stage])
         for claimed in claims:
             running = self._running.get(claimed.claim.stage)
             if running is None:
@@ -671,13 +681,6 @@ class ChildMesh:
             self._bring(running, claimed.inputs)
             if claimed.cancelled:
                 self._cancel(running)
-
-    def _drop_unpaid(self, stage: StageId) -> None:
-        """The store knows of no claim of ours: it has lost its last second, and nobody pays for what runs."""
-        log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=stage)
-        del self._running[stage]
-        self._host.cancel(stage)
-        self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=stage)))
 
     def _give_back(self, claimed: ClaimedStage, reason: Reason) -> None:
         """A claim of which nothing runs here: its answer got lost, the store has lost the end that we told it, or its runner is dead."""

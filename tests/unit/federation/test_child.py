@@ -10,10 +10,11 @@ import pytest
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
 from federation.errors import StoreUnavailable, TooManyClaims
-from federation.leases import Aim, Want
+from federation.leases import Aim, Granted, LeaseRefused, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
 from mesh.giving_way import NEVER_TAKES, YieldRules
@@ -636,6 +637,43 @@ def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy)
     assert busy.words() == []
 
 
+def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_and_not_before():
+    federation = Federation(pool("general", 1), quota=1)
+    west = HandMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
+    federation.submit("s", "a:", "b: a")
+    federation.beat()
+    federation.clock.advance(0)
+    federation.host.advance()
+    federation.store.revoke(mesh="east", hard=True)
+    federation.clock.advance(DURATION_MS)
+    federation.host.advance()  # The first task has ended and the second has begun.
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))  # Is refused: the claim is void.
+    federation.beat(2)
+    west.beat()
+    assert federation.host._stages["s"].cancelled
+    assert (federation.held(), type(west.acquire("acme", "standard", CPU))) == (1, LeaseRefused)
+    federation.work()
+    assert (federation.running(), federation.paid()) == (set(), set())
+    federation.beat()
+    assert isinstance(west.acquire("acme", "standard", CPU), Granted)
+
+
+def test_of_a_stage_whose_run_was_forgotten_nothing_is_told_and_nobody_starts_in_its_place_before_it_has_stopped():
+    federation = Federation(pool("general", 1), quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.words()
+    federation.store.forget("r", ())
+    federation.store.release_id("r")
+    federation.submit("t")
+    federation.beat(BEATS_PER_COMPARISON)
+    assert (federation.running(), set(federation.host._stages)) == ({"s"}, {"s"})
+    federation.work(by_ms=0)
+    assert federation.running() == {"t"}
+    assert [word for word in federation.words() if word[0] == "s"] == []
+
+
 def test_reports_about_stages_that_are_over_are_dropped(busy):
     busy.work()
     last = StageEnded(stage="s")
@@ -693,6 +731,7 @@ def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unclai
     federation.store.lose_writes(before)
     assert federation.held() == 0
     federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
     assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
     federation.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
     assert federation.running() == federation.paid() == {"s"}
