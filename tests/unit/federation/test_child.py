@@ -750,6 +750,27 @@ def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy)
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
+def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s", priority=1)
+    federation.submit("t")
+    federation.beat(2)
+    before = federation.store.copied()
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    federation.store.plan_apply(federation.store.elect("p", 60_000), federation.store.snapshot().version, (aim,))
+    federation.beat()  # `t` is asked to stop.
+    federation.clock.advance(0)
+    federation.host.advance()
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))
+    assert federation.running() == {"s"}
+    federation.store.lose_writes(before)
+    federation.beat(2 * BEATS_PER_COMPARISON)
+    assert not federation.child._gives_way("s")
+    assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
+
+
 def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
     joined.store.restart()
     joined.submit("s")
