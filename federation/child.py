@@ -317,6 +317,8 @@ class ChildMesh:
         running = self._running[claimed.claim.stage]
         if claimed.cancelled:
             self._cancel(running)
+        elif running.gives_way:  # It was asked by a process that may have died before it saw to it that the stage ends.
+            self._host.cancel(claimed.claim.stage)
         self._bring(running, claimed.inputs)
 
     def _forget_what_was_missed(self) -> None:
