@@ -32,6 +32,7 @@ from federation.blobs import BlobStore
 from federation.deadlines import Permission
 from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
+    BatchTooLarge,
     EpochChanged,
     FutureToken,
     HoldingsWanted,
@@ -154,7 +155,13 @@ class ChildMesh:
             self._lose_session(str(lost))
             self._due_ms = sent_ms
             return
-        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat) as gone:
+        except (
+            StoreUnavailable,
+            EpochChanged,
+            HoldingsWanted,
+            StaleBeat,
+            BatchTooLarge,
+        ) as gone:  # The last: more is held than can be told.
             log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
             self._look_at_the_clock(sent_ms)
             return

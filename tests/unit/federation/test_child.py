@@ -9,7 +9,7 @@ import pytest
 
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import StoreUnavailable, TooManyClaims
+from federation.errors import BatchTooLarge, StoreUnavailable, TooManyClaims
 from federation.leases import Aim, Granted, LeaseRefused, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -594,6 +594,19 @@ def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
     busy.flaky.down = {"heartbeat"}
     busy.beat(2)
     busy.flaky.down = set()
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_an_answer(busy):
+    def too_large():
+        raise BatchTooLarge("1001 rows in one call; send at most 1000")
+
+    busy.flaky.before["heartbeat"] = too_large
+    busy.beat()
+    assert (busy.running(), busy.child._tenure.session is not None) == ({"s"}, True)
     busy.beat()
     busy.work()
     busy.work()
