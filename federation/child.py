@@ -155,13 +155,8 @@ class ChildMesh:
             self._lose_session(str(lost))
             self._due_ms = sent_ms
             return
-        except (
-            StoreUnavailable,
-            EpochChanged,
-            HoldingsWanted,
-            StaleBeat,
-            BatchTooLarge,
-        ) as gone:  # The last: more is held than can be told.
+        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat, BatchTooLarge) as gone:
+            # BatchTooLarge: more is held than may be told. When our time is over all of it ends, and this process does not.
             log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
             self._look_at_the_clock(sent_ms)
             return
@@ -556,10 +551,16 @@ class ChildMesh:
 
     def _offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
         """Give back what lies idle for so long; was there any?"""
-        parts = self._balance.offer_idle(self._clock.monotonic_ms(), idle_ms, keep)[:ROWS_MAX]
+        parts = self._balance.offer_idle(self._clock.monotonic_ms(), idle_ms, keep, self._is_waited_for)[:ROWS_MAX]
         if parts:
             self._take_in(self._ledger.release(self._held_session(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
+
+    def _is_waited_for(self, key: LeaseKey) -> bool:
+        """Could a stage that does not run yet use the lease?"""
+        tenant, _ = key
+        known = self._scheduler.workloads.values()
+        return any(one.offer.tenant == tenant and one.state is not WorkloadState.RUNNING for one in known)
 
     def _explain(self, told: ExplainWaiting) -> None:
         if self._tenure.session is not None:

@@ -882,6 +882,20 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     assert granted.slots == 1
 
 
+def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy):
+    store = busy.store
+    store.plan_apply(
+        store.elect("p", 60_000), store.snapshot().version, (Aim(mesh="east", tenant="acme", flavor="standard", target=CPU.times(4)),)
+    )
+    tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=20_000)})])
+    store.configure(tree)  # Four are out of reach now.
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert all_is_free(busy)
+    assert store.snapshot().leases == ()
+
+
 def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
     federation = Federation()
     both = {("standard", "cpu"): Quota(nominal=10_000)}
