@@ -33,6 +33,7 @@ from federation.deadlines import Permission
 from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
     BatchTooLarge,
+    CallRejected,
     EpochChanged,
     FutureToken,
     HoldingsWanted,
@@ -75,6 +76,8 @@ IDLE_BEATS = 2
 #: For so many stages others are stopped at a look; the rest has its turn at the next.
 WAYS_PER_LOOK = 64
 _NEVER_MS = 2**53
+#: Will not be taken however often it is said.
+_NEVER = (BatchTooLarge, CallRejected)
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
 
@@ -367,16 +370,27 @@ class ChildMesh:
 
     def _telling(self, running: _Running, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
         def tell() -> None:
-            if not running.is_disowned:
-                for sha256, data in blobs.items():
-                    self._blobs.put(running.run, sha256, data)
-                try:
+            try:
+                if not running.is_disowned:
+                    for sha256, data in blobs.items():
+                        self._blobs.put(running.run, sha256, data)
                     self._queue.report(running.claim, batch, messages)
-                except StaleFence:
-                    self._disown(running)
+            except StaleFence:
+                self._disown(running)
+            except _NEVER as refused:
+                self._give_up(running, str(refused))
             self._host.confirm(running.claim.stage, batch - STARTED)
 
         return tell
+
+    def _give_up(self, running: _Running, why: str) -> None:
+        """The root will never hear what became of the stage: it is lost, so that it is tried again elsewhere and others are heard."""
+        claim = running.claim
+        log.error("a report is refused for good; its stage is lost", mesh=self._record.mesh, stage=claim.stage, why=why)
+        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.REPORT_REFUSED)
+        with contextlib.suppress(StaleFence):
+            self._queue.report(claim, LAST_WORD, (lost,))
+        self._disown(running)
 
     def _disown(self, running: _Running) -> None:
         """The store knows of no such claim. What it took stays on the books until the host says that it has stopped: whoever
@@ -564,7 +578,8 @@ class ChildMesh:
 
     def _explain(self, told: ExplainWaiting) -> None:
         if self._tenure.session is not None:
-            self._queue.explain(self._tenure.session, told.workload, told.reason, told.detail)
+            with contextlib.suppress(*_NEVER):  # Words for people hold nobody up.
+                self._queue.explain(self._tenure.session, told.workload, told.reason, told.detail)
 
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""

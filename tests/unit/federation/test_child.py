@@ -9,7 +9,7 @@ import pytest
 
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import BatchTooLarge, StoreUnavailable, TooManyClaims
+from federation.errors import BatchTooLarge, CallRejected, StoreUnavailable, TooManyClaims
 from federation.leases import Aim, Granted, LeaseRefused, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -376,6 +376,56 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
     busy.flaky.mute, busy.flaky.down = set(), set()
     busy.beat()
     assert (busy.running(), busy.held()) == ({"t"}, 1)
+
+
+@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "what is in it"])
+def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_else(busy, refusal):
+    def refuse():
+        raise refusal
+
+    busy.submit("t")
+    busy.beat()
+    busy.words()
+    busy.clock.advance(0)
+    busy.host.advance()
+    busy.clock.advance(DURATION_MS)
+    busy.host.advance()
+    reports, busy.reports[:] = list(busy.reports), []
+    busy.flaky.before["report"] = refuse
+    for report in sorted(reports, key=lambda report: (report.stage, report.number)):
+        busy.child.take_report(report)
+    assert ("s", "stage_lost") in busy.words()
+    (lost,) = [message for message in busy.told if message.kind == "stage_lost"]
+    assert (lost.reason, busy.host._stages["s"].cancelled) == (Reason.REPORT_REFUSED, True)
+    assert [message.kind for message in busy.told if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
+    busy.work()
+    assert all_is_free(busy)
+
+
+def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
+    def refuse():
+        raise BatchTooLarge("a blob of 9 MiB")
+
+    task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
+    joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
+    joined.flaky.before["put"] = refuse
+    joined.beat()
+    joined.work()
+    assert joined.words()[-1] == ("t", "stage_lost")
+    assert all_is_free(joined)
+
+
+def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
+    def refuse():
+        raise CallRejected("larger than 1 MiB")
+
+    busy.flaky.before["report"] = refuse
+    busy.flaky.down = {"report"}
+    busy.work()
+    busy.flaky.before["report"] = refuse
+    busy.flaky.down = set()
+    busy.beat()
+    assert busy.words() == [("s", "stage_lost")]
 
 
 def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
