@@ -9,7 +9,7 @@ newer versions only, so answers may come late or twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from federation.leases import Kept, Lease, Told, Want
@@ -159,21 +159,30 @@ class LeaseBalance:
 
     # ---- giving back
 
-    def offer_idle(self, now_ms: int, idle_ms: int, keep: LeaseKey | None = None) -> tuple[Kept, ...]:
+    def offer_idle(
+        self, now_ms: int, idle_ms: int, keep: LeaseKey | None = None, waits_for: Callable[[LeaseKey], bool] | None = None
+    ) -> tuple[Kept, ...]:
         """Offer all that nothing was spent of for so long, and nothing came back to; what was offered before is offered again.
+
+        With what is offered goes the target above it. That of a lease that a plan lets grow is kept while somebody waits for it: it
+        is not whole yet, and may be of use only then. When nobody does, it would be kept from others for ever, and is given up.
 
         Args:
             idle_ms: How long it has to have lain idle.
             keep: A lease of which nothing is offered.
+            waits_for: Does any stage wait for this lease? None: for each that grows one does.
         """
         offers = []
         for key, account in sorted(self._accounts.items()):
             lease = account.lease
-            if lease is None or key == keep or not lease.target <= lease.held:
-                continue  # What a plan lets grow is not whole yet, and may be of use only then.
+            if lease is None or key == keep:
+                continue
+            grows = not lease.target <= lease.held
+            if grows and account.offered is None and (waits_for is None or waits_for(key)):
+                continue
             is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
             kept = _least(lease.held, account.in_use + account.held_but(None))
-            if is_due and kept != lease.held:
+            if is_due and (grows or kept != lease.held):
                 account.offered = kept
                 offers.append(Kept(tenant=key[0], flavor=key[1], version=lease.version, amounts=kept))
         return tuple(offers)

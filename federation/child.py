@@ -32,6 +32,8 @@ from federation.blobs import BlobStore
 from federation.deadlines import Permission
 from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
+    BatchTooLarge,
+    CallRejected,
     EpochChanged,
     FutureToken,
     HoldingsWanted,
@@ -76,6 +78,8 @@ WAYS_PER_LOOK = 64
 #: So many decisions are carried out before it is asked whether a heartbeat is due, which then goes first.
 DONE_AT_ONCE = 16
 _NEVER_MS = 2**53
+#: Will not be taken however often it is said.
+_NEVER = (BatchTooLarge, CallRejected)
 #: Not now: asked again at a later beat.
 _NOT_NOW = (StoreUnavailable, EpochChanged, LedgerLearning, LeaseLost, TooManyClaims)
 
@@ -90,6 +94,7 @@ class _Running:
     cancelled: bool = False
     gives_way: bool = False  #: What it holds is wanted for others; it is being stopped, to run again later.
     gives_way_because: Reason = Reason.QUOTA_RECLAIMED
+    is_disowned: bool = False  #: The store knows the claim no more: nothing of it is told, but until it has stopped it is paid for.
     priority: int = 0
     started_ms: int = 0  #: On this process' own clock.
 
@@ -158,7 +163,8 @@ class ChildMesh:
             self._lose_session(str(lost))
             self._due_ms = sent_ms
             return
-        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat) as gone:
+        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat, BatchTooLarge) as gone:
+            # BatchTooLarge: more is held than may be told. When our time is over all of it ends, and this process does not.
             log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
             self._look_at_the_clock(sent_ms)
             return
@@ -322,6 +328,8 @@ class ChildMesh:
         running = self._running[claimed.claim.stage]
         if claimed.cancelled:
             self._cancel(running)
+        elif running.gives_way:  # It was asked by a process that may have died before it saw to it that the stage ends.
+            self._host.cancel(claimed.claim.stage)
         self._bring(running, claimed.inputs)
 
     def _forget_what_was_missed(self) -> None:
@@ -368,18 +376,36 @@ class ChildMesh:
 
     def _telling(self, running: _Running, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> Callable[[], None]:
         def tell() -> None:
-            for sha256, data in blobs.items():
-                self._blobs.put(running.run, sha256, data)
             try:
-                self._queue.report(running.claim, batch, messages)
+                if not running.is_disowned:
+                    for sha256, data in blobs.items():
+                        self._blobs.put(running.run, sha256, data)
+                    self._queue.report(running.claim, batch, messages)
             except StaleFence:
-                log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=running.claim.stage)
-                self._running.pop(running.claim.stage, None)
-                self._host.cancel(running.claim.stage)
-                self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=running.claim.stage)))
+                self._disown(running)
+            except _NEVER as refused:
+                self._give_up(running, str(refused))
             self._host.confirm(running.claim.stage, batch - STARTED)
 
         return tell
+
+    def _give_up(self, running: _Running, why: str) -> None:
+        """The root will never hear what became of the stage: it is lost, so that it is tried again elsewhere and others are heard."""
+        claim = running.claim
+        log.error("a report is refused for good; its stage is lost", mesh=self._record.mesh, stage=claim.stage, why=why)
+        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.REPORT_REFUSED)
+        with contextlib.suppress(StaleFence):
+            self._queue.report(claim, LAST_WORD, (lost,))
+        self._disown(running)
+
+    def _disown(self, running: _Running) -> None:
+        """The store knows of no such claim. What it took stays on the books until the host says that it has stopped: whoever
+        counted it as free before would let two stages run on one unit of quota."""
+        running.is_disowned = True
+        if self._running.get(running.claim.stage) is running:  # Else the host has told its end already, and that comes in turn.
+            log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=running.claim.stage)
+            running.gives_way = True
+            self._host.cancel(running.claim.stage)
 
     def _telling_start(self, running: _Running, holder: int, note: StageNote) -> Callable[[], None]:
         return self._telling(running, STARTED, (note.started(running.claim, holder, self._record.cluster),), {})
@@ -557,7 +583,8 @@ class ChildMesh:
         while self._unexplained and not self._has_to_beat(told):
             stage, explanation = next(iter(self._unexplained.items()))
             if stage in self._scheduler.workloads and stage not in self._running:
-                self._queue.explain(self._held_session(), stage, explanation.reason, explanation.detail)
+                with contextlib.suppress(*_NEVER):  # Words for people hold nobody up.
+                    self._queue.explain(self._held_session(), stage, explanation.reason, explanation.detail)
                 told += 1
             self._unexplained.pop(stage)
 
@@ -584,10 +611,16 @@ class ChildMesh:
 
     def _offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
         """Give back what lies idle for so long; was there any?"""
-        parts = self._balance.offer_idle(self._clock.monotonic_ms(), idle_ms, keep)[:ROWS_MAX]
+        parts = self._balance.offer_idle(self._clock.monotonic_ms(), idle_ms, keep, self._is_waited_for)[:ROWS_MAX]
         if parts:
             self._take_in(self._ledger.release(self._held_session(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
+
+    def _is_waited_for(self, key: LeaseKey) -> bool:
+        """Could a stage that does not run yet use the lease?"""
+        tenant, _ = key
+        known = self._scheduler.workloads.values()
+        return any(one.offer.tenant == tenant and one.state is not WorkloadState.RUNNING for one in known)
 
     def _acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
         """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted."""
@@ -692,7 +725,8 @@ class ChildMesh:
         return []
 
     def _bring_inputs(self, stage: StageId) -> None:
-        self._bring(self._running[stage], self._queue.inputs_of(stage))
+        if not self._running[stage].is_disowned:
+            self._bring(self._running[stage], self._queue.inputs_of(stage))
 
     def _bring(self, running: _Running, inputs: dict[NodeId, StoredValue | None]) -> None:
         fresh = {node: value for node, value in inputs.items() if node not in running.delivered}
@@ -712,8 +746,9 @@ class ChildMesh:
         if self._untold:
             return  # The store does not know yet what we know.
         claims = self._queue.claims_of(self._held_session())
-        for stage in self._running.keys() - {claimed.claim.stage for claimed in claims}:
-            self._drop_unpaid(stage)
+        for stage in sorted(self._running.keys() - {claimed.claim.stage for claimed in claims}):
+            if not self._running[stage].is_disowned:  # The store has lost its last second, or somebody has closed the claim.
+                self._disown(self._running[stage])
         for claimed in claims:
             running = self._running.get(claimed.claim.stage)
             if running is None:
@@ -722,13 +757,6 @@ class ChildMesh:
             self._bring(running, claimed.inputs)
             if claimed.cancelled:
                 self._cancel(running)
-
-    def _drop_unpaid(self, stage: StageId) -> None:
-        """The store knows of no claim of ours: it has lost its last second, and nobody pays for what runs."""
-        log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=stage)
-        del self._running[stage]
-        self._host.cancel(stage)
-        self._carry_out(self._scheduler.handle(events.WorkloadEnded(workload=stage)))
 
     def _give_back(self, claimed: ClaimedStage, reason: Reason) -> None:
         """A claim of which nothing runs here: its answer got lost, the store has lost the end that we told it, or its runner is dead."""

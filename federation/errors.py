@@ -30,6 +30,7 @@ FederationError
 └── StoreUnavailable          the store does not answer, or no root that leads to it
     ├── SchemaMismatch        the store holds data that another version of this program has laid out
     └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
+        └── CallRejected      a root answers, and will never take this one call
 """
 
 from mesh.errors import MeshError, RuntimeDoorError
@@ -166,4 +167,11 @@ class LinkRefused(StoreUnavailable):
     """A root answers, and does not listen to this mesh: the message says what about its key, its name or its words is wrong.
 
     Somebody has to act, and a mesh may go on asking until then; so to those who ask it is a store that does not answer.
+    """
+
+
+class CallRejected(LinkRefused):
+    """A root answers, and will never take this call, whoever makes it: it is larger than any, or not what its verb takes.
+
+    Other calls may well be taken; so whoever has more to say must not wait for this one.
     """

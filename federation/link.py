@@ -289,7 +289,9 @@ CODES: dict[str, type[MeshError]] = {
 }
 
 #: Codes by which the root says that it does not listen to this child at all; repeating helps only after somebody has acted.
-REFUSALS = frozenset({"unauthorized", "wrong_mesh", "malformed_call", "malformed_json", "unsupported_media_type", "body_too_large"})
+REFUSALS = frozenset({"unauthorized", "wrong_mesh", "unsupported_media_type"})
+#: Codes by which it says that it will never take this one call; see `CallRejected`.
+REJECTIONS = frozenset({"malformed_call", "malformed_json", "body_too_large"})
 
 #: The code for a blob that is not there.
 NO_BLOB = "unknown_blob"

@@ -10,7 +10,7 @@ import structlog
 from federation.balance import LeaseBalance
 from federation.deadlines import Deadlines, Permission
 from federation.errors import EpochChanged, HoldingsWanted
-from federation.leases import ROWS_MAX, Beat, LeaseLedger, Session, Told, Want
+from federation.leases import ROWS_MAX, TOLD_MAX, Beat, LeaseLedger, Session, Told, Want
 from federation.snapshot import MeshRecord
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Tenure:
         """
         session = self._held()
         self.number += 1
-        wanted = now_wanted()
+        wanted = _most_urgent(now_wanted())
         beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wanted if wanted != self.wants else None)
         if self.told.learn_ms:
             beat = replace(beat, claims=balance.claims())
@@ -57,7 +57,7 @@ class Tenure:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
-            beat = replace(beat, claims=balance.claims(), wants=now_wanted())
+            beat = replace(beat, claims=balance.claims(), wants=_most_urgent(now_wanted()))
             told = ledger.heartbeat(session, record, beat)
         if beat.wants is not None:
             self.wants = beat.wants
@@ -86,3 +86,11 @@ class Tenure:
     def _held(self) -> Session:
         assert self.session is not None  # noqa: S101  whoever has none joins first
         return self.session
+
+
+def _most_urgent(wants: tuple[Want, ...]) -> tuple[Want, ...]:
+    """As many as one heartbeat may tell, in their order; the others have their turn when some of these are met."""
+    if len(wants) <= TOLD_MAX:
+        return wants
+    told = sorted(range(len(wants)), key=lambda place: -wants[place].priority)[:TOLD_MAX]
+    return tuple(wants[place] for place in sorted(told))

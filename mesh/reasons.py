@@ -154,6 +154,8 @@ class Reason(str, Enum):
     """The stage ran for longer than its run allows, and was taken back from its mesh."""
     WAITED_TOO_LONG = "WAITED_TOO_LONG"
     """It waited for longer than its tenant's `max_wait`, and was refused."""
+    REPORT_REFUSED = "REPORT_REFUSED"
+    """What became of it cannot be told: the root takes no such report, or none so large."""
     QUEUE_FULL = "QUEUE_FULL"
     """As many stages wait for the mesh as may; it gets more when there are fewer."""
     VALUE_LOST = "VALUE_LOST"

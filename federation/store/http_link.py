@@ -16,7 +16,7 @@ from dataclasses import replace
 import httpx
 
 from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage
-from federation.errors import BatchTooLarge, LinkRefused, StoreUnavailable
+from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
 from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, Session, Told, Want
 from federation.link import (
     ACQUIRE,
@@ -34,6 +34,7 @@ from federation.link import (
     MAIL_WAIT_MS_MAX,
     NO_BLOB,
     REFUSALS,
+    REJECTIONS,
     RELEASE,
     REPORT,
     TERMS,
@@ -187,6 +188,8 @@ def _error_in(status: int, data: bytes) -> Exception:
         return error
     if told.code == NO_BLOB:
         return _NotThere(told.message)
+    if told.code in REJECTIONS:
+        return CallRejected(f"the root refuses: {told.message}")
     if told.code in REFUSALS:
         return LinkRefused(f"the root refuses: {told.message}")
     return _Away(told.message)

@@ -465,8 +465,8 @@ class MemoryLedger(ABC):
         if row.version < claim.version:
             for resource in {*row.held, *claim.held}:
                 self._set(row, resource, claim.held[resource], claim.held[resource])
-            row.token, row.version, row.priority, row.cut = claim.token, claim.version, claim.priority, 0
-            self._log_row(mesh, row, "restore")
+            row.token, row.priority, row.cut = claim.token, claim.priority, 0
+            self._keep(mesh, row, "restore")  # A version of its own, so that it is told: the mesh may know it under another target.
 
     def _obey(self, mesh: MeshId, ack: Kept) -> bool:
         row = self._row_of(mesh, (ack.tenant, ack.flavor))

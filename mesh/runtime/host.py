@@ -139,9 +139,7 @@ class RayStageHost:
         with self._guard:
             self._cancelled.add(stage)
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
-        eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
-        eviction.daemon = True
-        eviction.start()
+        self._evict_later(stage)
 
     def confirm(self, stage: StageId, number: int) -> None:
         """See `StageHost`; the runner hears of it with the next question."""
@@ -227,8 +225,11 @@ class RayStageHost:
                 runner = _Runner(actor=actor, holder=roll.holder, stages={held.stage: held.group for held in roll.stages})
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._teller.update(dict.fromkeys(runner.stages, runner))
-                self._cancelled.update(held.stage for held in roll.stages if held.is_cancelled)
+                cancelled = [held.stage for held in roll.stages if held.is_cancelled]
+                self._cancelled.update(cancelled)
                 self._listen_to(key, runner)
+            for stage in cancelled:  # Whoever asked them to stop has died, and its evictions with it.
+                self._evict_later(stage)
 
     def close(self) -> None:
         """End the host's thread after what was ordered so far."""
@@ -305,6 +306,11 @@ class RayStageHost:
             for task in spec.tasks
         )
         self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
+
+    def _evict_later(self, stage: StageId) -> None:
+        eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
+        eviction.daemon = True
+        eviction.start()
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:

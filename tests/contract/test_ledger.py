@@ -782,6 +782,20 @@ def test_a_lost_grant_comes_back_as_a_claim(ledger, west, east, store):
     assert ledger.audit() == ()
 
 
+def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_plan(ledger, west, store):
+    ask(west, 3)
+    kept = store.keep()
+    planner = ledger.elect("p", store.ttl_ms)
+    ledger.plan_apply(planner, ledger.snapshot().version, (Aim(mesh=MeshId("west"), tenant=LAB, flavor=A100, target=gpu(2)),))
+    west.beat()
+    planned = west.lease(LAB, A100)
+    assert (planned.held, planned.target) == (gpu(3), gpu(2))
+    store.lose(kept)
+    west.claim_all()
+    told = west.lease(LAB, A100)
+    assert (told.held, told.target, told.version > planned.version) == (gpu(3), gpu(3), True)
+
+
 def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
     kept = store.keep()
     east = HandMesh(ledger, record("east"))

@@ -46,9 +46,8 @@ local function restore(claim, named)
     for resource, units in pairs(held) do
       set_amounts(lease, resource, units, units)
     end
-    note_change(lease, 'restore')
+    note_change(lease, 'restore') -- A version of its own, so that it is told: the mesh may know it under another target.
     lease.token, lease.priority, lease.cut = token, priority, 0
-    lease.version = version
   end
 end
 

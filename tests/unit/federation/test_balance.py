@@ -59,6 +59,13 @@ def test_what_a_plan_lets_grow_is_not_given_back_before_it_is_whole(balance):
     assert balance.offer_idle(NEVER_MS, 0) == ()
 
 
+def test_what_a_plan_lets_grow_and_nobody_waits_for_is_given_back_with_its_target(balance):
+    balance.take_in(told(4, target=6, version=2))
+    assert balance.offer_idle(NEVER_MS, 0, None, lambda _key: True) == ()
+    (offer,) = balance.offer_idle(NEVER_MS, 0, None, lambda key: key != KEY)
+    assert offer.amounts == CPU
+
+
 def test_a_lease_that_was_asked_about_and_not_told_is_gone(balance):
     balance.put_back(StageId("s"), 0)
     balance.take_in(Told(), [KEY])

@@ -9,11 +9,12 @@ import pytest
 
 from federation.child import BEATS_PER_COMPARISON, IDLE_BEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES, Mail, MailKind
-from federation.errors import SessionLost, StoreUnavailable, TooManyClaims
-from federation.leases import Aim, Want
+from federation.errors import BatchTooLarge, CallRejected, SessionLost, StoreUnavailable, TooManyClaims
+from federation.leases import Aim, Granted, LeaseRefused, Want
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
 from mesh.giving_way import NEVER_TAKES, YieldRules
@@ -377,6 +378,56 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
     assert (busy.running(), busy.held()) == ({"t"}, 1)
 
 
+@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "what is in it"])
+def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_else(busy, refusal):
+    def refuse():
+        raise refusal
+
+    busy.submit("t")
+    busy.beat()
+    busy.words()
+    busy.clock.advance(0)
+    busy.host.advance()
+    busy.clock.advance(DURATION_MS)
+    busy.host.advance()
+    reports, busy.reports[:] = list(busy.reports), []
+    busy.flaky.before["report"] = refuse
+    for report in sorted(reports, key=lambda report: (report.stage, report.number)):
+        busy.child.take_report(report)
+    assert ("s", "stage_lost") in busy.words()
+    (lost,) = [message for message in busy.told if message.kind == "stage_lost"]
+    assert (lost.reason, busy.host._stages["s"].cancelled) == (Reason.REPORT_REFUSED, True)
+    assert [message.kind for message in busy.told if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
+    busy.work()
+    assert all_is_free(busy)
+
+
+def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
+    def refuse():
+        raise BatchTooLarge("a blob of 9 MiB")
+
+    task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
+    joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
+    joined.flaky.before["put"] = refuse
+    joined.beat()
+    joined.work()
+    assert joined.words()[-1] == ("t", "stage_lost")
+    assert all_is_free(joined)
+
+
+def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
+    def refuse():
+        raise CallRejected("larger than 1 MiB")
+
+    busy.flaky.before["report"] = refuse
+    busy.flaky.down = {"report"}
+    busy.work()
+    busy.flaky.before["report"] = refuse
+    busy.flaky.down = set()
+    busy.beat()
+    assert busy.words() == [("s", "stage_lost")]
+
+
 def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
     busy.flaky.down = {"put"}
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
@@ -599,6 +650,19 @@ def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
+def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_an_answer(busy):
+    def too_large():
+        raise BatchTooLarge("1001 rows in one call; send at most 1000")
+
+    busy.flaky.before["heartbeat"] = too_large
+    busy.beat()
+    assert (busy.running(), busy.child._tenure.session is not None) == ({"s"}, True)
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
 def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
     federation = Federation()
     federation.flaky.down = {"join"}
@@ -634,6 +698,43 @@ def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy)
     assert all_is_free(busy)
     busy.work()
     assert busy.words() == []
+
+
+def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_and_not_before():
+    federation = Federation(pool("general", 1), quota=1)
+    west = HandMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
+    federation.submit("s", "a:", "b: a")
+    federation.beat()
+    federation.clock.advance(0)
+    federation.host.advance()
+    federation.store.revoke(mesh="east", hard=True)
+    federation.clock.advance(DURATION_MS)
+    federation.host.advance()  # The first task has ended and the second has begun.
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))  # Is refused: the claim is void.
+    federation.beat(2)
+    west.beat()
+    assert federation.host._stages["s"].cancelled
+    assert (federation.held(), type(west.acquire("acme", "standard", CPU))) == (1, LeaseRefused)
+    federation.work()
+    assert (federation.running(), federation.paid()) == (set(), set())
+    federation.beat()
+    assert isinstance(west.acquire("acme", "standard", CPU), Granted)
+
+
+def test_of_a_stage_whose_run_was_forgotten_nothing_is_told_and_nobody_starts_in_its_place_before_it_has_stopped():
+    federation = Federation(pool("general", 1), quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.words()
+    federation.store.forget("r", ())
+    federation.store.release_id("r")
+    federation.submit("t")
+    federation.beat(BEATS_PER_COMPARISON)
+    assert (federation.running(), set(federation.host._stages)) == ({"s"}, {"s"})
+    federation.work(by_ms=0)
+    assert federation.running() == {"t"}
+    assert [word for word in federation.words() if word[0] == "s"] == []
 
 
 def test_reports_about_stages_that_are_over_are_dropped(busy):
@@ -693,6 +794,7 @@ def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unclai
     federation.store.lose_writes(before)
     assert federation.held() == 0
     federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
     assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
     federation.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
     assert federation.running() == federation.paid() == {"s"}
@@ -709,6 +811,27 @@ def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy)
     busy.work()
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s", priority=1)
+    federation.submit("t")
+    federation.beat(2)
+    before = federation.store.copied()
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    federation.store.plan_apply(federation.store.elect("p", 60_000), federation.store.snapshot().version, (aim,))
+    federation.beat()  # `t` is asked to stop.
+    federation.clock.advance(0)
+    federation.host.advance()
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))
+    assert federation.running() == {"s"}
+    federation.store.lose_writes(before)
+    federation.beat(2 * BEATS_PER_COMPARISON)
+    assert not federation.child._gives_way("s")
+    assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
 
 
 def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
@@ -807,6 +930,20 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     federation.mail()
     (granted,) = federation.store.acquire(west, (want,)).answers
     assert granted.slots == 1
+
+
+def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy):
+    store = busy.store
+    store.plan_apply(
+        store.elect("p", 60_000), store.snapshot().version, (Aim(mesh="east", tenant="acme", flavor="standard", target=CPU.times(4)),)
+    )
+    tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=20_000)})])
+    store.configure(tree)  # Four are out of reach now.
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert all_is_free(busy)
+    assert store.snapshot().leases == ()
 
 
 def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():

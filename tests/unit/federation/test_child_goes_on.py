@@ -225,6 +225,16 @@ def test_one_that_gave_way_before_runs_again_later(world):
     assert lost.reason is Reason.QUOTA_RECLAIMED
 
 
+def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
+    world = World(duration_ms=10 * TTL_MS)
+    world.run()
+    world.host.cancel("s")
+    asked = []
+    world.host.cancel = asked.append
+    world.restart()
+    assert (asked, world.child._running["s"].gives_way, world.child._running["s"].cancelled) == (["s"], True, False)
+
+
 def test_an_input_that_came_while_nobody_listened_is_brought(world):
     world.run("t", "b: x")
     world.store.deliver("t", "x", None)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from federation.dispatch import Claim, MailKind
-from federation.errors import BatchTooLarge, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
+from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
 from federation.leases import TOLD_MAX, Beat, Session, Want
 from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
@@ -141,6 +141,17 @@ def test_a_refusal_says_why_and_is_asked_of_nobody_else(link, roots, code):
     with pytest.raises(LinkRefused, match=code):
         ask_terms(link, EAST)
     assert roots.hosts() == [FIRST]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_for_good"),
+    [("malformed_call", True), ("malformed_json", True), ("body_too_large", True), ("unauthorized", False), ("wrong_mesh", False)],
+)
+def test_a_call_that_is_never_taken_is_told_from_one_that_may_be_later(link, roots, code, is_for_good):
+    roots.answers[FIRST] = error(code, 403)
+    with pytest.raises(LinkRefused) as refused:
+        ask_terms(link, EAST)
+    assert isinstance(refused.value, CallRejected) == is_for_good
 
 
 @pytest.mark.parametrize("code", CODES)

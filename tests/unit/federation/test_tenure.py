@@ -1,0 +1,45 @@
+"""What one heartbeat tells."""
+
+from __future__ import annotations
+
+from federation.balance import LeaseBalance
+from federation.leases import TOLD_MAX, Session, Told, Want
+from federation.snapshot import MeshRecord
+from federation.tenure import Tenure
+from mesh.resources import ResourceSet
+
+CPU = ResourceSet.of({"cpu": 1})
+EAST = MeshRecord(mesh="east", labels={}, pools=(), cluster="c1")
+
+
+class Listener:
+    """A ledger that hears heartbeats."""
+
+    def __init__(self):
+        self.beats = []
+
+    def heartbeat(self, _session, _record, beat):
+        self.beats.append(beat)
+        return Told()
+
+
+def want(number, priority=0):
+    return Want(tenant=f"t{number:05}", flavor="standard", slot=CPU, priority=priority)
+
+
+def renewed(*wants):
+    ledger, tenure = Listener(), Tenure()
+    tenure.begin(Session(mesh="east", incarnation=1, ttl_ms=30_000))
+    tenure.renew(ledger, EAST, LeaseBalance(), lambda: wants)
+    tenure.renew(ledger, EAST, LeaseBalance(), lambda: wants)
+    return [beat.wants for beat in ledger.beats]
+
+
+def test_of_more_wants_than_a_heartbeat_may_tell_the_most_urgent_are_told_and_once():
+    wants = tuple(want(number, priority=number % 2) for number in range(2 * TOLD_MAX))
+    assert renewed(*wants) == [tuple(each for each in wants if each.priority == 1), None]
+
+
+def test_of_equally_urgent_wants_the_first_are_told():
+    wants = tuple(want(number) for number in range(TOLD_MAX + 1))
+    assert renewed(*wants) == [wants[:-1], None]
