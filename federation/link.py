@@ -36,6 +36,7 @@ from federation.errors import (
     StaleBeat,
     StaleFence,
     TooManyClaims,
+    UnfitName,
 )
 from federation.leases import Acquired, Beat, Kept, Lease, Session, Told, Want
 from federation.snapshot import MeshRecord
@@ -282,6 +283,7 @@ CODES: dict[str, type[MeshError]] = {
     "ledger_unsafe": LedgerUnsafe,
     "forged_receipt": ForgedReceipt,
     "future_token": FutureToken,
+    "unfit_name": UnfitName,
     "batch_too_large": BatchTooLarge,
     "too_many_claims": TooManyClaims,
     "invalid_amount": AmountError,

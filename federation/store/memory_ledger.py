@@ -50,7 +50,7 @@ from federation.leases import (
 )
 from federation.moving import moved
 from federation.snapshot import LeaseView, MeshRecord, Snapshot, WantView
-from federation.store.lease_rows import EARLIER, holder_of, view_of
+from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.tenants import SEPARATOR, FlavorResource, Tenant, TenantTree
 from mesh.clock import Clock
 from mesh.errors import AmountError
@@ -418,9 +418,7 @@ class MemoryLedger(ABC):
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
-        _bounded(beat.acks, ROWS_MAX)
-        for rows in (beat.wants, beat.claims):
-            _bounded(rows or (), TOLD_MAX)
+        _check_beat(beat)
         with self._changed:
             self._admit(session)
             if session.mesh not in self._seats and self._learn_left() and beat.claims is not None:
@@ -528,6 +526,7 @@ class MemoryLedger(ABC):
         for want in _bounded(wants, ROWS_MAX):
             if want.slots < 1:
                 raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
+            refuse_unfit(want.tenant, want.flavor, want.slot)
         with self._changed:
             self._admit(session)
             self._seat_of(session, live=True)
@@ -601,7 +600,8 @@ class MemoryLedger(ABC):
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
         """See `LeaseLedger.release`."""
-        _bounded(parts, ROWS_MAX)
+        for part in _bounded(parts, ROWS_MAX):
+            refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:
             self._admit(session)
             self._seat_of(session)
@@ -790,6 +790,14 @@ def _bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:
     if len(rows) > most:
         raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
     return rows
+
+
+def _check_beat(beat: Beat) -> None:
+    _bounded(beat.acks, ROWS_MAX)
+    for want in _bounded(beat.wants or (), TOLD_MAX):
+        refuse_unfit(want.tenant, want.flavor, want.slot)
+    for claim in _bounded(beat.claims or (), TOLD_MAX):
+        refuse_unfit(claim.tenant, claim.flavor, claim.held)
 
 
 def _over(tree: TenantTree, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:

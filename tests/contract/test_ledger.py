@@ -20,6 +20,7 @@ from federation.errors import (
     FutureToken,
     HoldingsWanted,
     LedgerLearning,
+    LinkRefused,
     PlannerSuperseded,
     QuotaExceeded,
     SessionExpired,
@@ -30,6 +31,7 @@ from federation.errors import (
     StoreUnavailable,
     TenantCycle,
     TreeChanged,
+    UnfitName,
     UnknownTenant,
 )
 from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, LeaseRefused, LeaseTerms, LookAgain, Session, Want
@@ -128,6 +130,36 @@ def test_a_lease_grows_under_its_token_and_each_change_has_a_version(ledger, wes
     assert (second.held, second.token) == (gpu(3), first.token)
     assert second.version > first.version
     assert gpus(ledger, LAB) == 3
+
+
+UNFIT = {
+    "a bar": "gpu|10000|gpu|10000|gpu",
+    "a newline": "gpu\n1",
+    "another end of line": "gpu\u20281",
+    "a control character": "gpu\x1c1",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize("part", ["resource", "tenant", "flavor"])
+def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stands(ledger, west, part, name):
+    ask(west)
+    before = ledger.snapshot().leases
+    about = {"tenant": LAB, "flavor": A100} | ({} if part == "resource" else {part: name})
+    amounts = ResourceSet({name: 10_000}) if part == "resource" else ONE_GPU
+    want = Want(**about, slot=amounts, slots=4, version=west.lease(LAB, A100).version)
+    claim = replace(west.lease(LAB, A100), **about, held=amounts)
+    for say in (
+        lambda: ledger.acquire(west.session, (want,)),
+        lambda: west.beat(wants=(want,)),
+        lambda: west.beat(claims=(claim,)),
+        lambda: ledger.release(west.session, (Kept(**about, version=1, amounts=amounts),)),
+    ):
+        with pytest.raises((UnfitName, LinkRefused, ForgedReceipt)):
+            say()
+    seen = ledger.snapshot()
+    assert (seen.leases, seen.wants, ledger.audit()) == (before, (), ())
 
 
 def test_fewer_slots_are_granted_than_wanted_when_the_tree_has_less(ledger, west):

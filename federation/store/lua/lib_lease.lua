@@ -185,15 +185,17 @@ end
 
 -- ---- what calls name: a line for each lease, which are read all at once
 
--- The amounts of a shape '<resource>|<units>|…' and its resources, by name; a call names few shapes, most of them often.
+-- The amounts of a shape '<resource>|<units>|…' and its resources, by name, each once; a call names few shapes, most of them often.
 local SHAPES = {}
 local function shape_of(packed)
   local shape = SHAPES[packed]
   if not shape then
     shape = { resources = {}, units = {} }
     for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
-      shape.resources[#shape.resources + 1] = resource
-      shape.units[resource] = tonumber(units)
+      if not shape.units[resource] then -- Twice, and what fits once would be charged for twice.
+        shape.resources[#shape.resources + 1] = resource
+        shape.units[resource] = tonumber(units)
+      end
     end
     SHAPES[packed] = shape
   end
