@@ -802,6 +802,73 @@ def test_a_lost_release_is_not_held_any_more_after_the_mesh_has_spoken(ledger, w
     assert gpus(ledger, LAB) == 0
 
 
+def given_back(west) -> Lease:
+    """A lease as it was before the mesh gave it back."""
+    ask(west, 4)
+    lease = west.lease(LAB, A100)
+    west.release(LAB, A100)
+    return lease
+
+
+def claim(mesh, *leases) -> None:
+    mesh.leases = {(lease.tenant, lease.flavor): lease for lease in leases}
+    mesh.claim_all()
+
+
+def test_an_old_receipt_brings_nothing_back_that_the_ledger_has_seen_given_back(ledger, west, east, store):
+    old = given_back(west)
+    ask(east, 8)
+    store.restart()
+    claim(west, old)
+    claim(west, old)
+    assert (gpus(ledger, ACME), ledger.audit()) == (8, ())
+
+
+def test_nor_does_it_in_a_later_session_or_after_the_last_one_has_left(ledger, west, store):
+    old = given_back(west)
+    again = HandMesh(ledger, record("west"))
+    store.restart()
+    claim(again, old)
+    assert gpus(ledger, LAB) == 0
+    again.leave()
+    claim(again, old)
+    claim(again, old)
+    assert gpus(ledger, LAB) == 0
+
+
+def test_nor_after_something_was_given_back_while_the_ledger_learns(ledger, west, store):
+    old = given_back(west)
+    ask(west, tenant=SHOP)
+    store.restart()
+    claim(west, west.lease(SHOP, A100))
+    west.release(SHOP, A100)
+    claim(west, old)
+    assert gpus(ledger, ACME) == 0
+
+
+def test_what_was_lost_comes_back_whatever_was_changed_since_the_ledger_learns(ledger, west, store):
+    ask(west, 1, SHOP)
+    kept = store.keep()
+    ask(west, 3)
+    lost = west.lease(LAB, A100)
+    store.lose(kept)
+    ledger.revoke(tenant=SHOP)
+    store.restart()
+    claim(west, west.lease(SHOP, A100), lost)
+    assert gpus(ledger, LAB) == 3
+
+
+def test_what_an_heir_took_over_comes_back_when_all_is_lost(ledger, west, store):
+    kept = store.keep()
+    east = HandMesh(ledger, record("east"))
+    ask(east, 2)
+    heir = HandMesh(ledger, record("east"), adopt=east.session.incarnation)
+    store.lose(kept)
+    heir.claim_all()
+    heir.claim_all()
+    assert gpus(ledger, LAB) == 2
+
+
 def test_what_comes_back_may_exceed_the_quota_and_then_nothing_grows(ledger, west, east, store):
     ask(west, 5)
     kept = store.keep()
