@@ -48,6 +48,8 @@ from mesh.values import StoredValue
 
 #: Where the routes stand.
 LINK_PATH = "/v1/link"
+#: Header of answers that tell tokens: the highest that the mesh was told, signed. It goes back with each call, the last one alone.
+PROOF_HEADER = "Mesh-Proof"
 #: The largest call; blobs have a bound of their own.
 CALL_BYTES_MAX = 1 << 20
 #: The largest blob that a mesh may store; `inline_limit` allows no larger value.

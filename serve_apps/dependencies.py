@@ -16,6 +16,7 @@ from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
 from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.routing import COST_RULES
 from federation.tenant_orders import TenantOrders
@@ -39,6 +40,7 @@ class Dependencies:
     storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
     heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
     inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
+    receipts: ReceiptKeys | None = None  #: Sign the tokens that meshes are told, and check those that they name; None: they are trusted.
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: What a submission waits for that does not say.

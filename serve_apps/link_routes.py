@@ -24,6 +24,7 @@ from federation.link import (
     INPUTS_OF,
     LINK_PATH,
     MAIL,
+    PROOF_HEADER,
     TERMS,
     VERBS,
     WAITING_MAX,
@@ -34,7 +35,7 @@ from federation.link import (
     Verb,
     arguments_of,
 )
-from mesh.ids import NodeId, RunId
+from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
 from mesh.values import StoredValue
 from mesh.wire import encode
@@ -44,6 +45,7 @@ from serve_apps.dependencies import Dependencies, dependencies_of
 from serve_apps.errors import BodyTooLarge, MalformedCall, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.limits import CallBudget
 from serve_apps.link_calls import read_call
+from serve_apps.link_proofs import believed, proof_of
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -114,19 +116,28 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
         ports, desk = dependencies_of(request), _desk_of(request)
         _expect_json(request)
         body = await _body_of(request, CALL_BYTES_MAX)
-        authorization = request.headers.get("authorization")
+        authorization, proof = request.headers.get("authorization"), request.headers.get(PROOF_HEADER, "")
 
-        def work() -> Any:
+        def work() -> tuple[Any, str | None]:
             principal = desk.admit(ports, authorization, verb.budget)
             asked = read_call(verb, body, principal.mesh)
-            return asked if verb is MAIL else _carry_out(ports, verb, asked)
+            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, principal.mesh, proof)
 
-        answered = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
+        answered, told = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
         if verb is MAIL:
             answered = await _await_mail(ports, desk, answered)
-        return Response(encode(answered, verb.answered), media_type="application/json")
+        return Response(encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: told} if told else None)
 
     return answer
+
+
+def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId, proof: str) -> tuple[Any, str | None]:
+    """The answer, and the proof of the tokens in it."""
+    if ports.receipts is None:
+        return _carry_out(ports, verb, asked), None
+    asked = believed(asked, mesh, proof, ports.receipts)
+    answered = _carry_out(ports, verb, asked)
+    return answered, proof_of(asked, answered, mesh, ports.receipts)
 
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:

@@ -18,6 +18,7 @@ from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage, StageQueue
 from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session, Told, Want
+from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
 from federation.store.memory import MemoryStore
@@ -112,7 +113,15 @@ class LinkedMeshes:
             link.close()
 
 
-def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: KeyRing, runs: RunStore | None = None) -> ASGIApp:
+def link_app(
+    *,
+    ledger: LeaseLedger,
+    queue: StageQueue,
+    blobs: BlobStore,
+    keys: KeyRing,
+    runs: RunStore | None = None,
+    receipts: ReceiptKeys | None = None,
+) -> ASGIApp:
     """A gateway on these ports, with budgets that no test uses up."""
     runs = runs or AnyRun(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000))
     feed = MemoryEventFeed(MemoryRunStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)))
@@ -129,6 +138,7 @@ def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: 
             keys=keys,
             body_limit_bytes=1_024,
             heartbeat_ms=1,
+            receipts=receipts,
             clock=SystemClock(),
         )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from federation.link import (
     MAIL,
     MAIL_WAIT_MS_MAX,
     NO_BLOB,
+    PROOF_HEADER,
     REFUSALS,
     RELEASE,
     REPORT,
@@ -79,6 +81,8 @@ JSON, BYTES = "application/json", "application/octet-stream"
 PART_MESSAGES, PART_BYTES = 500, 512 << 10
 #: A batch of the mesh is so many batches of the link at most: parts of one are numbered between it and the next.
 PARTS_MAX = 4_096
+#: As `federation.receipts` writes it.
+_PROOF = re.compile(r"(?P<token>[0-9]{1,16})\.[^.]+\.[^.]+\.(?P<ledger>.+)")
 
 
 class HttpLink:
@@ -104,6 +108,7 @@ class HttpLink:
         self._patience = patience
         self._roots = tuple(root.rstrip("/") for root in roots)
         self._first = 0  #: The replica that answered last.
+        self._proof = ""  #: Of the highest token that the root has told; see `PROOF_HEADER`.
         self._http = http or httpx.Client(
             headers={"Authorization": f"Bearer {key}", "Accept-Encoding": "identity"},
             limits=httpx.Limits(keepalive_expiry=KEEP_IDLE_S),
@@ -152,13 +157,25 @@ class HttpLink:
         timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_S_MAX))
         deadline = time.monotonic() + limit_s
         try:
-            with self._http.stream(method, url, content=body, headers={"Content-Type": kind}, timeout=timeout) as answer:
+            with self._http.stream(method, url, content=body, headers=self._headers(kind), timeout=timeout) as answer:
                 data = _read(answer, deadline)
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as lost:  # RuntimeError: the client was closed meanwhile.
             raise _Away(str(lost) or type(lost).__name__) from None
         if answer.status_code == httpx.codes.OK:
+            self._proof = _higher(self._proof, answer.headers.get(PROOF_HEADER, ""))
             return data
         raise _error_in(answer.status_code, data)
+
+    def _headers(self, kind: str) -> dict[str, str]:
+        return {"Content-Type": kind, PROOF_HEADER: self._proof} if self._proof else {"Content-Type": kind}
+
+
+def _higher(known: str, told: str) -> str:
+    """Of two proofs that of the higher token; of two ledgers that of the one which answered last."""
+    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(told)
+    if before is None or after is None:
+        return told if after is not None else known
+    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else told
 
 
 class _Away(Exception):

@@ -435,7 +435,7 @@ class MemoryLedger(ABC):
         with self._changed:
             self._admit(session)
             is_known = session.mesh in self._seats  # By the ledger, not by the mesh's own word.
-            if not is_known and self._learn_left() and beat.claims is not None:
+            if not is_known and session.incarnation and self._learn_left() and beat.claims is not None:
                 self._seats[session.mesh] = Seat(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )

@@ -18,7 +18,7 @@
 local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
 local is_known = SESSION ~= nil -- By the ledger, not by the mesh's own word.
-if not SESSION and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
+if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
   SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = TTL_MS }
 end
 local lost = why_lost(SESSION, INCARNATION, false)

@@ -10,7 +10,8 @@ from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
-from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, VERBS, AskTerms
+from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, VERBS, AskTerms
+from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
 from mesh.errors import AmountError
@@ -32,6 +33,7 @@ RECORD = MeshRecord(
 #: Heartbeats of a mesh that may come at once, at two seconds between them.
 BEATS_BURST = int(4 * BEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
+RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=(), slot=ResourceSet(), width=1)
 
 
@@ -305,6 +307,67 @@ def test_a_session_that_nobody_knows_is_told_so(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+
+
+# ---- which tokens are believed
+
+
+@pytest.fixture
+def signing() -> World:
+    world = World()
+    world.app = create_app(replace(world.app.state.dependencies, receipts=RECEIPTS))
+    return world
+
+
+def learns(world: World) -> bool:
+    return world.store.snapshot().learn_ms > 0
+
+
+def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
+    before = signing.store.copied()
+    mesh = link(signing)
+    session = HttpLedger(mesh).join(RECORD)
+    for name, value in before.items():
+        setattr(signing.store, name, value)
+    with pytest.raises(EpochChanged):
+        HttpLedger(mesh).heartbeat(session, RECORD, Beat(number=1))
+    assert learns(signing)
+
+
+@pytest.mark.parametrize("proof", ["", "of nobody", "7.1.aa.memory", "{token}.1.{signature}.another", "{ahead}.1.{signature}.memory"])
+def test_no_token_is_believed_without_the_roots_word_for_it(signing, proof):
+    text = f"Bearer {key_of(signing)}"
+    session = HttpLedger(HttpLink((ADDRESS,), "", http=http(signing, text))).join(RECORD)
+    ahead = replace(session, mark=session.incarnation + 30_000_000, incarnation=session.incarnation + 30_000_000)
+    signature = RECEIPTS.proof("memory", EAST, session.incarnation).split(".")[2]
+    stranger = http(signing, text)
+    stranger.headers[PROOF_HEADER] = proof.format(token=session.incarnation, ahead=ahead.mark, signature=signature)
+    with pytest.raises(SessionSuperseded):
+        HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).heartbeat(ahead, RECORD, Beat(number=1))
+    HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).join(RECORD, seen=ahead.mark)
+    assert not learns(signing)
+
+
+def test_the_proof_of_one_mesh_is_none_of_another(signing):
+    HttpLedger(link(signing)).join(RECORD)
+    token = signing.store.snapshot().epoch + 30_000_000
+    other = http(signing, f"Bearer {key_of(signing, WEST)}")
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", EAST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert not learns(signing)
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", WEST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert learns(signing)
+
+
+def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
+    ledger = HttpLedger(link(signing))
+    session = ledger.join(RECORD)
+    for number in range(1, 4):
+        told = ledger.heartbeat(session, RECORD, Beat(number=number))
+        session = replace(session, mark=told.mark)
+    ledger.leave(session)
+    assert signing.store.snapshot().meshes == ()
 
 
 # ---- mail
