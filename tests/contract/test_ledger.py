@@ -39,13 +39,16 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
 from federation.store.testing import servers
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.errors import AmountError, RuntimeDoorError
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.messages import StageEnded
 from mesh.reasons import Reason
 from mesh.resources import AMOUNT_MAX, ResourceSet
+from mesh.stages import StageSpec
 
 A100 = FlavorName("a100")
 ACME, LAB, SHOP = TenantPath("acme"), TenantPath("acme/lab"), TenantPath("acme/shop")
@@ -1174,20 +1177,50 @@ def test_an_empty_server_is_told_what_is_held_when_the_ledger_has_an_id_that_las
     assert ledger.audit() == ()
 
 
-def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_back(redis_server: redis.Redis):
-    ledger = redis_ledger(redis_server)
+@pytest.fixture(params=["redis_server", "newer_redis_process"], ids=["scripts", "functions"])
+def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
+    """A server, whose memory a test may let be full; by scripts, and by functions where it has them."""
+    client = request.getfixturevalue(request.param)
+    client.flushall()
+    yield client
+    client.config_set("maxmemory", 0)
+
+
+def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_back(filling: redis.Redis):
+    ledger, queue = redis_ledger(filling), RedisStageQueue(filling, Keys("contract"))
     ledger.configure(tree())
     west = HandMesh(ledger, record())
     ask(west, 4)
-    redis_server.config_set("maxmemory", 1)
-    try:
-        west.beat()
-        west.release(LAB, A100, gpu(1))
-        assert gpus(ledger, LAB) == 1
-        west.leave()
-        assert ledger.snapshot().usage == {}
-    finally:
-        redis_server.config_set("maxmemory", 0)
+    stages = [StageSpec(stage=StageId(f"s{each}"), run=RunId("r"), tenant=LAB, tasks=(), slot=ONE_GPU, width=1) for each in range(4)]
+    for stage in stages[:3]:
+        queue.submit(MeshId("west"), stage)
+    claimed = queue.claim(west.session, StageId("s0"), west.lease(LAB, A100))
+    assert claimed is not None
+    filling.config_set("maxmemory", 1)
+    for grows in (
+        lambda: ask(west, 1),
+        lambda: HandMesh(ledger, record("east")),
+        lambda: queue.submit(MeshId("west"), stages[3]),
+        lambda: queue.claim(west.session, StageId("s1"), west.lease(LAB, A100)),
+        lambda: queue.deliver(StageId("s0"), NodeId("n"), None),
+        lambda: queue.report(claimed.claim, 1, (StageEnded(stage=StageId("s0")),)),
+    ):
+        with pytest.raises(StoreUnavailable, match="cannot serve now"):
+            grows()
+    west.beat()
+    west.beat(wants=())
+    west.release(LAB, A100, gpu(1))
+    assert gpus(ledger, LAB) == 1
+    assert ledger.elect("planner", 1_000) is not None
+    queue.cancel(StageId("s1"))
+    assert [stage.stage for stage in queue.waiting(MeshId("west"))] == ["s2"]
+    assert [stage.spec.stage for stage in queue.claims_of(west.session)] == ["s0"]
+    queue.forget(RunId("r"), (MeshId("west"),))
+    assert (queue.waiting(MeshId("west")), queue.take_back_overdue(), queue.orphans()) == ((), (), ())
+    assert ledger.revoke(tenant=LAB) == 1
+    ledger.sweep()
+    west.leave()
+    assert ledger.snapshot().usage == {}
 
 
 def test_a_key_that_is_not_ours_is_garbage_and_not_an_outage(redis_server: redis.Redis):

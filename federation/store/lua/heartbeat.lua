@@ -1,4 +1,5 @@
 -- needs: caller, lease
+-- on a full server: passes
 -- Renew a session, and with it all that it holds: O(1) in the leases, unless something has changed.
 --
 -- While the ledger learns, the mesh tells all leases that it holds. What it tells and the ledger has forgotten comes back,

@@ -1,4 +1,5 @@
 -- needs: ending
+-- on a full server: passes
 -- End a session in good order: nothing of it runs any more, and people no longer see the mesh. Harmless when it is not the mesh's last.
 --
 -- KEYS      `Keys.scripted`

@@ -83,9 +83,6 @@ elseif PASSED_US > 0 then
   end
   LT = LT + passed_ms
 end
--- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
--- was deleted. The clock has to go on, so it deletes first.
-redis.call('HDEL', META, '-')
 redis.call('HSET', META, 'lt', text(LT), 'last', text(LAST_US), 'clamped', text(CLAMPED))
 
 local REPLICATION = redis.call('INFO', 'replication')
