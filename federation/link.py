@@ -50,6 +50,8 @@ from mesh.values import StoredValue
 LINK_PATH = "/v1/link"
 #: Header of answers that tell tokens: the highest that the mesh was told, signed. It goes back with each call, the last one alone.
 PROOF_HEADER = "Mesh-Proof"
+#: Header of a blob that is put: the incarnation of the session that has claimed a stage of the blob's run.
+SESSION_HEADER = "Mesh-Session"
 #: The largest call; blobs have a bound of their own.
 CALL_BYTES_MAX = 1 << 20
 #: The largest blob that a mesh may store; `inline_limit` allows no larger value.

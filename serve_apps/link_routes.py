@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
@@ -17,7 +18,9 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Request, Response
 
+from dag.runs import RunSummary
 from federation.errors import StaleFence
+from federation.leases import Session
 from federation.link import (
     BLOB_BYTES_MAX,
     CALL_BYTES_MAX,
@@ -25,6 +28,7 @@ from federation.link import (
     LINK_PATH,
     MAIL,
     PROOF_HEADER,
+    SESSION_HEADER,
     TERMS,
     VERBS,
     WAITING_MAX,
@@ -43,7 +47,7 @@ from serve_apps.access import asking_mesh
 from serve_apps.auth import MeshPrincipal
 from serve_apps.dependencies import Dependencies, dependencies_of
 from serve_apps.errors import BodyTooLarge, MalformedCall, NotJson, TooManyCalls, UnknownBlob
-from serve_apps.limits import CallBudget
+from serve_apps.limits import CallBudget, RunBytes
 from serve_apps.link_calls import read_call
 from serve_apps.link_proofs import believed, proof_of
 
@@ -59,8 +63,15 @@ MAILS_PER_S, MAILS_BURST = 20.0, 40
 BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
 #: When every thread for mail waits, a mailbox is looked into this often instead.
 LOOK_S = 0.25
+#: For how long it is believed that a mesh has claimed a stage of a run: looking it up reads all that the mesh has claimed.
+CLAIM_KEPT_MS = 5_000
+#: Runs whose bytes are counted, and claims that are remembered, at most.
+RUNS_COUNTED, CLAIMS_KEPT = 4_096, 4_096
+#: Bytes that meshes may put into a run: this many, and more for a large graph, as every node may have values, in several attempts.
+RUN_BYTES_MIN, VALUES_PER_NODE = 64 << 20, 8
 
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Hex digest of the bytes.")]
+_INCARNATION = re.compile("[0-9]{1,16}")
 RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
 
 router = APIRouter(prefix=LINK_PATH, tags=["link"])
@@ -81,6 +92,8 @@ class LinkDesk:
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
         }
+        self._bytes = RunBytes(runs=RUNS_COUNTED)
+        self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
 
     async def do(self, budget: Budget, work: Callable[[], T]) -> T:
         """Do the work in a thread of this kind."""
@@ -102,6 +115,28 @@ class LinkDesk:
         if wait_ms:
             raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
         return principal
+
+    def may_put(self, ports: Dependencies, session: Session, run: RunId) -> bool:
+        """Has the session claimed a stage of the run?"""
+        now_ms, key = ports.clock.monotonic_ms(), (session.mesh, session.incarnation, run)
+        if self._claimed.get(key, 0) > now_ms:
+            return True
+        if not any(claimed.spec.run == run for claimed in ports.queue.claims_of(session)):
+            return False
+        if len(self._claimed) >= CLAIMS_KEPT:
+            self._claimed.clear()
+        self._claimed[key] = now_ms + CLAIM_KEPT_MS
+        return True
+
+    def count(self, ports: Dependencies, run: RunSummary, size_bytes: int) -> None:
+        """Count bytes that are put into the run.
+
+        Raises:
+            BodyTooLarge: There are more than its nodes can have as values.
+        """
+        most_bytes = max(RUN_BYTES_MIN, sum(run.counts.values()) * VALUES_PER_NODE * ports.inline_limit_bytes)
+        if not self._bytes.take(run.run, size_bytes, most_bytes):
+            raise BodyTooLarge(f"meshes have put {format_units('memory', most_bytes)} into run {run.run}, more than it has use for")
 
 
 def _desk_of(request: Request) -> LinkDesk:
@@ -188,15 +223,24 @@ for _verb in VERBS:
 
 @router.put("/blobs/{run}/{sha256}", response_class=Response)
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
-    """Keep the bytes as long as the run is kept; of a run that is not kept (any more) they are dropped."""
+    """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
+    them, as what the mesh reports is late."""
     ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
-    await desk.do(Budget.CALL, partial(desk.admit, ports, authorization, Budget.CALL))
+    said = request.headers.get(SESSION_HEADER, "")
+
+    def admit() -> RunSummary | None:
+        principal = desk.admit(ports, authorization, Budget.CALL)
+        session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
+        return ports.runs.summary(RunId(run)) if desk.may_put(ports, session, RunId(run)) else None
+
+    wanted = await desk.do(Budget.CALL, admit)
     data = await _body_of(request, BLOB_BYTES_MAX)
 
     def work() -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise MalformedCall(f"the bytes are not those that {sha256} names")
-        if ports.runs.summary(RunId(run)) is not None:
+        if wanted is not None:
+            desk.count(ports, wanted, len(data))
             ports.blobs.put(RunId(run), sha256, data)
 
     await desk.do(Budget.CALL, work)

@@ -29,6 +29,8 @@ from mesh.clock import SystemClock
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
+from mesh.resources import NOTHING
+from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from serve_apps.auth import issue_for_mesh
 from serve_apps.dependencies import Dependencies
@@ -229,14 +231,28 @@ class LinkedQueue:
 
 
 class LinkedBlobs:
-    """A blob store, likewise; some mesh asks."""
+    """A blob store, likewise; some mesh asks, and has claimed a stage of each run that it puts something into."""
 
-    def __init__(self, root: BlobStore, meshes: LinkedMeshes) -> None:
+    def __init__(self, root: BlobStore, queue: StageQueue, meshes: LinkedMeshes) -> None:
         self._root = root
-        self._over = HttpBlobs(meshes.link(MeshId("some-mesh")))
+        self._queue = queue
+        self._link = meshes.link(MeshId("some-mesh"))
+        self._over = HttpBlobs(self._link)
+        self._session: Session | None = None
+        self._claimed: set[RunId] = set()
+
+    def _claim(self, run: RunId) -> None:
+        mesh = MeshId("some-mesh")
+        self._session = self._session or HttpLedger(self._link).join(MeshRecord(mesh=mesh, labels={}, pools=(), cluster=""))
+        stage = StageSpec(stage=StageId(f"{run}.blobs"), run=run, tenant=TenantPath("acme"), tasks=(), slot=NOTHING, width=1)
+        self._queue.submit(mesh, stage)
+        HttpStageQueue(self._link, mesh).claim(self._session, stage.stage, None)
+        self._claimed.add(run)
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
         """See `BlobStore.put`."""
+        if run not in self._claimed:
+            self._claim(run)
         self._over.put(run, sha256, data)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:

@@ -39,6 +39,7 @@ from federation.link import (
     REFUSALS,
     RELEASE,
     REPORT,
+    SESSION_HEADER,
     TERMS,
     WAITING,
     WAITING_MAX,
@@ -108,6 +109,7 @@ class HttpLink:
         self._patience = patience
         self._roots = tuple(root.rstrip("/") for root in roots)
         self._first = 0  #: The replica that answered last.
+        self._incarnation: int | None = None  #: Of the last session that was begun through it.
         self._proof = ""  #: Of the highest token that the root has told; see `PROOF_HEADER`.
         self._http = http or httpx.Client(
             headers={"Authorization": f"Bearer {key}", "Accept-Encoding": "identity"},
@@ -149,6 +151,10 @@ class HttpLink:
         self._first = (self._first + 1) % len(self._roots)  # The next call does not begin with the one that made this one late.
         raise StoreUnavailable(f"no root answers ({'; '.join(away)})")
 
+    def speak_for(self, session: Session) -> None:
+        """What comes from now on is of this session."""
+        self._incarnation = session.incarnation
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -167,7 +173,8 @@ class HttpLink:
         raise _error_in(answer.status_code, data)
 
     def _headers(self, kind: str) -> dict[str, str]:
-        return {"Content-Type": kind, PROOF_HEADER: self._proof} if self._proof else {"Content-Type": kind}
+        known = {PROOF_HEADER: self._proof, SESSION_HEADER: str(self._incarnation or "")}
+        return {"Content-Type": kind, **{name: text for name, text in known.items() if text}}
 
 
 def _higher(known: str, told: str) -> str:
@@ -233,7 +240,9 @@ class HttpLedger:
 
     def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        return self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+        session = self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+        self._link.speak_for(session)
+        return session
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""

@@ -105,7 +105,7 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
         root,
         ledger=cast("LeaseLedger", LinkedLedger(root.ledger, meshes)),
         queue=cast("StageQueue", LinkedQueue(root.queue, meshes)),
-        blobs=LinkedBlobs(root.blobs, meshes),
+        blobs=LinkedBlobs(root.blobs, root.queue, meshes),
         believes_tokens=False,
     )
 

@@ -10,7 +10,7 @@ from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
-from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, VERBS, AskTerms
+from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
@@ -253,12 +253,47 @@ def a_run(world: World) -> RunRecord:
     return world.record(answer.json()["id"])
 
 
+def with_claim(world: World, run: RunId, mesh: MeshId = EAST) -> HttpLink:
+    """The link of a mesh that has claimed a stage of the run."""
+    world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
+    mine = link(world, mesh)
+    session = HttpLedger(mine).join(replace(RECORD, mesh=mesh))
+    assert HttpStageQueue(mine, mesh).claim(session, StageId(f"{run}.{mesh}"), None) is not None
+    return mine
+
+
 def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
-    blobs, run, name = HttpBlobs(link(world)), a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    run, name = a_run(world).run, hashlib.sha256(b"data").hexdigest()
     for each in (run, RunId("nobody-knows-it")):
-        blobs.put(each, name, b"data")
-    assert blobs.get(run, (name,)) == {name: b"data"}
+        HttpBlobs(with_claim(world, each)).put(each, name, b"data")
+    assert HttpBlobs(link(world)).get(run, (name,)) == {name: b"data"}
     assert world.store.get(RunId("nobody-knows-it"), (name,)) == {}
+
+
+def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
+    run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    earlier = with_claim(world, run)
+    never_joined, joined = link(world, WEST), link(world, WEST)
+    HttpLedger(joined).join(replace(RECORD, mesh=WEST))
+    elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
+    guessing = http(world, f"Bearer {key_of(world, WEST)}")
+    guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
+    for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing)):
+        HttpBlobs(mine).put(run, name, b"data")
+    assert world.store.get(run, (name,)) == {}
+
+
+def test_a_run_takes_in_no_more_bytes_than_its_nodes_have_use_for(world, monkeypatch):
+    monkeypatch.setattr("serve_apps.link_routes.RUN_BYTES_MIN", 10)
+    monkeypatch.setattr("serve_apps.link_routes.VALUES_PER_NODE", 0)
+    run = a_run(world).run
+    blobs = HttpBlobs(with_claim(world, run))
+    for data in (b"12345", b"67890"):
+        blobs.put(run, hashlib.sha256(data).hexdigest(), data)
+    with pytest.raises(LinkRefused, match="more than it has use for"):
+        blobs.put(run, hashlib.sha256(b"x").hexdigest(), b"x")
+    other = a_run(world).run
+    HttpBlobs(with_claim(world, other)).put(other, hashlib.sha256(b"x").hexdigest(), b"x")
 
 
 def test_bytes_under_the_name_of_others_are_refused(world):
