@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mesh.errors import AmountError, SelectorError
+from mesh.ids import is_fit_name
 from mesh.labels import wishes_of
 from mesh.resources import ResourceSet, to_units
 
@@ -38,6 +39,8 @@ def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
             raise ValueError(f"{name} is no custom resource; use num_cpus, num_gpus or memory")
         if not name or len(name) > _NAME_MAX:
             raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")
+        if not is_fit_name(name):
+            raise ValueError(f"{name!r} is no name of a resource; it must not hold `|` or what is no character to read")
         _checked(name, amount)
     return amounts
 

@@ -20,6 +20,7 @@ FederationError
 ├── LedgerUnsafe              the server is set up in a way that could lose or evict leases
 ├── ForgedReceipt             somebody claims a lease that the root has not signed
 ├── FutureToken               a token that no ledger can have given out yet
+├── UnfitName                 a name that could not be told from others in a row of the ledger
 ├── BatchTooLarge             more rows in one call than others should wait for
 ├── TreeChanged               the tenant tree is not the one that the change was made for
 ├── QuotaExceeded             a plan or a change of the tree would exceed a limit
@@ -122,6 +123,10 @@ class ForgedReceipt(FederationError):
 
 class FutureToken(FederationError):
     """A token that no ledger can have given out yet: a clock is far ahead, or somebody makes tokens up."""
+
+
+class UnfitName(FederationError):
+    """A tenant, flavor or resource has no name, or one that holds `|`, a control character or an end of line; nothing was done."""
 
 
 class BatchTooLarge(FederationError):

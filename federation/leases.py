@@ -19,12 +19,14 @@ done and the lease is told instead. So every call may be repeated, and may arriv
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import AfterValidator
 
 from federation.auditing import Mismatch
 from federation.snapshot import MeshRecord, Snapshot
 from federation.tenants import TenantTree
-from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath
+from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_name
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
@@ -32,6 +34,24 @@ from mesh.resources import NOTHING, ResourceSet, format_units
 ROWS_MAX = 100
 #: Leases or wants that one heartbeat may tell.
 TOLD_MAX = 1_000
+
+
+def _fit(name: str) -> str:
+    if not is_fit_name(name):
+        raise ValueError(f"{name[:100]!r} is no name; it must not be empty, nor hold `|` or what is no character to read")
+    return name
+
+
+def _fit_names(amounts: ResourceSet) -> ResourceSet:
+    for name in amounts:
+        _fit(name)
+    return amounts
+
+
+#: On the wire, names are such as rows of the ledger can hold.
+FitTenant = Annotated[TenantPath, AfterValidator(_fit)]
+FitFlavor = Annotated[FlavorName, AfterValidator(_fit)]
+FitAmounts = Annotated[ResourceSet, AfterValidator(_fit_names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +72,11 @@ class LeaseTerms:
 class Lease:
     """A grant to a tenant on a mesh, of one flavor."""
 
-    tenant: TenantPath
+    tenant: FitTenant
     mesh: MeshId
-    flavor: FlavorName
-    held: ResourceSet = NOTHING  #: What is charged, and may be used unless the target is lower.
-    target: ResourceSet = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
+    flavor: FitFlavor
+    held: FitAmounts = NOTHING  #: What is charged, and may be used unless the target is lower.
+    target: FitAmounts = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
     token: int = 0  #: Fencing token; a hard revoke changes it.
     version: int = 0  #: Changes with everything that the ledger tells; 0: there is no such lease.
     priority: int = 0  #: Of the most urgent work that it paid for when it last grew: what a planner takes first is the least urgent.
@@ -88,9 +108,9 @@ def lease_name(mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> LeaseId:
 class Want:
     """Slots that a mesh could use at once for a tenant, on top of what its lease holds."""
 
-    tenant: TenantPath
-    flavor: FlavorName
-    slot: ResourceSet  #: Only whole slots are of use.
+    tenant: FitTenant
+    flavor: FitFlavor
+    slot: FitAmounts  #: Only whole slots are of use.
     slots: int = 1
     priority: int = 0
     version: int = 0  #: That the mesh has seen of the lease; 0: it knows of none.
@@ -101,10 +121,10 @@ class Want:
 class Kept:
     """What a mesh says of a lease that it has: `amounts` is what it still holds, or what it does not exceed any more."""
 
-    tenant: TenantPath
-    flavor: FlavorName
+    tenant: FitTenant
+    flavor: FitFlavor
     version: int  #: That the mesh has seen; under any other nothing is done.
-    amounts: ResourceSet
+    amounts: FitAmounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +291,7 @@ class LeaseLedger(Protocol):
             StaleBeat: A later beat has been taken in.
             HoldingsWanted: The ledger learns, and the beat has no claims.
             ForgedReceipt: A claim was not signed by the root.
+            UnfitName: As for `acquire`, of a want or a claim.
             BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants or claims.
         """
 
@@ -283,6 +304,7 @@ class LeaseLedger(Protocol):
 
         Raises:
             SessionLost: As for `heartbeat`, or its time has run out.
+            UnfitName: A want's tenant, flavor or resource has a name that no row can hold.
             BatchTooLarge: More than `ROWS_MAX` wants.
             AmountError: A want of less than one slot.
         """
@@ -292,6 +314,7 @@ class LeaseLedger(Protocol):
 
         Raises:
             SessionLost: As for `heartbeat`.
+            UnfitName: As for `acquire`.
             BatchTooLarge: More than `ROWS_MAX` parts.
         """
 

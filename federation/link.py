@@ -36,6 +36,7 @@ from federation.errors import (
     StaleBeat,
     StaleFence,
     TooManyClaims,
+    UnfitName,
 )
 from federation.leases import Acquired, Beat, Kept, Lease, Session, Told, Want
 from federation.snapshot import MeshRecord
@@ -47,6 +48,10 @@ from mesh.values import StoredValue
 
 #: Where the routes stand.
 LINK_PATH = "/v1/link"
+#: Header of answers that tell tokens: the highest that the mesh was told, signed. It goes back with each call, the last one alone.
+PROOF_HEADER = "Mesh-Proof"
+#: Header of a blob that is put: the incarnation of the session that has claimed a stage of the blob's run.
+SESSION_HEADER = "Mesh-Session"
 #: The largest call; blobs have a bound of their own.
 CALL_BYTES_MAX = 1 << 20
 #: The largest blob that a mesh may store; `inline_limit` allows no larger value.
@@ -283,6 +288,7 @@ CODES: dict[str, type[MeshError]] = {
     "ledger_unsafe": LedgerUnsafe,
     "forged_receipt": ForgedReceipt,
     "future_token": FutureToken,
+    "unfit_name": UnfitName,
     "batch_too_large": BatchTooLarge,
     "too_many_claims": TooManyClaims,
     "invalid_amount": AmountError,

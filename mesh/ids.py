@@ -1,6 +1,10 @@
 """The names of things: distinct types, so that a run is never taken for a node."""
 
+import re
 from typing import NewType
+
+#: What no name holds: stores set names apart by `|` and by lines, and whoever wrote one of these into a name would speak for others.
+_UNFIT = re.compile("[|\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 MeshId = NewType("MeshId", str)
 TenantPath = NewType("TenantPath", str)  #: `acme/research/nlp`: from the root of the tree to the tenant.
@@ -16,3 +20,8 @@ AgentId = NewType("AgentId", str)
 GroupId = NewType("GroupId", str)  #: A placement group.
 JobId = NewType("JobId", str)
 LabelName = NewType("LabelName", str)  #: The queue that a task waits in: `tenant:gold`, `gpu:a100`, or empty.
+
+
+def is_fit_name(name: str) -> bool:
+    """May it stand in a row of a store: something, without `|`, control characters, ends of lines and halves of characters?"""
+    return bool(name) and not _UNFIT.search(name)

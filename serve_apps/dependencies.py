@@ -16,6 +16,7 @@ from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
 from federation.estimates import CostRules
 from federation.leases import LeaseLedger
+from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.routing import COST_RULES
 from federation.tenant_orders import TenantOrders
@@ -40,6 +41,7 @@ class Dependencies:
     heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
     inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
     ledger_id: str = ""  #: Told to meshes that join, which name by it what is theirs on their Ray cluster.
+    receipts: ReceiptKeys | None = None  #: Sign the tokens that meshes are told, and check those that they name; None: they are trusted.
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: What a submission waits for that does not say.

@@ -131,13 +131,14 @@ def _leave(seat: CoordinatorSeat) -> None:
 def gateway_app(settings: RootSettings) -> FastAPI:
     """The HTTP face, on the stores that the settings name. Called once in each replica."""
     configure_logging()
+    receipts = ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()})
     stores = open_stores(
         settings.redis_url,
         ledger=settings.ledger,
         replicated=settings.replicated,
         lease_ttl_ms=settings.lease_ttl_ms,
         lease_grace_ms=settings.lease_grace_ms,
-        receipts=ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()}),
+        receipts=receipts,
         limits=settings.backlog,
     )
     feed_client = connect_async(settings.redis_url, timeout_ms=ANSWER_MS_MAX)
@@ -157,6 +158,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,
             ledger_id=settings.ledger or "",
+            receipts=receipts,
             clock=SystemClock(),
             durable=stores.durable,
             durability=settings.durability,

@@ -89,7 +89,7 @@ class HttpMeaning:
 #: Errors of the ports that are the fault of no request: the state of the ledger does not allow it now.
 _NOT_NOW = {"ledger_learning", "ledger_uninitialised", "ledger_unsafe"}
 _WRONG = {"forged_receipt": HTTPStatus.FORBIDDEN, "batch_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
-_WRONG |= dict.fromkeys(("future_token", "invalid_amount"), HTTPStatus.UNPROCESSABLE_ENTITY)
+_WRONG |= dict.fromkeys(("future_token", "invalid_amount", "unfit_name"), HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 def _status_of(code: str) -> HTTPStatus:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mesh.ids import RunId
 from mesh.resources import format_units
 from serve_apps.errors import BodyTooLarge
 
@@ -77,6 +79,29 @@ class CallBudget:
             is_allowed = left >= 1
             self._left[key] = (left - is_allowed, now_ms)
         return 0 if is_allowed else math.ceil((1 - left) / self._per_ms)
+
+
+class RunBytes:
+    """How many bytes meshes have put into each run through this replica; safe to use from many threads.
+
+    Args:
+        runs: Counts that are kept; the run that was put into longest ago is forgotten first.
+    """
+
+    def __init__(self, *, runs: int) -> None:
+        self._runs = runs
+        self._bytes: OrderedDict[RunId, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, run: RunId, size_bytes: int, most_bytes: int) -> bool:
+        """Count the bytes, if there may be so many more."""
+        with self._lock:
+            total = self._bytes.pop(run, 0) + size_bytes
+            is_allowed = total <= most_bytes
+            self._bytes[run] = total if is_allowed else total - size_bytes
+            while len(self._bytes) > self._runs:
+                self._bytes.popitem(last=False)
+        return is_allowed
 
 
 def _promised_bytes(scope: Scope) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
@@ -17,13 +18,17 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Request, Response
 
+from dag.runs import RunSummary
 from federation.errors import StaleFence
+from federation.leases import Session
 from federation.link import (
     BLOB_BYTES_MAX,
     CALL_BYTES_MAX,
     INPUTS_OF,
     LINK_PATH,
     MAIL,
+    PROOF_HEADER,
+    SESSION_HEADER,
     TERMS,
     VERBS,
     WAITING_MAX,
@@ -34,7 +39,7 @@ from federation.link import (
     Verb,
     arguments_of,
 )
-from mesh.ids import NodeId, RunId
+from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
 from mesh.values import StoredValue
 from mesh.wire import encode
@@ -42,8 +47,9 @@ from serve_apps.access import asking_mesh
 from serve_apps.auth import MeshPrincipal
 from serve_apps.dependencies import Dependencies, dependencies_of
 from serve_apps.errors import BodyTooLarge, MalformedCall, NotJson, TooManyCalls, UnknownBlob
-from serve_apps.limits import CallBudget
+from serve_apps.limits import CallBudget, RunBytes
 from serve_apps.link_calls import read_call
+from serve_apps.link_proofs import believed, proof_of
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,8 +63,15 @@ MAILS_PER_S, MAILS_BURST = 20.0, 40
 BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
 #: When every thread for mail waits, a mailbox is looked into this often instead.
 LOOK_S = 0.25
+#: For how long it is believed that a mesh has claimed a stage of a run: looking it up reads all that the mesh has claimed.
+CLAIM_KEPT_MS = 5_000
+#: Runs whose bytes are counted, and claims that are remembered, at most.
+RUNS_COUNTED, CLAIMS_KEPT = 4_096, 4_096
+#: Bytes that meshes may put into a run: this many, and more for a large graph, as every node may have values, in several attempts.
+RUN_BYTES_MIN, VALUES_PER_NODE = 64 << 20, 8
 
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Hex digest of the bytes.")]
+_INCARNATION = re.compile("[0-9]{1,16}")
 RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
 
 router = APIRouter(prefix=LINK_PATH, tags=["link"])
@@ -79,6 +92,8 @@ class LinkDesk:
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
         }
+        self._bytes = RunBytes(runs=RUNS_COUNTED)
+        self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
 
     async def do(self, budget: Budget, work: Callable[[], T]) -> T:
         """Do the work in a thread of this kind."""
@@ -101,6 +116,28 @@ class LinkDesk:
             raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
         return principal
 
+    def may_put(self, ports: Dependencies, session: Session, run: RunId) -> bool:
+        """Has the session claimed a stage of the run?"""
+        now_ms, key = ports.clock.monotonic_ms(), (session.mesh, session.incarnation, run)
+        if self._claimed.get(key, 0) > now_ms:
+            return True
+        if not any(claimed.spec.run == run for claimed in ports.queue.claims_of(session)):
+            return False
+        if len(self._claimed) >= CLAIMS_KEPT:
+            self._claimed.clear()
+        self._claimed[key] = now_ms + CLAIM_KEPT_MS
+        return True
+
+    def count(self, ports: Dependencies, run: RunSummary, size_bytes: int) -> None:
+        """Count bytes that are put into the run.
+
+        Raises:
+            BodyTooLarge: There are more than its nodes can have as values.
+        """
+        most_bytes = max(RUN_BYTES_MIN, sum(run.counts.values()) * VALUES_PER_NODE * ports.inline_limit_bytes)
+        if not self._bytes.take(run.run, size_bytes, most_bytes):
+            raise BodyTooLarge(f"meshes have put {format_units('memory', most_bytes)} into run {run.run}, more than it has use for")
+
 
 def _desk_of(request: Request) -> LinkDesk:
     return cast(LinkDesk, request.app.state.desk)
@@ -114,19 +151,28 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
         ports, desk = dependencies_of(request), _desk_of(request)
         _expect_json(request)
         body = await _body_of(request, CALL_BYTES_MAX)
-        authorization = request.headers.get("authorization")
+        authorization, proof = request.headers.get("authorization"), request.headers.get(PROOF_HEADER, "")
 
-        def work() -> Any:
+        def work() -> tuple[Any, str | None]:
             principal = desk.admit(ports, authorization, verb.budget)
             asked = read_call(verb, body, principal.mesh)
-            return asked if verb is MAIL else _carry_out(ports, verb, asked)
+            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, principal.mesh, proof)
 
-        answered = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
+        answered, told = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
         if verb is MAIL:
             answered = await _await_mail(ports, desk, answered)
-        return Response(encode(answered, verb.answered), media_type="application/json")
+        return Response(encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: told} if told else None)
 
     return answer
+
+
+def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId, proof: str) -> tuple[Any, str | None]:
+    """The answer, and the proof of the tokens in it."""
+    if ports.receipts is None:
+        return _carry_out(ports, verb, asked), None
+    asked = believed(asked, mesh, proof, ports.receipts)
+    answered = _carry_out(ports, verb, asked)
+    return answered, proof_of(asked, answered, mesh, ports.receipts)
 
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
@@ -182,15 +228,24 @@ for _verb in VERBS:
 
 @router.put("/blobs/{run}/{sha256}", response_class=Response)
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
-    """Keep the bytes as long as the run is kept; of a run that is not kept (any more) they are dropped."""
+    """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
+    them, as what the mesh reports is late."""
     ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
-    await desk.do(Budget.CALL, partial(desk.admit, ports, authorization, Budget.CALL))
+    said = request.headers.get(SESSION_HEADER, "")
+
+    def admit() -> RunSummary | None:
+        principal = desk.admit(ports, authorization, Budget.CALL)
+        session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
+        return ports.runs.summary(RunId(run)) if desk.may_put(ports, session, RunId(run)) else None
+
+    wanted = await desk.do(Budget.CALL, admit)
     data = await _body_of(request, BLOB_BYTES_MAX)
 
     def work() -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise MalformedCall(f"the bytes are not those that {sha256} names")
-        if ports.runs.summary(RunId(run)) is not None:
+        if wanted is not None:
+            desk.count(ports, wanted, len(data))
             ports.blobs.put(RunId(run), sha256, data)
 
     await desk.do(Budget.CALL, work)

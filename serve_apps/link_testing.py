@@ -18,6 +18,7 @@ from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage, StageQueue
 from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session, Told, Want
+from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
 from federation.store.memory import MemoryStore
@@ -28,6 +29,8 @@ from mesh.clock import SystemClock
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
+from mesh.resources import NOTHING
+from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from serve_apps.auth import issue_for_mesh
 from serve_apps.dependencies import Dependencies
@@ -112,7 +115,15 @@ class LinkedMeshes:
             link.close()
 
 
-def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: KeyRing, runs: RunStore | None = None) -> ASGIApp:
+def link_app(
+    *,
+    ledger: LeaseLedger,
+    queue: StageQueue,
+    blobs: BlobStore,
+    keys: KeyRing,
+    runs: RunStore | None = None,
+    receipts: ReceiptKeys | None = None,
+) -> ASGIApp:
     """A gateway on these ports, with budgets that no test uses up."""
     runs = runs or AnyRun(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000))
     feed = MemoryEventFeed(MemoryRunStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)))
@@ -129,6 +140,7 @@ def link_app(*, ledger: LeaseLedger, queue: StageQueue, blobs: BlobStore, keys: 
             keys=keys,
             body_limit_bytes=1_024,
             heartbeat_ms=1,
+            receipts=receipts,
             clock=SystemClock(),
         )
     )
@@ -219,14 +231,28 @@ class LinkedQueue:
 
 
 class LinkedBlobs:
-    """A blob store, likewise; some mesh asks."""
+    """A blob store, likewise; some mesh asks, and has claimed a stage of each run that it puts something into."""
 
-    def __init__(self, root: BlobStore, meshes: LinkedMeshes) -> None:
+    def __init__(self, root: BlobStore, queue: StageQueue, meshes: LinkedMeshes) -> None:
         self._root = root
-        self._over = HttpBlobs(meshes.link(MeshId("some-mesh")))
+        self._queue = queue
+        self._link = meshes.link(MeshId("some-mesh"))
+        self._over = HttpBlobs(self._link)
+        self._session: Session | None = None
+        self._claimed: set[RunId] = set()
+
+    def _claim(self, run: RunId) -> None:
+        mesh = MeshId("some-mesh")
+        self._session = self._session or HttpLedger(self._link).join(MeshRecord(mesh=mesh, labels={}, pools=(), cluster=""))
+        stage = StageSpec(stage=StageId(f"{run}.blobs"), run=run, tenant=TenantPath("acme"), tasks=(), slot=NOTHING, width=1)
+        self._queue.submit(mesh, stage)
+        HttpStageQueue(self._link, mesh).claim(self._session, stage.stage, None)
+        self._claimed.add(run)
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
         """See `BlobStore.put`."""
+        if run not in self._claimed:
+            self._claim(run)
         self._over.put(run, sha256, data)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:

@@ -41,6 +41,7 @@ class Store:
     client: "redis.Redis | None" = None  #: Of the server, where there is one.
     admin: "redis.Redis | None" = None  #: Of the same server, of a user who may do everything.
     url: str = ""  #: As `client`.
+    believes_tokens: bool = True  #: Whatever token a mesh names; over the link only those that it can prove.
     ttl_ms: int = TTL_MS
     grace_ms: int = GRACE_MS
 

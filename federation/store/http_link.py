@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import ssl
 import time
 from dataclasses import replace
@@ -33,10 +34,12 @@ from federation.link import (
     MAIL,
     MAIL_WAIT_MS_MAX,
     NO_BLOB,
+    PROOF_HEADER,
     REFUSALS,
     REJECTIONS,
     RELEASE,
     REPORT,
+    SESSION_HEADER,
     TERMS,
     WAITING,
     WAITING_MAX,
@@ -76,6 +79,8 @@ CONNECT_S_MAX = 1.0
 ANSWER_BYTES_MAX = 64 << 20
 BLOB_LIMIT_MS = 10_000
 JSON, BYTES = "application/json", "application/octet-stream"
+#: As `federation.receipts` writes it.
+_PROOF = re.compile(r"(?P<token>[0-9]{1,16})\.[^.]+\.[^.]+\.(?P<ledger>.+)")
 
 
 class HttpLink:
@@ -101,6 +106,8 @@ class HttpLink:
         self._patience = patience
         self._roots = tuple(root.rstrip("/") for root in roots)
         self._first = 0  #: The replica that answered last.
+        self._incarnation: int | None = None  #: Of the last session that was begun through it.
+        self._proof = ""  #: Of the highest token that the root has told; see `PROOF_HEADER`.
         self._http = http or httpx.Client(
             headers={"Authorization": f"Bearer {key}", "Accept-Encoding": "identity"},
             limits=httpx.Limits(keepalive_expiry=KEEP_IDLE_S),
@@ -141,6 +148,10 @@ class HttpLink:
         self._first = (self._first + 1) % len(self._roots)  # The next call does not begin with the one that made this one late.
         raise StoreUnavailable(f"no root answers ({'; '.join(away)})")
 
+    def speak_for(self, session: Session) -> None:
+        """What comes from now on is of this session."""
+        self._incarnation = session.incarnation
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -149,13 +160,26 @@ class HttpLink:
         timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_S_MAX))
         deadline = time.monotonic() + limit_s
         try:
-            with self._http.stream(method, url, content=body, headers={"Content-Type": kind}, timeout=timeout) as answer:
+            with self._http.stream(method, url, content=body, headers=self._headers(kind), timeout=timeout) as answer:
                 data = _read(answer, deadline)
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as lost:  # RuntimeError: the client was closed meanwhile.
             raise _Away(str(lost) or type(lost).__name__) from None
         if answer.status_code == httpx.codes.OK:
+            self._proof = _higher(self._proof, answer.headers.get(PROOF_HEADER, ""))
             return data
         raise _error_in(answer.status_code, data)
+
+    def _headers(self, kind: str) -> dict[str, str]:
+        known = {PROOF_HEADER: self._proof, SESSION_HEADER: str(self._incarnation or "")}
+        return {"Content-Type": kind, **{name: text for name, text in known.items() if text}}
+
+
+def _higher(known: str, told: str) -> str:
+    """Of two proofs that of the higher token; of two ledgers that of the one which answered last."""
+    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(told)
+    if before is None or after is None:
+        return told if after is not None else known
+    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else told
 
 
 class _Away(Exception):
@@ -215,7 +239,9 @@ class HttpLedger:
 
     def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        return self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+        session = self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+        self._link.speak_for(session)
+        return session
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""

@@ -54,7 +54,7 @@ class Keys:
 
     @property
     def marks(self) -> str:
-        """Hash: mesh to the version of the last change of its leases; `<mesh>|grow` while a plan lets some grow."""
+        """Hash: mesh to the version of the last change of its leases, `<mesh>|grow` and others about it; see `lua/lib_lease.lua`."""
         return self._key("marks")
 
     @property

@@ -50,7 +50,7 @@ from federation.leases import (
 )
 from federation.moving import moved
 from federation.snapshot import LeaseView, MeshRecord, Snapshot, WantView
-from federation.store.lease_rows import EARLIER, holder_of, view_of
+from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.tenants import SEPARATOR, FlavorResource, Tenant, TenantTree
 from mesh.clock import Clock
 from mesh.errors import AmountError
@@ -142,6 +142,8 @@ class MemoryLedger(ABC):
         self._rows: dict[str, dict[LeaseKey, _Row]] = {}
         self._due: dict[str, int] = {}
         self._marks: dict[MeshId, int] = {}
+        self._learn_since = 0  #: The epoch in which the last learning began.
+        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mark that the mesh had then.
         self._growing: set[MeshId] = set()
         self._wants: dict[MeshId, dict[LeaseKey, _Wanted]] = {}
         self._planner: tuple[str, int, int] | None = None  #: Name, token, until when.
@@ -199,6 +201,7 @@ class MemoryLedger(ABC):
     def _begin_epoch(self, why: str, known: int = 0) -> None:
         self._token = max(self._token, known)
         self._epoch = self._next_token()
+        self._learn_since = self._learn_since if self._learn_left() else self._epoch
         self._learn = self._lt + self._terms.learn_ms
         self._note(Chapter(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
 
@@ -273,10 +276,20 @@ class MemoryLedger(ABC):
 
     def _log_row(self, holder: str, row: _Row, verb: str) -> None:
         mesh, _ = holder_of(holder)
+        if self._learn_left():
+            self._mark_before_loss(MeshId(holder))
         self._marks[MeshId(holder)] = max(self._marks.get(MeshId(holder), 0), row.version)
         self._note(Chapter(at_ms=self._clock.wall_ms(), verb=verb, lease=self._lease(mesh, row)))
         if row.is_empty:
             self._rows[holder].pop((row.tenant, row.flavor), None)
+
+    def _mark_before_loss(self, mesh: MeshId) -> int:
+        """Of a mesh when the ledger began to learn, or now: nothing up to it can have been lost. See lua/lib_lease.lua."""
+        since, mark = self._before_loss.get(mesh, (-1, 0))
+        if since != self._learn_since:
+            mark = self._marks.get(mesh, 0)
+            self._before_loss[mesh] = (self._learn_since, mark)
+        return mark
 
     def _note(self, chapter: Chapter) -> None:
         self._log.append((chapter, chapter.lease.mesh if chapter.lease else None))
@@ -418,12 +431,11 @@ class MemoryLedger(ABC):
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
-        _bounded(beat.acks, ROWS_MAX)
-        for rows in (beat.wants, beat.claims):
-            _bounded(rows or (), TOLD_MAX)
+        _check_beat(beat)
         with self._changed:
             self._admit(session)
-            if session.mesh not in self._seats and self._learn_left() and beat.claims is not None:
+            is_known = session.mesh in self._seats  # By the ledger, not by the mesh's own word.
+            if not is_known and session.incarnation and self._learn_left() and beat.claims is not None:
                 self._seats[session.mesh] = Seat(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )
@@ -435,7 +447,8 @@ class MemoryLedger(ABC):
             if self._learn_left():
                 if beat.claims is None:
                     raise HoldingsWanted(f"mesh {session.mesh}: the ledger learns; tell all that is held")
-                self._reconcile(session.mesh, beat.claims)
+                seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
+                self._reconcile(session.mesh, beat.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in beat.acks]
             if session.mesh in self._growing and not self._learn_left():
                 self._grow(session.mesh)
@@ -447,9 +460,9 @@ class MemoryLedger(ABC):
                 self._wake_meshes()
             return self._told(session)
 
-    def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...]) -> None:
+    def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
         for claim in claims:
-            self._restore(mesh, claim)
+            self._restore(mesh, claim, seen)
         named = {(claim.tenant, claim.flavor) for claim in claims}
         for key, row in sorted(self._rows.get(mesh, {}).items(), key=_by_field):
             if key not in named and row.version:
@@ -457,11 +470,13 @@ class MemoryLedger(ABC):
                     self._set(row, resource, 0, 0)
                 self._keep(mesh, row, "not held")
 
-    def _restore(self, mesh: MeshId, claim: Lease) -> None:
+    def _restore(self, mesh: MeshId, claim: Lease, seen: int) -> None:
+        row = self._row_of(mesh, (claim.tenant, claim.flavor))
+        if not row.version and claim.version <= seen:
+            return  # The ledger itself has seen it given back: an old receipt.
         if claim.tenant not in self._tree.tenants:
             self._vanished[claim.tenant] = None
             self._tree = TenantTree([*self._tree.tenants.values(), Tenant(path=claim.tenant, parent=None)])
-        row = self._row_of(mesh, (claim.tenant, claim.flavor))
         if row.version < claim.version:
             for resource in {*row.held, *claim.held}:
                 self._set(row, resource, claim.held[resource], claim.held[resource])
@@ -515,7 +530,8 @@ class MemoryLedger(ABC):
             self._lose_stages(seat)
             freed = self._free_all(session.mesh, "leave")
             self._wants.pop(session.mesh, None)
-            self._marks.pop(session.mesh, None)
+            self._marks[session.mesh] = max(self._marks.get(session.mesh, 0), session.incarnation)
+            self._before_loss.pop(session.mesh, None)
             self._growing.discard(session.mesh)
             self._due.pop(session.mesh, None)
             del self._seats[session.mesh]
@@ -529,6 +545,7 @@ class MemoryLedger(ABC):
         for want in _bounded(wants, ROWS_MAX):
             if want.slots < 1:
                 raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
+            refuse_unfit(want.tenant, want.flavor, want.slot)
         with self._changed:
             self._admit(session)
             self._seat_of(session, live=True)
@@ -609,7 +626,8 @@ class MemoryLedger(ABC):
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
         """See `LeaseLedger.release`."""
-        _bounded(parts, ROWS_MAX)
+        for part in _bounded(parts, ROWS_MAX):
+            refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:
             self._admit(session)
             self._seat_of(session)
@@ -798,6 +816,14 @@ def _bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:
     if len(rows) > most:
         raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
     return rows
+
+
+def _check_beat(beat: Beat) -> None:
+    _bounded(beat.acks, ROWS_MAX)
+    for want in _bounded(beat.wants or (), TOLD_MAX):
+        refuse_unfit(want.tenant, want.flavor, want.slot)
+    for claim in _bounded(beat.claims or (), TOLD_MAX):
+        refuse_unfit(claim.tenant, claim.flavor, claim.held)
 
 
 def _over(tree: TenantTree, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:

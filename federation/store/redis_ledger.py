@@ -50,6 +50,7 @@ from federation.store.lease_rows import (
     lease_of,
     lines_of,
     mesh_view,
+    refuse_unfit,
     told_leases,
     view_of,
     want_row,
@@ -164,6 +165,7 @@ class RedisLedger:
     def _claim_row(self, session: Session, lease: Lease) -> list[object]:
         if self._receipts is not None:
             self._receipts.check(session.ledger, lease)
+        refuse_unfit(lease.tenant, lease.flavor, lease.held)
         return [lease.tenant, lease.flavor, lease.token, lease.version, lease.priority, dict(lease.held.items())]
 
     def leave(self, session: Session) -> None:

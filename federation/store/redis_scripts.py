@@ -5,6 +5,9 @@ A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: t
 the functions there only those stay that the verb reaches, and of keys that are named one by one (`local META = KEYS[1]`) a
 verb is given those that its whole text names: each costs with every call.
 
+A server whose memory is full refuses every verb but those that say otherwise: `-- on a full server: passes` stands in what keeps
+sessions alive, gives back and takes back, `reads only` in what writes nothing.
+
 From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
 access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
 text in its name, so roots of two versions stand side by side; where these differ in what they write, the number of their
@@ -27,6 +30,9 @@ from federation.store.keys import SCHEMA
 from mesh.errors import RuntimeDoorError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
+_ON_FULL = re.compile(r"^-- on a full server: (?P<does>passes|reads only)\n", re.MULTILINE)
+#: Of functions; scripts have `lib_full.lua`.
+_FLAGS = {"passes": "'allow-oom'", "reads only": "'no-writes'", "": ""}
 #: In `lib_keys.lua`: the name of a key and its place among all keys.
 _KEY = re.compile(r"^local (?P<name>[A-Z_]+) = KEYS\[(?P<place>\d+)\]\n", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
@@ -117,11 +123,18 @@ def verbs(package: str) -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".lua") for name in names if name.endswith(".lua") and not name.startswith("lib_")))
 
 
+def on_full_server(package: str, verb: str) -> str:
+    """What the verb does on a server whose memory is full: `passes`, `reads only`, or is refused: nothing."""
+    said = _ON_FULL.search((files(package) / f"{verb}.lua").read_text(encoding="utf-8"))
+    return said["does"] if said is not None else ""
+
+
 def _in_order(package: str, name: str) -> list[str]:
     """The file and all that it needs, every file after what it needs itself."""
     order: list[str] = []
     header = _NEEDS.match((files(package) / f"{name}.lua").read_text(encoding="utf-8"))
-    for need in header["names"].split(",") if header else ():
+    needs = header["names"].split(",") if header else []
+    for need in ["full", *needs] if on_full_server(package, name) == "passes" else needs:
         order.extend(piece for piece in _in_order(package, f"lib_{need.strip()}") if piece not in order)
     return [*order, name]
 
@@ -130,13 +143,13 @@ def _in_order(package: str, name: str) -> list[str]:
 def library(package: str) -> tuple[str, str]:
     """The verbs of a folder as one library of functions: its digest and its text.
 
-    Function names are `<verb>_<digest>`. `allow-oom`: as with scripts, a verb deletes first where it must pass on a server
-    whose memory is full.
+    Function names are `<verb>_<digest>`. A function without a flag is refused whole on a server whose memory is full.
     """
     bodies = {verb: source(package, verb) for verb in verbs(package)}
     digest = hashlib.sha256("\n".join(bodies.values()).encode()).hexdigest()[:12]
     functions = (
-        f"redis.register_function{{function_name='{verb}_{digest}', flags={{'allow-oom'}}, callback=function(KEYS, ARGV)\n{body}\nend}}"
+        f"redis.register_function{{function_name='{verb}_{digest}', flags={{{_FLAGS[on_full_server(package, verb)]}}},"
+        f" callback=function(KEYS, ARGV)\n{body}\nend}}"
         for verb, body in bodies.items()
     )
     name = f"{package.partition('.')[0]}_{digest}"

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 import redis
 from access_rules import SECRET, make_user, refused_to_users
-from ledger_stores import STEP_MS_MAX, Store, memory_store, redis_store
+from ledger_stores import RECEIPTS, STEP_MS_MAX, Store, memory_store, redis_store
 from redis_forms import running_cluster
 
 from federation.dispatch import StageQueue
@@ -100,12 +100,13 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
     board, address = request.getfixturevalue("switchboard")
     meshes = LinkedMeshes(address=address, keys=MemoryKeyRing())
     request.addfinalizer(meshes.close)
-    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys)
+    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys, receipts=RECEIPTS)
     return replace(
         root,
         ledger=cast("LeaseLedger", LinkedLedger(root.ledger, meshes)),
         queue=cast("StageQueue", LinkedQueue(root.queue, meshes)),
-        blobs=LinkedBlobs(root.blobs, meshes),
+        blobs=LinkedBlobs(root.blobs, root.queue, meshes),
+        believes_tokens=False,
     )
 
 

@@ -149,6 +149,34 @@ def an_unknown_token_tells_of_lost_writes(store: Store) -> None:
     assert is_refused(lambda: store.ledger.heartbeat(ahead, west.record, Beat(number=1)))
 
 
+def what_was_seen_given_back_comes_back_by_no_old_receipt(store: Store) -> None:
+    west, east = mesh(store), mesh(store, "east")
+    take(west, 4)
+    old = west.lease(LAB, RED)
+    west.release(LAB, RED)
+    take(east, 4)
+    store.restart()
+    west.leases[LAB, RED] = old
+    west.claim_all()
+    assert held(store) == 4
+
+
+def what_was_lost_comes_back_after_changes_while_the_ledger_learns(store: Store) -> None:
+    west = mesh(store)
+    take(west, 1)
+    kept = store.keep()
+    west.release(LAB, RED)
+    take(west, 2)
+    lost = west.lease(LAB, RED)
+    store.lose(kept)
+    store.ledger.revoke()
+    west.leases.clear()
+    west.claim_all()
+    west.leases[LAB, RED] = lost
+    west.claim_all()
+    assert held(store) == 2
+
+
 def a_question_that_comes_twice_grants_once(store: Store) -> None:
     west = mesh(store)
     for _ in range(2):
@@ -209,6 +237,8 @@ SCENARIOS = [
     many_leaps_take_nothing_either,
     after_the_clock_was_set_back_nothing_is_granted_for_a_while,
     an_unknown_token_tells_of_lost_writes,
+    what_was_seen_given_back_comes_back_by_no_old_receipt,
+    what_was_lost_comes_back_after_changes_while_the_ledger_learns,
     a_question_that_comes_twice_grants_once,
     what_is_set_aside_by_plan_is_granted_to_nobody_else,
     an_earlier_session_says_nothing,
@@ -235,6 +265,8 @@ MUTANTS = [
     pytest.param(
         "(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the second leap that counts for nothing"
     ),
+    pytest.param("lease.version == 0 and version <= seen", "false", id="the age of a claim"),
+    pytest.param("      mark_before_loss(holder)\n", "", id="the mark of before the loss"),
     pytest.param("math.min(free, unplanned)", "free", id="what a plan has set aside"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),

@@ -77,7 +77,7 @@ _WORK = {
     "hold": """trap 'touch "$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
-    "value": "read _",  # With a value whose bytes go through the control store.
+    "value": """trap 'touch "$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
     "poison": "read _ && kill -SEGV $$",
 }
 

@@ -280,13 +280,16 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))
+    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # Nothing gives so much room back.
+    with pytest.raises(StoreUnavailable, match="cannot serve now"):
+        bed.submit("west", 1)
     beats = bed.beats("west")
     eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
     bed.finish(running[:1])
     bed.server.client.config_set("maxmemory", 0)
     eventually(lambda: bed.told_of(running[0])[-1] == "stage_ended", PATIENCE_S)
     assert bed.incarnation("west") == first
-    row.held("heartbeats passed, values were refused; what could not be told was told later, once")
+    row.held("heartbeats passed, submissions, reports and values were refused; what could not be told was told later, once")
 
 
 @pytest.mark.parametrize(

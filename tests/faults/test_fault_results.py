@@ -48,8 +48,10 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     bed.mesh("west")
     first = bed.incarnation("west")
     client = bed.server.client
-    client.config_set("maxmemory", client.info("memory")["used_memory"] + 10_000)  # Room for messages, none for values.
     (stage,) = bed.submit("west", 1, what="value")
+    bed.is_running("west", 1)
+    client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+    bed.finish([stage])
     eventually(lambda: "put a blob" in bed.meshes["west"].said(), PATIENCE_S)
     assert "node_succeeded" not in bed.told_of(stage)
     client.config_set("maxmemory", 0)

@@ -11,7 +11,7 @@ from federation.link import ACQUIRE, CODES, JOIN, VERBS, Join, LinkError, named_
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import _error_in
 from mesh.errors import MeshError
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath, is_fit_name
 from mesh.reasons import Reason
 from mesh.resources import AMOUNT_MAX, ResourceSet
 from mesh.wire import decode, encode
@@ -19,8 +19,9 @@ from serve_apps.link_calls import read_call
 
 EAST = MeshId("east")
 NAMES = st.text(min_size=1, max_size=30)
+FIT = NAMES.filter(is_fit_name)
 TOKENS = st.integers(0, AMOUNT_MAX)
-AMOUNTS = st.dictionaries(NAMES, TOKENS, max_size=3).map(ResourceSet)
+AMOUNTS = st.dictionaries(FIT, TOKENS, max_size=3).map(ResourceSet)
 KEYS = st.sampled_from(["record", "mesh", "session", "beat", "wants", "claims", "limit", "cursor", "seen", "labels", "messages"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -40,9 +41,9 @@ RECORDS = st.builds(
 )
 LEASES = st.builds(
     Lease,
-    tenant=NAMES.map(TenantPath),
+    tenant=FIT.map(TenantPath),
     mesh=st.just(EAST),
-    flavor=NAMES.map(FlavorName),
+    flavor=FIT.map(FlavorName),
     held=AMOUNTS,
     target=AMOUNTS,
     token=TOKENS,

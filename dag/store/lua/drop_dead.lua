@@ -1,4 +1,5 @@
 -- needs: schema
+-- on a full server: passes
 -- Take dead letters away.
 --
 -- KEYS      `scripted_keys`

@@ -1,4 +1,5 @@
 -- needs: schema
+-- on a full server: passes
 -- Put `cancel` into the inbox, unless the run has ended.
 --
 -- KEYS      `scripted_keys`

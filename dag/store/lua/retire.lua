@@ -1,4 +1,5 @@
 -- needs: schema, sections, backlog
+-- on a full server: passes
 -- Remove an ended run with everything that belongs to it, also stages that nobody came to forget.
 --
 -- KEYS      `scripted_keys`

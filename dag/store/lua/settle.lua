@@ -1,4 +1,5 @@
 -- needs: schema, backlog
+-- on a full server: passes
 -- The run has ended and its last decisions are carried out: nobody has to look at it any more, and it is open no longer.
 --
 -- KEYS      `scripted_keys`

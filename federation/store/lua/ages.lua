@@ -1,4 +1,5 @@
 -- needs: schema, wall, text
+-- on a full server: reads only
 -- How old the oldest queued and claimed stages of each mesh are.
 --
 -- KEYS      `Keys.scripted`

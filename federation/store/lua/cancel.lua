@@ -1,4 +1,5 @@
 -- needs: schema, post, stage
+-- on a full server: passes
 -- Stop a stage: queued, it is gone at once; claimed, it is marked and its mesh told; else nothing.
 --
 -- KEYS      `Keys.scripted`

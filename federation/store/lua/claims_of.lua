@@ -1,4 +1,5 @@
 -- needs: session
+-- on a full server: passes
 -- What a session has claimed and not ended; nothing when the session has ended.
 --
 -- KEYS      `Keys.scripted`

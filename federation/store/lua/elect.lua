@@ -1,4 +1,5 @@
 -- needs: keys, text, clock
+-- on a full server: passes
 -- Let somebody be the planner, or go on being it. It saves work only: two planners cannot grant too much.
 --
 -- KEYS      `Keys.scripted`

@@ -1,4 +1,5 @@
 -- needs: schema, post, stage
+-- on a full server: passes
 -- Drop the stages of a run, and tell meshes that its values may go.
 --
 -- KEYS      `Keys.scripted`

@@ -1,8 +1,10 @@
 -- needs: caller, lease
+-- on a full server: passes
 -- Renew a session, and with it all that it holds: O(1) in the leases, unless something has changed.
 --
 -- While the ledger learns, the mesh tells all leases that it holds. What it tells and the ledger has forgotten comes back,
--- also above the quota, since it is in use; what it does not tell is no longer in use and goes.
+-- also above the quota, since it is in use; what it does not tell is no longer in use and goes. What the ledger itself has
+-- seen given back it has not forgotten: a claim from before that is an old receipt, and is not heard.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   the mesh's record, JSON
@@ -16,7 +18,8 @@
 
 local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
-if not SESSION and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
+local is_known = SESSION ~= nil -- By the ledger, not by the mesh's own word.
+if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
   SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = TTL_MS }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
@@ -33,10 +36,13 @@ if learn_left() > 0 and not news.claims then
 end
 
 -- A lease that the mesh holds and that this ledger has as it was before, or not at all.
-local function restore(claim, named)
+local function restore(claim, named, seen)
   local tenant, flavor, token, version, priority, held = unpack(claim)
   local lease = lease_of(MESH, tenant, flavor)
   named[lease] = true
+  if lease.version == 0 and version <= seen then
+    return
+  end
   redis.call('HSETNX', TREE, 'parent|' .. tenant, '-') -- Of a tenant that the ledger has forgotten as well.
   if lease.version < version then
     for _, resource in ipairs({ unpack(lease.resources) }) do
@@ -54,8 +60,9 @@ end
 local freed = false
 if learn_left() > 0 then
   local named = {}
+  local seen = math.max(mark_before_loss(MESH), is_known and tonumber(INCARNATION) or 0)
   for _, claim in ipairs(news.claims) do
-    restore(claim, named)
+    restore(claim, named, seen)
   end
   for _, lease in ipairs(leases_of(MESH)) do
     if not named[lease] then

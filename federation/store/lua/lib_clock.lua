@@ -12,7 +12,8 @@
 -- leases may be in use that the ledger has forgotten. Source: references of the protocol, ADR 0019.
 --
 -- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which learning ends), clamped (LT of the last step
--- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals;
+-- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals, learn_since (the epoch in
+-- which the last learning began; another epoch that begins meanwhile only makes it longer);
 -- tests write `test_offset_ms` and `test_replid`, which nothing else does.
 
 local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, CLAMPED, TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS, TEST_MS, TEST_REPLID =
@@ -49,6 +50,9 @@ end
 local function begin_epoch(why, known)
   TOKEN = math.max(TOKEN, known)
   EPOCH = text(next_token())
+  if learn_left() == 0 then
+    redis.call('HSET', META, 'learn_since', EPOCH)
+  end
   LEARN = LT + LEARN_FOR_MS
   redis.call('HSET', META, 'epoch', EPOCH, 'learn', text(LEARN), 'token', text(TOKEN), 'replid', REPLID)
   redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
@@ -79,9 +83,6 @@ elseif PASSED_US > 0 then
   end
   LT = LT + passed_ms
 end
--- A server whose memory is full refuses a script at its first command that may grow it, and lets it pass once something
--- was deleted. The clock has to go on, so it deletes first.
-redis.call('HDEL', META, '-')
 redis.call('HSET', META, 'lt', text(LT), 'last', text(LAST_US), 'clamped', text(CLAMPED))
 
 local REPLICATION = redis.call('INFO', 'replication')

@@ -8,7 +8,9 @@
 -- make itself in this very form: a mesh that gives something back or says that it obeys names the version that it has
 -- seen, and is not heard when that is not the present one. Both are drawn from one counter, so neither ever repeats.
 -- `cut` is the LT until which the mesh may use what is above the target, 0 when nothing is. MARKS has the version of the
--- last change of each mesh: a mesh that has seen it has seen everything.
+-- last change of each mesh: a mesh that has seen it has seen everything. It outlives the mesh's session, for a row that is not
+-- there and was changed no later than that was given back. What is changed while the ledger learns says nothing about what was
+-- lost, so `<mesh>|lost` keeps the mark of before: '<learn_since>|<mark>'.
 --
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
@@ -125,6 +127,17 @@ local function note_change(lease, verb)
   lease.changed = lease.changed and lease.changed .. ',' .. verb or verb
 end
 
+-- The mark of a mesh when the ledger began to learn, or the present one: nothing up to it can have been lost.
+local function mark_before_loss(mesh)
+  local since = redis.call('HGET', META, 'learn_since') or '0'
+  local kept, mark = string.match(redis.call('HGET', MARKS, mesh .. '|lost') or '', '^(%d+)|(%d+)$')
+  if kept ~= since then
+    mark = redis.call('HGET', MARKS, mesh) or '0'
+    redis.call('HSET', MARKS, mesh .. '|lost', since .. '|' .. mark)
+  end
+  return tonumber(mark)
+end
+
 -- Write what was changed, the tree and the last token; each change is told in the log.
 local function keep_leases()
   local gone, changed, marks, told = {}, {}, {}, {}
@@ -161,6 +174,9 @@ local function keep_leases()
     in_pieces('HSET', LEASES .. holder, pairs_of)
   end
   for holder, mark in pairs(marks) do
+    if learn_left() > 0 then
+      mark_before_loss(holder)
+    end
     redis.call('HSET', MARKS, holder, text(mark))
     NEW_MARKS[holder] = mark
   end
@@ -185,15 +201,17 @@ end
 
 -- ---- what calls name: a line for each lease, which are read all at once
 
--- The amounts of a shape '<resource>|<units>|…' and its resources, by name; a call names few shapes, most of them often.
+-- The amounts of a shape '<resource>|<units>|…' and its resources, by name, each once; a call names few shapes, most of them often.
 local SHAPES = {}
 local function shape_of(packed)
   local shape = SHAPES[packed]
   if not shape then
     shape = { resources = {}, units = {} }
     for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
-      shape.resources[#shape.resources + 1] = resource
-      shape.units[resource] = tonumber(units)
+      if not shape.units[resource] then -- Twice, and what fits once would be charged for twice.
+        shape.resources[#shape.resources + 1] = resource
+        shape.units[resource] = tonumber(units)
+      end
     end
     SHAPES[packed] = shape
   end

@@ -1,4 +1,5 @@
 -- needs: schema
+-- on a full server: reads only
 -- What of these meshes' indexes, or of these stages' records, has lost its other half. Changes nothing.
 --
 -- KEYS      `Keys.scripted`

@@ -1,4 +1,5 @@
 -- needs: session, lease
+-- on a full server: passes
 -- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
 -- Who has to give something up is told by mail, too, so that nobody waits for the next heartbeat.
 --

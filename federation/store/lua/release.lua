@@ -1,4 +1,5 @@
 -- needs: caller, lease
+-- on a full server: passes
 -- Give back what leases hold above some amounts; what frees room lets meshes with waiting stages look again.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
@@ -31,7 +32,6 @@ for _, part in ipairs(parts) do
   end
 end
 if freed then
-  redis.call('HDEL', META, '-') -- First: see lib_clock.
   keep_leases()
   wake_meshes()
 end

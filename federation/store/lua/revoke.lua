@@ -1,4 +1,5 @@
 -- needs: session, lease
+-- on a full server: passes
 -- Aim leases at nothing: their meshes give way, or lose them when the time for it is over. Hard: claims under them fail from now on.
 --
 -- KEYS      `Keys.scripted`

@@ -1,4 +1,5 @@
 -- needs: session
+-- on a full server: passes
 -- Everything that routing, planning and people look at, at one instant.
 --
 -- KEYS      `Keys.scripted`

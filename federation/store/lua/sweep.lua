@@ -1,4 +1,5 @@
 -- needs: ending
+-- on a full server: passes
 -- Take back what is overdue by more than the grace: all of a session that was not renewed, and what a lease holds above its
 -- target after the time in which it had to give way. Nothing while the ledger learns.
 --

@@ -1,4 +1,5 @@
 -- needs: clock, post, stage
+-- on a full server: passes
 -- End the claims on stages that took longer than they may. Nothing while the ledger learns: the lease clock has not been here.
 --
 -- KEYS      `Keys.scripted`

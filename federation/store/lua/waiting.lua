@@ -1,4 +1,5 @@
 -- needs: schema
+-- on a full server: reads only
 -- The queued stages of a mesh, the next one first.
 --
 -- KEYS      `Keys.scripted`

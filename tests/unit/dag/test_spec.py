@@ -130,6 +130,14 @@ def test_text_that_is_not_one_clear_value_is_refused(told, place, words):
         pytest.param(
             with_node(call="a:b", options={"num_cpus": True}), ("/nodes/more/options/num_cpus", "must be a valid number"), id="CPUs: true"
         ),
+        *(
+            pytest.param(
+                with_node(call="a:b", options={"resources": {name: 1}}),
+                ("/nodes/more/options/resources", "no name"),
+                id=f"resource {name!a}",
+            )
+            for name in ("gpu|1|gpu", "x\ny", "x\u2028y", "x\x7f")
+        ),
         pytest.param(
             with_node(call="a:b", options={"num_cpus": 1e-9}), ("/nodes/more/options/num_cpus", "finer than"), id="a trace of a CPU"
         ),

@@ -802,9 +802,8 @@ def test_a_stage_whose_claim_and_lease_the_store_has_lost_does_not_run_on_unclai
 
 
 def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy):
-    busy.store._rows.clear()
-    busy.store._usage.clear()
-    busy.store._aims.clear()
+    for lost in (busy.store._rows, busy.store._usage, busy.store._aims, busy.store._marks):
+        lost.clear()
     busy.store.restart()
     busy.beat()
     assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())

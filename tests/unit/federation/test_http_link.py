@@ -10,7 +10,7 @@ import pytest
 from federation.dispatch import Claim, MailKind
 from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
 from federation.leases import TOLD_MAX, Beat, Session, Want
-from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, TERMS, AskTerms, LinkTerms, Report
+from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms, trusted
@@ -78,6 +78,15 @@ def test_a_call_is_a_post_to_the_verbs_own_path(link, roots):
     _, request = roots.asked[0]
     assert (request.method, request.url.path, request.headers["content-type"]) == ("POST", f"{LINK_PATH}/terms", "application/json")
     assert decode(AskTerms, request.content) == AskTerms(mesh=EAST)
+
+
+def test_the_highest_proof_that_was_told_goes_back_with_each_call(link, roots):
+    told = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
+    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(TOLD), headers={PROOF_HEADER: next(told)})
+    for _ in range(7):
+        ask_terms(link, EAST)
+    sent = [request.headers.get(PROOF_HEADER) for _, request in roots.asked]
+    assert sent == [None, "7.1.aa.l", "7.1.aa.l", "7.1.aa.l", "7.1.aa.l", "8.1.cc.l", "3.1.dd.other"]
 
 
 def test_the_next_address_is_asked_when_one_is_away_and_first_from_then_on(link, roots):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from federation.store.redis_scripts import source, verbs
+from federation.store.redis_scripts import library, on_full_server, source, verbs
 
 PACKAGE = "federation.store.lua"
 
@@ -19,3 +19,18 @@ def test_a_verb_carries_only_functions_and_keys_that_it_reaches(verb):
 def test_what_a_needed_piece_needs_itself_stands_before_it():
     text = source(PACKAGE, "renew")
     assert text.index("local function text(") < text.index("local UID,") < text.index("local function session_of(")
+
+
+@pytest.mark.parametrize("package", [PACKAGE, "dag.store.lua"])
+def test_what_passes_on_a_full_server_deletes_before_anything_else(package):
+    passing = [verb for verb in verbs(package) if on_full_server(package, verb) == "passes"]
+    first = {verb: re.search(r"^ *redis\.call\(.*", source(package, verb), re.MULTILINE) for verb in passing}
+    assert {verb: call and call[0] for verb, call in first.items()} == dict.fromkeys(passing, "redis.call('HDEL', META, '-')")
+    assert passing
+
+
+def test_a_function_passes_on_a_full_server_only_where_its_verb_says_so():
+    digest, text = library(PACKAGE)
+    flags = dict(re.findall(rf"function_name='(\w+)_{digest}', flags={{([^}}]*)}}", text))
+    assert (flags["heartbeat"], flags["waiting"], flags["submit"], flags["acquire"]) == ("'allow-oom'", "'no-writes'", "", "")
+    assert len(flags) == len(verbs(PACKAGE))

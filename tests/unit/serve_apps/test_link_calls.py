@@ -152,6 +152,18 @@ def test_what_the_verb_does_not_take_is_refused(body):
     assert len(str(refused.value)) < 1_000
 
 
+@pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])
+@pytest.mark.parametrize("changed", ["tenant", "flavor", "slot"])
+def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, name):
+    want = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
+    for verb, asked in (
+        (ACQUIRE, Acquire(session=SESSION, wants=(want,))),
+        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, wants=(want,)))),
+    ):
+        with pytest.raises(MalformedCall, match=r"wants\.0"):
+            read_call(verb, encode(asked), EAST)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -10,7 +10,8 @@ from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
-from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, VERBS, AskTerms
+from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
+from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
 from mesh.errors import AmountError
@@ -32,6 +33,7 @@ RECORD = MeshRecord(
 #: Heartbeats of a mesh that may come at once, at two seconds between them.
 BEATS_BURST = int(4 * BEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
+RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=(), slot=ResourceSet(), width=1)
 
 
@@ -251,12 +253,47 @@ def a_run(world: World) -> RunRecord:
     return world.record(answer.json()["id"])
 
 
+def with_claim(world: World, run: RunId, mesh: MeshId = EAST) -> HttpLink:
+    """The link of a mesh that has claimed a stage of the run."""
+    world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
+    mine = link(world, mesh)
+    session = HttpLedger(mine).join(replace(RECORD, mesh=mesh))
+    assert HttpStageQueue(mine, mesh).claim(session, StageId(f"{run}.{mesh}"), None) is not None
+    return mine
+
+
 def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
-    blobs, run, name = HttpBlobs(link(world)), a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    run, name = a_run(world).run, hashlib.sha256(b"data").hexdigest()
     for each in (run, RunId("nobody-knows-it")):
-        blobs.put(each, name, b"data")
-    assert blobs.get(run, (name,)) == {name: b"data"}
+        HttpBlobs(with_claim(world, each)).put(each, name, b"data")
+    assert HttpBlobs(link(world)).get(run, (name,)) == {name: b"data"}
     assert world.store.get(RunId("nobody-knows-it"), (name,)) == {}
+
+
+def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
+    run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    earlier = with_claim(world, run)
+    never_joined, joined = link(world, WEST), link(world, WEST)
+    HttpLedger(joined).join(replace(RECORD, mesh=WEST))
+    elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
+    guessing = http(world, f"Bearer {key_of(world, WEST)}")
+    guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
+    for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing)):
+        HttpBlobs(mine).put(run, name, b"data")
+    assert world.store.get(run, (name,)) == {}
+
+
+def test_a_run_takes_in_no_more_bytes_than_its_nodes_have_use_for(world, monkeypatch):
+    monkeypatch.setattr("serve_apps.link_routes.RUN_BYTES_MIN", 10)
+    monkeypatch.setattr("serve_apps.link_routes.VALUES_PER_NODE", 0)
+    run = a_run(world).run
+    blobs = HttpBlobs(with_claim(world, run))
+    for data in (b"12345", b"67890"):
+        blobs.put(run, hashlib.sha256(data).hexdigest(), data)
+    with pytest.raises(LinkRefused, match="more than it has use for"):
+        blobs.put(run, hashlib.sha256(b"x").hexdigest(), b"x")
+    other = a_run(world).run
+    HttpBlobs(with_claim(world, other)).put(other, hashlib.sha256(b"x").hexdigest(), b"x")
 
 
 def test_bytes_under_the_name_of_others_are_refused(world):
@@ -305,6 +342,67 @@ def test_a_session_that_nobody_knows_is_told_so(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+
+
+# ---- which tokens are believed
+
+
+@pytest.fixture
+def signing() -> World:
+    world = World()
+    world.app = create_app(replace(world.app.state.dependencies, receipts=RECEIPTS))
+    return world
+
+
+def learns(world: World) -> bool:
+    return world.store.snapshot().learn_ms > 0
+
+
+def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
+    before = signing.store.copied()
+    mesh = link(signing)
+    session = HttpLedger(mesh).join(RECORD)
+    for name, value in before.items():
+        setattr(signing.store, name, value)
+    with pytest.raises(EpochChanged):
+        HttpLedger(mesh).heartbeat(session, RECORD, Beat(number=1))
+    assert learns(signing)
+
+
+@pytest.mark.parametrize("proof", ["", "of nobody", "7.1.aa.memory", "{token}.1.{signature}.another", "{ahead}.1.{signature}.memory"])
+def test_no_token_is_believed_without_the_roots_word_for_it(signing, proof):
+    text = f"Bearer {key_of(signing)}"
+    session = HttpLedger(HttpLink((ADDRESS,), "", http=http(signing, text))).join(RECORD)
+    ahead = replace(session, mark=session.incarnation + 30_000_000, incarnation=session.incarnation + 30_000_000)
+    signature = RECEIPTS.proof("memory", EAST, session.incarnation).split(".")[2]
+    stranger = http(signing, text)
+    stranger.headers[PROOF_HEADER] = proof.format(token=session.incarnation, ahead=ahead.mark, signature=signature)
+    with pytest.raises(SessionSuperseded):
+        HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).heartbeat(ahead, RECORD, Beat(number=1))
+    HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).join(RECORD, seen=ahead.mark)
+    assert not learns(signing)
+
+
+def test_the_proof_of_one_mesh_is_none_of_another(signing):
+    HttpLedger(link(signing)).join(RECORD)
+    token = signing.store.snapshot().epoch + 30_000_000
+    other = http(signing, f"Bearer {key_of(signing, WEST)}")
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", EAST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert not learns(signing)
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", WEST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert learns(signing)
+
+
+def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
+    ledger = HttpLedger(link(signing))
+    session = ledger.join(RECORD)
+    for number in range(1, 4):
+        told = ledger.heartbeat(session, RECORD, Beat(number=number))
+        session = replace(session, mark=told.mark)
+    ledger.leave(session)
+    assert signing.store.snapshot().meshes == ()
 
 
 # ---- mail
