@@ -112,25 +112,24 @@ class Reclaiming:
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
     def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
-        """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
+        """What the lease gives of what is short: of each resource no more than that, nor than its tenant has borrowed.
+
+        What of its work has to stop for it, and what that frees of other resources, is its mesh's business.
+        """
         lease, ledger = giver.lease, self.board.ledger
         is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
-        slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
-        wanted, most = 0, [lease.target.get(name, 0) // units for name, units in slot.items()]
+        part: dict[str, int] = {}
         for key, units in short.items():
-            grain = slot.get(key[1])
-            if grain:
-                wanted = max(wanted, -(-units // grain))
-                if not is_inside:
-                    most.append(ledger.excess(lease.node, key) // grain)
-        wanted = min(wanted, *most)
-        while wanted > 0 and not self._stays_fair(giver, slot, wanted):
-            wanted //= 2
-        return {name: wanted * units for name, units in slot.items()} if wanted > 0 else {}
+            most = min(units, lease.target.get(key[1], 0))
+            part[key[1]] = most if is_inside else min(most, ledger.excess(lease.node, key))
+        part = {name: units for name, units in part.items() if units > 0}
+        while part and not self._stays_fair(giver, part):
+            part = {name: units // 2 for name, units in part.items() if units > 1}
+        return part
 
-    def _stays_fair(self, giver: _Giver, slot: Mapping[str, int], slots: int) -> bool:
+    def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
         """Is the claimant entitled, or its share at or below what the giver is left with?"""
         if giver.sibling is None:
             return True
-        part = named(giver.lease.key[2], {name: -slots * units for name, units in slot.items()})
-        return giver.share <= self.board.shares.rank_with(giver.sibling, part)
+        given = named(giver.lease.key[2], {name: -units for name, units in part.items()})
+        return giver.share <= self.board.shares.rank_with(giver.sibling, given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -18,8 +18,7 @@ class Holding:
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
-    target: Units  #: What it is to come to; what it holds above that is on its way back.
-    slot: Units = field(default_factory=dict)  #: The grain in which its mesh can give back; empty: any.
+    target: Units  #: What it is to come to; what it holds above that is on its way back. Which work it pays for, only its mesh knows.
     token: int = 0  #: Later grants have greater ones.
     priority: int = 0  #: Of the most urgent work that it pays for.
     since_ms: int = 0  #: When it was first granted; it is left alone for the minimum run time after that.

@@ -107,16 +107,15 @@ class PlainReclaiming:
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
 
     def part_of(self, lease: Lease, sibling: int | None, share: ShareKey, short, claim: Claim) -> dict[str, int]:
-        slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
-        slots = max((-(-units // slot[name]) for (_, name), units in short.items() if name in slot), default=0)
-        slots = min([slots, *(lease.target.get(name, 0) // units for name, units in slot.items())])
-        if lease.node != claim.node:
-            slots = min([slots, *(self.board.ledger.excess(lease.node, key) // slot[key[1]] for key in short if key[1] in slot)])
-        while slots > 0 and sibling is not None:
-            if share <= self.share(sibling, named(lease.key[2], {name: -slots * units for name, units in slot.items()})):
-                break
-            slots //= 2
-        return {name: slots * units for name, units in slot.items()} if slots > 0 else {}
+        is_own = lease.node == claim.node
+        most = {key: lease.target.get(key[1], 0) if is_own else self.board.ledger.excess(lease.node, key) for key in short}
+        part = {key[1]: min(units, most[key], lease.target.get(key[1], 0)) for key, units in short.items()}
+        halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
+        return next(
+            some
+            for some in halved
+            if not some or sibling is None or share <= self.share(sibling, named(lease.key[2], {name: -some[name] for name in some}))
+        )
 
 
 def world(chance: random.Random) -> dict[str, object]:
@@ -152,7 +151,6 @@ def world(chance: random.Random) -> dict[str, object]:
             tenant=team,
             flavor=flavor,
             target={name: units * size for name, units in grain.items()},
-            slot=chance.choice((grain, grain, {})),
             token=chance.randint(1, 99),
             priority=chance.randint(0, 2),
             since_ms=chance.choice((0, 0, 7, NOW_MS - 10)),

@@ -186,9 +186,23 @@ def test_a_gang_gets_all_or_nothing():
     assert gpus_of(decide(tree, (holding("vision", 1),), (want("vision", 3, slots_min=3),)).raised) == {"vision": 3}
 
 
-def test_a_lease_gives_whole_slots_only():
-    answer = decide(company(vision=8, batch=0), (holding("batch", 8, slot={"gpu": 4}),), (want("vision", 1),))
-    assert gpus_of(answer.lowered) == {"batch": 4}
+@pytest.mark.parametrize(
+    ("held", "wanted", "left"),
+    [
+        pytest.param({"cpu": 8, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="in the proportions of the claim"),
+        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="nothing of what is not short"),
+        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of what is partly free"),
+        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only of what it has borrowed"),
+    ],
+)
+def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int], wanted: dict[str, int], left: dict[str, int]):
+    own = {("a100", "cpu"): Quota(nominal=4), GPU: Quota(nominal=2)}
+    root = ForestNode(name="acme", quotas={})
+    tree = QuotaForest([root, *(ForestNode(name=name, parent="acme", quotas=own, is_queue=True) for name in ("vision", "batch"))])
+    lease = Holding(mesh="east", tenant="batch", flavor="a100", target=held)
+    answer = decide(tree, (lease,), (Want(mesh="west", tenant="vision", flavor="a100", slot=wanted, slots=4),))
+    assert [{"cpu": 0, "gpu": 0, **target.amounts} for target in answer.lowered] == [left]
+    assert len(answer.raised) == 1
 
 
 def test_what_can_never_be_is_told_from_what_cannot_be_now():
@@ -221,6 +235,14 @@ def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_s
     answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
     assert gpus_of(answer.lowered) == left
     assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)
+
+
+def test_a_cut_of_one_resource_takes_nothing_of_the_others():
+    quotas = {("a100", "cpu"): Quota(nominal=8), ("a100", "memory"): Quota(nominal=31)}
+    tree = QuotaForest([ForestNode(name="acme", quotas=quotas, is_queue=True)])
+    lease = Holding(mesh="east", tenant="acme", flavor="a100", target={"cpu": 8, "memory": 32})
+    answer = decide(tree, (lease,), (), settings={"acme": QueueSettings(on_cut=OnCut.EVICT)})
+    assert [target.amounts for target in answer.lowered] == [{"cpu": 8, "memory": 31}]
 
 
 def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
