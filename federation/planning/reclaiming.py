@@ -79,7 +79,7 @@ class Reclaiming:
             if claim.want.is_crowded:
                 missing = units - sum(part.get(key[1], 0) for _, part in taken)
             else:
-                missing = units - self.board.ledger.available(claim.node, key)
+                missing = self.board.ledger.missing(claim.node, key, units)
             if missing > 0:
                 short[key] = missing
         return short

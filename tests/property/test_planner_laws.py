@@ -67,7 +67,7 @@ def worlds(draw: st.DrawFn) -> tuple[QuotaForest, list[Want]]:
 
 
 class Federation:
-    """Leases that follow every plan at once, and wants that stay as they are. What is left of a slot its mesh gives back before the next."""
+    """Leases that follow every plan at once, and wants that stay; less than a slot is given back."""
 
     def __init__(self, forest: QuotaForest, wants: list[Want]) -> None:
         self.forest = forest

@@ -63,9 +63,19 @@ class PlainReclaiming:
 
     def short_of(self, claim: Claim, needed, taken) -> dict[FlavorResource, int]:
         given = {key: sum(part.get(key[1], 0) for _, part in taken) for key in needed}
-        missing = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
+        missing = {key: self.missing(claim.node, key, units) for key, units in needed.items()}
         short = {key: units - given[key] for key, units in needed.items()} if claim.want.is_crowded else missing
         return {key: units for key, units in short.items() if units > 0}
+
+    def missing(self, node: int, key: FlavorResource, units: int) -> int:
+        """All that would be too much with it; where it fits, that is the affair of others."""
+        ledger = self.board.ledger
+        if ledger.fits(node, {key: units}) or not self.rules.keeps_local:
+            return units - ledger.room(node, key)
+        ledger.charge(node, {key: units})
+        deficit = ledger.deficit(node, key)
+        ledger.discharge(node, {key: units})
+        return deficit
 
     def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey]]:
         own = self.board.leases_of.get((claim.node, claim.want.flavor), [])

@@ -245,6 +245,20 @@ def test_a_cut_of_one_resource_takes_nothing_of_the_others():
     assert [target.amounts for target in answer.lowered] == [{"cpu": 8, "memory": 31}]
 
 
+@pytest.mark.parametrize("meshes", [1, 2, 5])
+def test_after_a_cut_who_is_entitled_gets_its_own_back_together_with_what_is_too_much(meshes: int):
+    held = tuple(holding("batch", 10 // meshes, mesh=f"mesh{number}") for number in range(meshes))
+    answer = decide(company(vision=3, batch=3), held, (want("vision", 2),))
+    assert gpus_of(answer.raised) == {"vision": 2}
+    assert sum(10 // meshes - target.amounts.get("gpu", 0) for target in answer.lowered) == 6
+
+
+def test_after_a_cut_nobody_is_brought_below_its_own_for_what_others_hold_too_much():
+    held = (holding("silent", 7, is_fixed=True), holding("batch", 4))
+    answer = decide(company(vision=3, batch=3, silent=0), held, (want("vision", 2),))
+    assert (answer.lowered, answer.raised) == ((), ())
+
+
 def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
     tree = company(vision=2, a=0, b=0, free=4)
     held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
