@@ -3,7 +3,7 @@
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
 ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
 left with. Nobody is brought below its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
-Where the mesh itself is full, only leases of this mesh help, whatever quota is free elsewhere.
+Where the mesh itself is full, what is missing of room comes from leases of this mesh, and then what is missing of quota from anybody.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
 and of two borrowers the one that has taken is never above the one that gave.
@@ -24,6 +24,7 @@ from federation.tenants import FlavorResource
 from mesh.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
+_Taken = list[tuple[Lease, dict[str, int]]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,36 +54,51 @@ class Reclaiming:
         question = claim.node, claim.want.priority, mesh, tuple(needed.items())
         if question in self._hopeless:
             return ()
-        taken: list[tuple[Lease, dict[str, int]]] = []
-        short = self._short_of(claim, needed, taken)
-        for giver in self._givers(claim, needed) if short else ():
-            if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
-                continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
-            part = self._part_of(giver, short, claim)
-            if part:
-                self.board.lower(giver.lease, part)
-                taken.append((giver.lease, part))
-                short = self._short_of(claim, needed, taken)
-                if not short:
-                    break
-        if taken and not short and (mesh is None or self.board.ledger.fits(claim.node, needed)):
-            return tuple(lease for lease, _ in taken)
+        taken: _Taken = []
+        if (mesh is None or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken) and taken:
+            return tuple({lease.key: lease for lease, _ in taken}.values())
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
         self._hopeless.add(question)
         return ()
 
-    def _short_of(self, claim: Claim, needed: _Amounts, taken: list[tuple[Lease, dict[str, int]]]) -> dict[FlavorResource, int]:
-        """What is still missing: of quota, or, on a mesh without room, of what others there have given."""
-        short: dict[FlavorResource, int] = {}
-        for key, units in needed.items():
-            if claim.want.is_crowded:
-                missing = units - sum(part.get(key[1], 0) for _, part in taken)
-            else:
-                missing = self.board.ledger.missing(claim.node, key, units)
-            if missing > 0:
-                short[key] = missing
-        return short
+    def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+        """Does the mesh have room, with what others there give of what it has not got?"""
+        want, grown = claim.want, self.board.grown
+        free = {key: max(0, want.free.get(key[1], 0) - grown[want.mesh, want.flavor, key[1]]) for key in needed}
+        short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
+        for giver in self._givers(claim, needed) if short else ():
+            if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:
+                part = self._take(giver, short, claim, taken)
+                short = {key: units - part.get(key[1], 0) for key, units in short.items() if units > part.get(key[1], 0)}
+                if not short:
+                    break
+        return not short
+
+    def _frees_quota(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+        """Is there quota, with what others give of what is missing?"""
+        short = self._short_of(claim, needed)
+        for giver in self._givers(claim, needed) if short else ():
+            if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
+                continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
+            if self._take(giver, short, claim, taken):
+                short = self._short_of(claim, needed)
+                if not short:
+                    break
+        return not short
+
+    def _short_of(self, claim: Claim, needed: _Amounts) -> dict[FlavorResource, int]:
+        """What is still missing of quota."""
+        missing = {key: self.board.ledger.missing(claim.node, key, units) for key, units in needed.items()}
+        return {key: units for key, units in missing.items() if units > 0}
+
+    def _take(self, giver: _Giver, short: _Amounts, claim: Claim, taken: _Taken) -> dict[str, int]:
+        """Lower the giver's target by its part."""
+        part = self._part_of(giver, short, claim)
+        if part:
+            self.board.lower(giver.lease, part)
+            taken.append((giver.lease, part))
+        return part
 
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
@@ -91,8 +107,8 @@ class Reclaiming:
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         flavor, keys = claim.want.flavor, tuple(needed)
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
-            if not ledger.fits(claim.node, needed, steps):
-                return
+            if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
+                return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
                     yield _Giver(lease=lease)

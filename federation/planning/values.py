@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -38,7 +38,8 @@ class Want:
     slots_min: int = 1  #: Fewer are of no use: a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
-    is_crowded: bool = False  #: The mesh has no room left: only what gives way on this very mesh is of use.
+    is_crowded: bool = False  #: The mesh has no room for a slot: what is missing of it has to give way on this very mesh.
+    free: Units = field(default_factory=dict)  #: Where it is crowded: what the mesh has left all the same, and no plan has promised.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

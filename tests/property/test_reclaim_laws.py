@@ -44,14 +44,19 @@ class PlainReclaiming:
         question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
         if question in self.hopeless:
             return ()
-        givers = self.givers(claim, needed)
-        while (short := self.short_of(claim, needed, taken)) and (giver := next(givers, None)):
-            lease, part = giver[0], self.part_of(*giver, short, claim)
-            is_of_use = not claim.want.is_crowded or (lease.key[0] == claim.want.mesh and lease.node != claim.node)
-            if part and is_of_use:
-                self.board.lower(lease, part)
-                taken.append((lease, part))
-        if taken and not short and self.board.ledger.fits(claim.node, needed):
+        free, short = self.room_left(claim), {}
+        for is_room in (True, False) if claim.want.is_crowded else (False,):
+            givers = self.givers(claim, needed)
+            while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
+                lease, part = giver[0], self.part_of(*giver, short, claim)
+                is_here = lease.key[0] == claim.want.mesh
+                if part and not (is_here and lease.node == claim.node and claim.want.is_crowded) and (is_here or not is_room):
+                    self.board.lower(lease, part)
+                    taken.append((lease, part))
+            if short:
+                break
+        if taken and not short:
+            assert self.board.ledger.fits(claim.node, needed)
             return tuple(lease for lease, _ in taken)
         for lease, part in taken:
             self.board.lower(lease, {name: -units for name, units in part.items()})
@@ -61,10 +66,18 @@ class PlainReclaiming:
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
         return dominant_share(self.board.ledger, node, extra).key
 
-    def short_of(self, claim: Claim, needed, taken) -> dict[FlavorResource, int]:
-        given = {key: sum(part.get(key[1], 0) for _, part in taken) for key in needed}
-        missing = {key: self.missing(claim.node, key, units) for key, units in needed.items()}
-        short = {key: units - given[key] for key, units in needed.items()} if claim.want.is_crowded else missing
+    def room_left(self, claim: Claim) -> dict[str, int]:
+        """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
+        there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.want.mesh, claim.want.flavor)]
+        grown = {name: sum(one.target.get(name, 0) - one.holding.target.get(name, 0) for one in there) for name in RESOURCES}
+        return {name: max(0, claim.want.free.get(name, 0) - grown[name]) for name in RESOURCES}
+
+    def short_of(self, claim: Claim, needed, taken, free: dict[str, int] | None) -> dict[FlavorResource, int]:
+        if free is None:
+            short = {key: self.missing(claim.node, key, units) for key, units in needed.items()}
+        else:
+            given = {key: sum(part.get(key[1], 0) for _, part in taken) for key in needed}
+            short = {key: units - given[key] - free[key[1]] for key, units in needed.items()}
         return {key: units for key, units in short.items() if units > 0}
 
     def missing(self, node: int, key: FlavorResource, units: int) -> int:
@@ -180,7 +193,8 @@ def world(chance: random.Random) -> dict[str, object]:
             slots_min=chance.choice((1, 1, 2, 4)),
             priority=chance.randint(0, 2),
             since_ms=chance.randint(0, 3),
-            is_crowded=chance.random() < 0.1,
+            is_crowded=chance.random() < 0.2,
+            free={name: chance.randint(0, 2) for name in RESOURCES},
         )
         for mesh, team, flavor in places
         if chance.random() < 0.5

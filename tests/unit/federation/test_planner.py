@@ -268,6 +268,37 @@ def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
     assert gpus_of(crowded.raised) == {"vision": 1}
 
 
+@pytest.mark.parametrize("held", [5, 7, 8])
+def test_on_a_mesh_without_room_for_a_slot_others_give_what_is_missing_of_it(held: int):
+    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 8 - held})
+    answer = decide(company(vision=4, batch=4), (holding("batch", held, mesh="west"),), (crowded,))
+    assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"vision": 4})
+
+
+def test_the_room_that_a_mesh_has_left_is_promised_once():
+    held = (holding("batch", 7, mesh="west"),)
+    wants = tuple(want(name, 1, gpus=2, is_crowded=True, free={"gpu": 1}) for name in ("nlp", "vision"))
+    answer = decide(company(vision=8, nlp=8, batch=0), held, wants)
+    assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"nlp": 2, "vision": 2})
+
+
+def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_wherever_it_was_borrowed():
+    held = (holding("batch", 3, mesh="west", token=1), holding("batch", 5, mesh="east", token=9))
+    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
+    answer = decide(company(vision=4, batch=4), held, (crowded,))
+    assert {target.mesh: target.amounts["gpu"] for target in answer.lowered} == {"west": 2, "east": 2}
+    assert gpus_of(answer.raised) == {"vision": 4}
+
+
+def test_nobody_on_a_full_mesh_gives_way_while_the_quota_that_is_missing_too_is_not_to_be_had():
+    held = (holding("batch", 2, mesh="west"), holding("silent", 4, is_fixed=True))
+    crowded = want("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
+    answer = decide(company(vision=6, batch=0, silent=0), held, (crowded,))
+    assert gpus_of(answer.lowered) == {"batch": 0}  # Of quota nothing is free, so both have to come back.
+    bigger = want("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
+    assert decide(company(vision=6, batch=0, silent=0), held, (bigger,)).lowered == ()
+
+
 def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
     full = (holding("vision", 2, mesh="west"),)
     answer = decide(company(vision=4), full, (want("vision", 1, priority=9, is_crowded=True),))

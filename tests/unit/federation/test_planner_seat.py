@@ -19,7 +19,7 @@ from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
@@ -204,8 +204,8 @@ def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
     return store
 
 
-def hand(store: MemoryStore, name: str, capacity: ResourceSet) -> HandMesh:
-    pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=capacity)
+def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet = NOTHING) -> HandMesh:
+    pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=capacity, used=used)
     return HandMesh(store, MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster=name))
 
 
@@ -219,3 +219,32 @@ def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_
     assert answer is not None
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
+
+
+@pytest.mark.parametrize("held", [5, 7, 8])
+def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_it_left(clock: ManualClock, held: int):
+    store = company(clock, GPU.times(4))
+    east = hand(store, "east", GPU.times(8), used=GPU.times(held))
+    east.acquire(BATCH, A100, GPU, held)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
+        BATCH: GPU.times(4),
+        VISION: GPU.times(4),
+    }
+    assert seat.tick().lowered == ()  # What is on its way is asked for once.
+
+
+def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock):
+    store = company(clock, GPU.times(5))
+    other = TenantPath("acme/other")
+    store.configure(TenantTree([*store.snapshot().tree.tenants.values(), Tenant(path=other, parent=ACME)]))
+    east = hand(store, "east", GPU.times(9), used=GPU.times(7))
+    east.acquire(other, A100, GPU, 7)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(5)]
+    east.acquire(BATCH, A100, GPU.times(4), 1)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(1)]
