@@ -54,7 +54,7 @@ def plan(
     """
     board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
-    borrowers = Borrowers(board, rules, now_ms)
+    borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
     return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms).run(wants, stopped)

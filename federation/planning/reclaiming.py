@@ -104,6 +104,17 @@ class Reclaiming:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
         for lease in self._less_urgent(claim):
             yield _Giver(lease=lease)
+        yield from (giver for giver in self._others(claim, needed) if self._may_reclaim(claim, giver.lease))
+
+    def _may_reclaim(self, claim: Claim, lease: Lease) -> bool:
+        """Does the claimant's tenant want others' work like this to give way? Of whom nobody said anything, it does."""
+        own = self.settings.get(claim.want.tenant)
+        if own is None or own.policies.reclaim is Preempt.ANY:
+            return True
+        return own.policies.reclaim is not Preempt.NEVER and lease.holding.priority < claim.want.priority
+
+    def _others(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
+        """Of other tenants, the nearest first."""
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         flavor, keys = claim.want.flavor, tuple(needed)
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):

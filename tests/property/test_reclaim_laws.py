@@ -50,6 +50,8 @@ class PlainReclaiming:
             while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
                 lease, part = giver[0], self.part_of(*giver, short, claim)
                 is_here = lease.key[0] == claim.want.mesh
+                if not self.may_take(claim, lease):
+                    continue
                 if part and not (is_here and lease.node == claim.node and claim.want.is_crowded) and (is_here or not is_room):
                     self.board.lower(lease, part)
                     taken.append((lease, part))
@@ -65,6 +67,10 @@ class PlainReclaiming:
 
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
         return dominant_share(self.board.ledger, node, extra).key
+
+    def may_take(self, claim: Claim, lease: Lease) -> bool:
+        own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=Preempt.ANY))).policies.reclaim
+        return lease.node == claim.node or own is Preempt.ANY or (own is not Preempt.NEVER and lease.holding.priority < claim.want.priority)
 
     def room_left(self, claim: Claim) -> dict[str, int]:
         """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
@@ -204,7 +210,11 @@ def world(chance: random.Random) -> dict[str, object]:
             stop=chance.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
             on_cut=chance.choice(list(OnCut)),
             max_wait_ms=1_000,
-            policies=Policies(within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY))),
+            min_run_ms=chance.choice((None, None, 0, NOW_MS)),
+            policies=Policies(
+                within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
+                reclaim=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.ANY)),
+            ),
         )
         for team in teams
         if chance.random() < 0.2

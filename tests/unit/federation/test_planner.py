@@ -149,6 +149,31 @@ def test_a_young_lease_is_left_alone():
     }
 
 
+def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
+    held = (holding("batch", 4, since_ms=NOW_MS - 70_000),)
+    longer, shorter = {"batch": QueueSettings(min_run_ms=80_000)}, {"batch": QueueSettings(min_run_ms=10_000)}
+    assert gpus_of(decide(company(vision=4, batch=0), held, (want("vision", 1),)).lowered) == {"batch": 3}
+    assert decide(company(vision=4, batch=0), held, (want("vision", 1),), settings=longer).lowered == ()
+    young = (holding("batch", 4, since_ms=NOW_MS - 20_000),)
+    assert gpus_of(decide(company(vision=4, batch=0), young, (want("vision", 1),), settings=shorter).lowered) == {"batch": 3}
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "priority", "lowered"),
+    [
+        pytest.param(Preempt.ANY, 0, {"batch": 3}, id="from any work"),
+        pytest.param(Preempt.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
+        pytest.param(Preempt.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
+        pytest.param(Preempt.NEVER, 9, {}, id="from nobody"),
+    ],
+)
+def test_a_tenant_reclaims_as_it_says(reclaim: Preempt, priority: int, lowered: dict[str, int]):
+    settings = {"vision": QueueSettings(policies=Policies(reclaim=reclaim))}
+    held = (holding("batch", 4, priority=2),)
+    answer = decide(company(vision=4, batch=0), held, (want("vision", 1, priority=priority),), settings=settings)
+    assert gpus_of(answer.lowered) == lowered
+
+
 def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
     answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (want("vision", 1, priority=5),))
     assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
