@@ -194,7 +194,7 @@ def _holding(chance: random.Random, team: TenantPath, number: int) -> Holding:
     slots = chance.randint(1, 10)
     target = {name: units * slots for name, units in _SLOT.items()}
     mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
-    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, slot=_SLOT, token=number + 1, priority=chance.randrange(4))
+    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=chance.randrange(4))
 
 
 def _want(chance: random.Random, team: TenantPath, number: int) -> Want:

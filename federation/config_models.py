@@ -323,6 +323,14 @@ class QuotaSection(Section):
     lending_limit: Amount | None = Field(default=None, description="How much of its own others may use; null: all of it, 0: nothing.")
 
 
+#: The ledger and the planner that works on it do not ask for these.
+_EXPLAINED = "Only explanations, dry runs and conformance heed it."
+_MIN_RUN = (
+    "Nothing is preempted before it has run so long: within a mesh since the stage began, where quota is taken back since its mesh has "
+    "held the lease without a break."
+)
+
+
 class SchedulingSection(Section):
     """Who gives way to a tenant's work, and where it looks for room; null: as the tenant above."""
 
@@ -336,23 +344,29 @@ class SchedulingSection(Section):
         description="Whose work gives way while others borrow what is the tenant's: `never`, `lower_priority`, `any` (at the top).",
     )
     borrow: Borrow | None = Field(
-        default=None, description="May it take from others who borrow while it borrows itself? `never` (at the top), `lower_priority`."
+        default=None,
+        description="May it take from others who borrow while it borrows itself, without `fair_sharing`? `never` (at the top), "
+        f"`lower_priority`. {_EXPLAINED}",
     )
-    borrow_priority_max: int | None = Field(default=None, description="With `borrow`: only from work up to this priority.")
+    borrow_priority_max: int | None = Field(default=None, description=f"With `borrow`: only from work up to this priority. {_EXPLAINED}")
     on_borrow: Search | None = Field(
-        default=None, description="When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one."
+        default=None,
+        description=f"When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one. {_EXPLAINED}",
     )
     on_preempt: Search | None = Field(
-        default=None, description="When a flavor would do by preempting: `stop` and take it, or try the `next` one (at the top)."
+        default=None,
+        description=f"When a flavor would do by preempting: `stop` and take it, or try the `next` one (at the top). {_EXPLAINED}",
     )
     prefer: Prefer | None = Field(
-        default=None, description="Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`."
+        default=None,
+        description=f"Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`. {_EXPLAINED}",
     )
     strict_order: StrictBool | None = Field(
-        default=None, description="Does nothing start before the first in the queue? null: as the tenant above, at the top: no."
+        default=None,
+        description=f"Does nothing start before the first in the queue? null: as the tenant above, at the top: no. {_EXPLAINED}",
     )
     min_run_ms: DurationMs | None = Field(
-        default=None, alias="min_run", description="Its work is not preempted before it has run so long; at the top: that of `quota`."
+        default=None, alias="min_run", description="As `min_run` of `quota`, for its work; at the top: that one."
     )
     on_cut: OnCut | None = Field(
         default=None,
@@ -395,14 +409,14 @@ class RulesSection(Section):
     """By which rules quota is given; see `docs/quota.md`."""
 
     fair_sharing: StrictBool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
-    min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description="Nothing is preempted before it has run so long.")
+    min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description=_MIN_RUN)
     hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
-    heads_max: int = Field(default=16, ge=1, le=1_000, description="Workloads of one queue that are decided in a round.")
-    backfill: StrictBool = Field(default=True, description="Does big work that waits get a date that smaller work may not delay?")
+    heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads of one queue that are decided in a round. {_EXPLAINED}")
+    backfill: StrictBool = Field(default=True, description=f"Does big work that waits get a date that smaller work may not delay? {_EXPLAINED}")
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",
-        description="Less use in the past goes first, which counts half after so long; 0s: the past does not count.",
+        description=f"Less use in the past goes first, which counts half after so long; 0s: the past does not count. {_EXPLAINED}",
     )
 
 

@@ -17,7 +17,7 @@ from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, typical_run_ms, wait_ms
 from federation.foreseeing import ForeseenStop, RunningStage, foresee
 from federation.planning.planner import plan
-from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, wants_of
+from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, left_over, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
 from federation.quota.explain import Change, Explanation, dry_run, explain
 from federation.quota.flavors import Mode
@@ -292,6 +292,7 @@ class Outlooks:
             priority=piece.priority,
             since_ms=self._snapshot.at_ms,
             is_crowded=not has_room(self._free, piece.mesh, flavor, piece.slot),
+            free=left_over(self._free, piece.mesh, flavor, piece.slot),
         )
 
     def _difference(self, target: Target, usual: Target | None) -> GivesWay:

@@ -65,6 +65,7 @@ class Board:
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
         self._now_ms = now_ms
         self.moved: defaultdict[int, set[int]] = defaultdict(set)  #: Node to its children whose use has changed; who reads it, clears it.
+        self.grown: defaultdict[tuple[MeshId, FlavorName, str], int] = defaultdict(int)  #: All targets there together, in this round.
         self.shares = ShareRanks(self.ledger)
         for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
             self._add(holding)
@@ -119,6 +120,7 @@ class Board:
             lease = self._add(Holding(mesh=want.mesh, tenant=want.tenant, flavor=want.flavor, target={}, since_ms=self._now_ms))
         for name, units in want.slot.items():
             lease.target[name] = lease.target.get(name, 0) + slots * units
+            self.grown[want.mesh, want.flavor, name] += slots * units
         lease.reason = reason
         claim.slots -= slots
 
@@ -126,6 +128,7 @@ class Board:
         """Take the part off the lease's target; a negative one puts it back."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
+            self.grown[lease.key[0], lease.key[2], name] -= units
         self.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:

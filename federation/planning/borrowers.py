@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from federation.planning.board import Board, Lease, LeaseKey
-from federation.quota.policies import Rules
+from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
 
@@ -51,8 +51,9 @@ class _Row:
 class Borrowers:
     """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
 
-    def __init__(self, board: Board, rules: Rules, now_ms: int) -> None:
+    def __init__(self, board: Board, rules: Rules, now_ms: int, settings: Mapping[str, QueueSettings]) -> None:
         self._board, self._rules, self._now_ms = board, rules, now_ms
+        self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
         self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority and child.
 
@@ -145,7 +146,8 @@ class Borrowers:
                 self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, []).append((standing, lease))
 
     def _could_be_asked(self, lease: Lease) -> bool:
-        return not lease.holding.is_fixed and lease.holding.since_ms <= self._now_ms - self._rules.min_run_ms
+        min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
+        return not lease.holding.is_fixed and lease.holding.since_ms <= self._now_ms - min_run_ms
 
     def _standing(self, lease: Lease) -> Standing:
         holding = lease.holding

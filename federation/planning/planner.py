@@ -54,7 +54,7 @@ def plan(
     """
     board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
-    borrowers = Borrowers(board, rules, now_ms)
+    borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
     return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms).run(wants, stopped)
@@ -83,17 +83,12 @@ def _drain(board: Board, stopped: _Stopped) -> None:
 
 
 def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
-    """Where limits were lowered below what is held, tenants that say so give way now; the others as their work ends."""
+    """Where limits were lowered below what is held, tenants that say so give way now, of each resource what is too much; others later."""
     by_choice = [lease for lease in board.leases.values() if _gives_way_to_cuts(lease, settings) and not lease.holding.is_fixed]
     for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
-        slot = {name: units for name, units in lease.holding.slot.items() if units} or {
-            name: 1 for name, units in lease.target.items() if units
-        }
-        above = {name: board.ledger.deficit(lease.node, (lease.key[2], name)) for name in slot}
-        wanted = max((-(-above[name] // units) for name, units in slot.items()), default=0)
-        slots = min([wanted, *(lease.target.get(name, 0) // units for name, units in slot.items())])
-        if slots > 0:
-            board.lower(lease, {name: slots * units for name, units in slot.items()})
+        above = {name: min(units, board.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
+        if any(above.values()):
+            board.lower(lease, above)
             lease.reason = Reason.QUOTA_CUT
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, Want
 from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
 from mesh.ids import FlavorName, MeshId
 
-#: Pools by mesh and flavor: looked at for each want, and read from a snapshot once.
-FreeRoom = dict[tuple[MeshId, FlavorName], list[PoolRecord]]
-
 #: The ledger's tokens are microseconds of its clock when they are minted.
 _TOKENS_A_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRoom:
+    """Of every mesh and flavor: looked at for each want, and read from a snapshot once."""
+
+    pools: dict[tuple[MeshId, FlavorName], list[PoolRecord]] = field(default_factory=dict)
+    #: By how much all targets are above what is held: room that is promised already, or, below 0, that is about to come free.
+    promised: dict[tuple[MeshId, FlavorName, str], int] = field(default_factory=dict)
 
 
 def granted_ms(lease: LeaseView) -> int:
@@ -35,18 +42,35 @@ def wants_of(snapshot: Snapshot) -> list[Want]:
 
 
 def free_room(snapshot: Snapshot) -> FreeRoom:
-    """The pools of every mesh, by mesh and flavor."""
-    free: FreeRoom = {}
+    """What meshes have told of their pools, and what plans have promised since."""
+    free = FreeRoom()
     for view in snapshot.meshes:
         for pool in view.record.pools:
-            free.setdefault((view.record.mesh, pool.flavor), []).append(pool)
+            free.pools.setdefault((view.record.mesh, pool.flavor), []).append(pool)
+    for lease in snapshot.leases:
+        if lease.incarnation is None and lease.target != lease.amounts:
+            for name in {*lease.target.keys(), *lease.amounts.keys()}:
+                key = lease.mesh, lease.flavor, name
+                free.promised[key] = free.promised.get(key, 0) + lease.target[name] - lease.amounts[name]
     return free
 
 
 def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> bool:
     """Would one slot fit into a pool of the mesh, by what the mesh has told last?"""
-    pools = free.get((mesh, flavor), ())
+    pools = free.pools.get((mesh, flavor), ())
     return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in slot.items()) for pool in pools)
+
+
+def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> dict[str, int]:
+    """What there is of a slot that does not fit: in the pool that comes nearest to it, less what is promised on the mesh."""
+    needed = {name: units for name, units in slot.items() if units}
+    pools = [
+        {name: pool.capacity[name] - pool.used[name] for name in needed}
+        for pool in free.pools.get((mesh, flavor), ())
+        if all(units <= pool.capacity[name] for name, units in needed.items())
+    ]
+    nearest = max(pools, key=lambda left: min((left[name] * 1_000 // units for name, units in needed.items()), default=0), default={})
+    return {name: max(0, units - free.promised.get((mesh, flavor, name), 0)) for name, units in nearest.items()}
 
 
 def _holding(lease: LeaseView) -> Holding:
@@ -68,6 +92,7 @@ def _want(view: WantView, lease: LeaseView | None, at_ms: int, free: FreeRoom) -
     coming = 0
     if lease is not None:
         coming = min(((lease.target[name] - lease.amounts[name]) // units for name, units in view.slot.items() if units), default=0)
+    is_crowded = not has_room(free, view.mesh, view.flavor, view.slot)
     return Want(
         mesh=view.mesh,
         tenant=view.tenant,
@@ -76,5 +101,6 @@ def _want(view: WantView, lease: LeaseView | None, at_ms: int, free: FreeRoom) -
         slots=view.slots - max(0, coming),
         priority=view.priority,
         since_ms=at_ms - view.waiting_ms,
-        is_crowded=not has_room(free, view.mesh, view.flavor, view.slot),
+        is_crowded=is_crowded,
+        free=left_over(free, view.mesh, view.flavor, view.slot) if is_crowded else {},
     )

@@ -3,7 +3,7 @@
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
 ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
 left with. Nobody is brought below its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
-Where the mesh itself is full, only leases of this mesh help, whatever quota is free elsewhere.
+Where the mesh itself is full, what is missing of room comes from leases of this mesh, and then what is missing of quota from anybody.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
 and of two borrowers the one that has taken is never above the one that gave.
@@ -24,6 +24,7 @@ from federation.tenants import FlavorResource
 from mesh.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
+_Taken = list[tuple[Lease, dict[str, int]]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,46 +54,72 @@ class Reclaiming:
         question = claim.node, claim.want.priority, mesh, tuple(needed.items())
         if question in self._hopeless:
             return ()
-        taken: list[tuple[Lease, dict[str, int]]] = []
-        short = self._short_of(claim, needed, taken)
-        for giver in self._givers(claim, needed) if short else ():
-            if mesh is not None and (giver.lease.key[0] != mesh or giver.lease.node == claim.node):
-                continue  # Elsewhere, or the very lease that is to grow: what to stop within it the mesh decides itself.
-            part = self._part_of(giver, short, claim)
-            if part:
-                self.board.lower(giver.lease, part)
-                taken.append((giver.lease, part))
-                short = self._short_of(claim, needed, taken)
-                if not short:
-                    break
-        if taken and not short and (mesh is None or self.board.ledger.fits(claim.node, needed)):
-            return tuple(lease for lease, _ in taken)
+        taken: _Taken = []
+        if (mesh is None or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken) and taken:
+            return tuple({lease.key: lease for lease, _ in taken}.values())
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
         self._hopeless.add(question)
         return ()
 
-    def _short_of(self, claim: Claim, needed: _Amounts, taken: list[tuple[Lease, dict[str, int]]]) -> dict[FlavorResource, int]:
-        """What is still missing: of quota, or, on a mesh without room, of what others there have given."""
-        short: dict[FlavorResource, int] = {}
-        for key, units in needed.items():
-            if claim.want.is_crowded:
-                missing = units - sum(part.get(key[1], 0) for _, part in taken)
-            else:
-                missing = units - self.board.ledger.available(claim.node, key)
-            if missing > 0:
-                short[key] = missing
-        return short
+    def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+        """Does the mesh have room, with what others there give of what it has not got?"""
+        want, grown = claim.want, self.board.grown
+        free = {key: max(0, want.free.get(key[1], 0) - grown[want.mesh, want.flavor, key[1]]) for key in needed}
+        short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
+        for giver in self._givers(claim, needed) if short else ():
+            if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:
+                part = self._take(giver, short, claim, taken)
+                short = {key: units - part.get(key[1], 0) for key, units in short.items() if units > part.get(key[1], 0)}
+                if not short:
+                    break
+        return not short
+
+    def _frees_quota(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+        """Is there quota, with what others give of what is missing?"""
+        short = self._short_of(claim, needed)
+        for giver in self._givers(claim, needed) if short else ():
+            if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
+                continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
+            if self._take(giver, short, claim, taken):
+                short = self._short_of(claim, needed)
+                if not short:
+                    break
+        return not short
+
+    def _short_of(self, claim: Claim, needed: _Amounts) -> dict[FlavorResource, int]:
+        """What is still missing of quota."""
+        missing = {key: self.board.ledger.missing(claim.node, key, units) for key, units in needed.items()}
+        return {key: units for key, units in missing.items() if units > 0}
+
+    def _take(self, giver: _Giver, short: _Amounts, claim: Claim, taken: _Taken) -> dict[str, int]:
+        """Lower the giver's target by its part."""
+        part = self._part_of(giver, short, claim)
+        if part:
+            self.board.lower(giver.lease, part)
+            taken.append((giver.lease, part))
+        return part
 
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
         for lease in self._less_urgent(claim):
             yield _Giver(lease=lease)
+        yield from (giver for giver in self._others(claim, needed) if self._may_reclaim(claim, giver.lease))
+
+    def _may_reclaim(self, claim: Claim, lease: Lease) -> bool:
+        """Does the claimant's tenant want others' work like this to give way? Of whom nobody said anything, it does."""
+        own = self.settings.get(claim.want.tenant)
+        if own is None or own.policies.reclaim is Preempt.ANY:
+            return True
+        return own.policies.reclaim is not Preempt.NEVER and lease.holding.priority < claim.want.priority
+
+    def _others(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
+        """Of other tenants, the nearest first."""
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         flavor, keys = claim.want.flavor, tuple(needed)
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
-            if not ledger.fits(claim.node, needed, steps):
-                return
+            if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
+                return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
                     yield _Giver(lease=lease)
@@ -112,25 +139,24 @@ class Reclaiming:
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
     def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
-        """What the lease gives of what is short: whole slots of its own, and not more than its tenant has borrowed."""
+        """What the lease gives of what is short: of each resource no more than that, nor than its tenant has borrowed.
+
+        What of its work has to stop for it, and what that frees of other resources, is its mesh's business.
+        """
         lease, ledger = giver.lease, self.board.ledger
         is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
-        slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
-        wanted, most = 0, [lease.target.get(name, 0) // units for name, units in slot.items()]
+        part: dict[str, int] = {}
         for key, units in short.items():
-            grain = slot.get(key[1])
-            if grain:
-                wanted = max(wanted, -(-units // grain))
-                if not is_inside:
-                    most.append(ledger.excess(lease.node, key) // grain)
-        wanted = min(wanted, *most)
-        while wanted > 0 and not self._stays_fair(giver, slot, wanted):
-            wanted //= 2
-        return {name: wanted * units for name, units in slot.items()} if wanted > 0 else {}
+            most = min(units, lease.target.get(key[1], 0))
+            part[key[1]] = most if is_inside else min(most, ledger.excess(lease.node, key))
+        part = {name: units for name, units in part.items() if units > 0}
+        while part and not self._stays_fair(giver, part):
+            part = {name: units // 2 for name, units in part.items() if units > 1}
+        return part
 
-    def _stays_fair(self, giver: _Giver, slot: Mapping[str, int], slots: int) -> bool:
+    def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
         """Is the claimant entitled, or its share at or below what the giver is left with?"""
         if giver.sibling is None:
             return True
-        part = named(giver.lease.key[2], {name: -slots * units for name, units in slot.items()})
-        return giver.share <= self.board.shares.rank_with(giver.sibling, part)
+        given = named(giver.lease.key[2], {name: -units for name, units in part.items()})
+        return giver.share <= self.board.shares.rank_with(giver.sibling, given)

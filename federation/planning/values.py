@@ -18,8 +18,7 @@ class Holding:
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
-    target: Units  #: What it is to come to; what it holds above that is on its way back.
-    slot: Units = field(default_factory=dict)  #: The grain in which its mesh can give back; empty: any.
+    target: Units  #: What it is to come to; what it holds above that is on its way back. Which work it pays for, only its mesh knows.
     token: int = 0  #: Later grants have greater ones.
     priority: int = 0  #: Of the most urgent work that it pays for.
     since_ms: int = 0  #: When it was first granted; it is left alone for the minimum run time after that.
@@ -39,7 +38,8 @@ class Want:
     slots_min: int = 1  #: Fewer are of no use: a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
-    is_crowded: bool = False  #: The mesh has no room left: only what gives way on this very mesh is of use.
+    is_crowded: bool = False  #: The mesh has no room for a slot: what is missing of it has to give way on this very mesh.
+    free: Units = field(default_factory=dict)  #: Where it is crowded: what the mesh has left all the same, and no plan has promised.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

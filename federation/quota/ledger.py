@@ -199,6 +199,26 @@ class QuotaLedger:
         """As `room`, and never below 0."""
         return max(0, self.room(node, key))
 
+    def missing(self, node: int, key: FlavorResource, units: int) -> int:
+        """Units that have to come back from others, or that a limit of a node on the way forbids, before so much more fits; 0: it does now.
+
+        What a cut has left above the limits counts for who draws on it: `available` alone would ask for too little.
+        """
+        if not self.keeps_local:
+            return max(0, units - self.room(node, key))
+        column = self._columns.get(key) or self._open(key)
+        rows, use, path = column.rows, column.use, self._paths[node]
+        worst, rest = 0, units
+        for step in path[:-1]:
+            kept, limit = rows.kept[step], rows.borrowing_limit[step]
+            rest -= max(0, kept - use[step])
+            if rest <= 0:
+                return worst
+            if limit is not None and rows.lent[step] < UNLIMITED:
+                worst = max(worst, rest - (rows.lent[step] - max(0, use[step] - kept) + limit))
+        root = path[-1]
+        return max(worst, 0 if rows.own[root] == UNLIMITED else rest - (rows.own[root] - use[root]))
+
     def deficit(self, node: int, key: FlavorResource) -> int:
         """Units that the node, or a node above it that it draws on, uses beyond its limits; 0 when all is within them.
 

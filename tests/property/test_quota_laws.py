@@ -204,6 +204,20 @@ def test_what_is_available_can_be_charged_and_no_more(case, key):
         assert ledger.available(queue, key) == room
 
 
+@given(used, st.sampled_from(KEYS), st.integers(1, 9))
+def test_what_is_missing_for_so_much_is_none_where_it_fits_and_else_what_would_be_too_much_with_it(case, key, units):
+    forest, ledger, _ = case
+    for queue in forest.queues:
+        missing = ledger.missing(queue, key, units)
+        assert (missing == 0) is ledger.fits(queue, {key: units})
+        if ledger.keeps_local:
+            before = ledger.deficit(queue, key)
+            ledger.charge(queue, {key: units})
+            assert missing in {0, ledger.deficit(queue, key)}
+            assert missing or ledger.deficit(queue, key) <= before
+            ledger.discharge(queue, {key: units})
+
+
 @given(used, st.sampled_from(KEYS))
 def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, key):
     forest, ledger, _ = case

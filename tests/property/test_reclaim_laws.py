@@ -44,14 +44,21 @@ class PlainReclaiming:
         question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
         if question in self.hopeless:
             return ()
-        givers = self.givers(claim, needed)
-        while (short := self.short_of(claim, needed, taken)) and (giver := next(givers, None)):
-            lease, part = giver[0], self.part_of(*giver, short, claim)
-            is_of_use = not claim.want.is_crowded or (lease.key[0] == claim.want.mesh and lease.node != claim.node)
-            if part and is_of_use:
-                self.board.lower(lease, part)
-                taken.append((lease, part))
-        if taken and not short and self.board.ledger.fits(claim.node, needed):
+        free, short = self.room_left(claim), {}
+        for is_room in (True, False) if claim.want.is_crowded else (False,):
+            givers = self.givers(claim, needed)
+            while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
+                lease, part = giver[0], self.part_of(*giver, short, claim)
+                is_here = lease.key[0] == claim.want.mesh
+                if not self.may_take(claim, lease):
+                    continue
+                if part and not (is_here and lease.node == claim.node and claim.want.is_crowded) and (is_here or not is_room):
+                    self.board.lower(lease, part)
+                    taken.append((lease, part))
+            if short:
+                break
+        if taken and not short:
+            assert self.board.ledger.fits(claim.node, needed)
             return tuple(lease for lease, _ in taken)
         for lease, part in taken:
             self.board.lower(lease, {name: -units for name, units in part.items()})
@@ -61,11 +68,33 @@ class PlainReclaiming:
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
         return dominant_share(self.board.ledger, node, extra).key
 
-    def short_of(self, claim: Claim, needed, taken) -> dict[FlavorResource, int]:
-        given = {key: sum(part.get(key[1], 0) for _, part in taken) for key in needed}
-        missing = {key: units - self.board.ledger.available(claim.node, key) for key, units in needed.items()}
-        short = {key: units - given[key] for key, units in needed.items()} if claim.want.is_crowded else missing
+    def may_take(self, claim: Claim, lease: Lease) -> bool:
+        own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=Preempt.ANY))).policies.reclaim
+        return lease.node == claim.node or own is Preempt.ANY or (own is not Preempt.NEVER and lease.holding.priority < claim.want.priority)
+
+    def room_left(self, claim: Claim) -> dict[str, int]:
+        """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
+        there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.want.mesh, claim.want.flavor)]
+        grown = {name: sum(one.target.get(name, 0) - one.holding.target.get(name, 0) for one in there) for name in RESOURCES}
+        return {name: max(0, claim.want.free.get(name, 0) - grown[name]) for name in RESOURCES}
+
+    def short_of(self, claim: Claim, needed, taken, free: dict[str, int] | None) -> dict[FlavorResource, int]:
+        if free is None:
+            short = {key: self.missing(claim.node, key, units) for key, units in needed.items()}
+        else:
+            given = {key: sum(part.get(key[1], 0) for _, part in taken) for key in needed}
+            short = {key: units - given[key] - free[key[1]] for key, units in needed.items()}
         return {key: units for key, units in short.items() if units > 0}
+
+    def missing(self, node: int, key: FlavorResource, units: int) -> int:
+        """All that would be too much with it; where it fits, that is the affair of others."""
+        ledger = self.board.ledger
+        if ledger.fits(node, {key: units}) or not self.rules.keeps_local:
+            return units - ledger.room(node, key)
+        ledger.charge(node, {key: units})
+        deficit = ledger.deficit(node, key)
+        ledger.discharge(node, {key: units})
+        return deficit
 
     def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey]]:
         own = self.board.leases_of.get((claim.node, claim.want.flavor), [])
@@ -107,16 +136,15 @@ class PlainReclaiming:
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
 
     def part_of(self, lease: Lease, sibling: int | None, share: ShareKey, short, claim: Claim) -> dict[str, int]:
-        slot = {name: units for name, units in lease.holding.slot.items() if units} or dict.fromkeys((name for _, name in short), 1)
-        slots = max((-(-units // slot[name]) for (_, name), units in short.items() if name in slot), default=0)
-        slots = min([slots, *(lease.target.get(name, 0) // units for name, units in slot.items())])
-        if lease.node != claim.node:
-            slots = min([slots, *(self.board.ledger.excess(lease.node, key) // slot[key[1]] for key in short if key[1] in slot)])
-        while slots > 0 and sibling is not None:
-            if share <= self.share(sibling, named(lease.key[2], {name: -slots * units for name, units in slot.items()})):
-                break
-            slots //= 2
-        return {name: slots * units for name, units in slot.items()} if slots > 0 else {}
+        is_own = lease.node == claim.node
+        most = {key: lease.target.get(key[1], 0) if is_own else self.board.ledger.excess(lease.node, key) for key in short}
+        part = {key[1]: min(units, most[key], lease.target.get(key[1], 0)) for key, units in short.items()}
+        halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
+        return next(
+            some
+            for some in halved
+            if not some or sibling is None or share <= self.share(sibling, named(lease.key[2], {name: -some[name] for name in some}))
+        )
 
 
 def world(chance: random.Random) -> dict[str, object]:
@@ -152,7 +180,6 @@ def world(chance: random.Random) -> dict[str, object]:
             tenant=team,
             flavor=flavor,
             target={name: units * size for name, units in grain.items()},
-            slot=chance.choice((grain, grain, {})),
             token=chance.randint(1, 99),
             priority=chance.randint(0, 2),
             since_ms=chance.choice((0, 0, 7, NOW_MS - 10)),
@@ -172,7 +199,8 @@ def world(chance: random.Random) -> dict[str, object]:
             slots_min=chance.choice((1, 1, 2, 4)),
             priority=chance.randint(0, 2),
             since_ms=chance.randint(0, 3),
-            is_crowded=chance.random() < 0.1,
+            is_crowded=chance.random() < 0.2,
+            free={name: chance.randint(0, 2) for name in RESOURCES},
         )
         for mesh, team, flavor in places
         if chance.random() < 0.5
@@ -182,7 +210,11 @@ def world(chance: random.Random) -> dict[str, object]:
             stop=chance.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
             on_cut=chance.choice(list(OnCut)),
             max_wait_ms=1_000,
-            policies=Policies(within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY))),
+            min_run_ms=chance.choice((None, None, 0, NOW_MS)),
+            policies=Policies(
+                within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
+                reclaim=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.ANY)),
+            ),
         )
         for team in teams
         if chance.random() < 0.2

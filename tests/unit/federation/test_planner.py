@@ -149,6 +149,31 @@ def test_a_young_lease_is_left_alone():
     }
 
 
+def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
+    held = (holding("batch", 4, since_ms=NOW_MS - 70_000),)
+    longer, shorter = {"batch": QueueSettings(min_run_ms=80_000)}, {"batch": QueueSettings(min_run_ms=10_000)}
+    assert gpus_of(decide(company(vision=4, batch=0), held, (want("vision", 1),)).lowered) == {"batch": 3}
+    assert decide(company(vision=4, batch=0), held, (want("vision", 1),), settings=longer).lowered == ()
+    young = (holding("batch", 4, since_ms=NOW_MS - 20_000),)
+    assert gpus_of(decide(company(vision=4, batch=0), young, (want("vision", 1),), settings=shorter).lowered) == {"batch": 3}
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "priority", "lowered"),
+    [
+        pytest.param(Preempt.ANY, 0, {"batch": 3}, id="from any work"),
+        pytest.param(Preempt.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
+        pytest.param(Preempt.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
+        pytest.param(Preempt.NEVER, 9, {}, id="from nobody"),
+    ],
+)
+def test_a_tenant_reclaims_as_it_says(reclaim: Preempt, priority: int, lowered: dict[str, int]):
+    settings = {"vision": QueueSettings(policies=Policies(reclaim=reclaim))}
+    held = (holding("batch", 4, priority=2),)
+    answer = decide(company(vision=4, batch=0), held, (want("vision", 1, priority=priority),), settings=settings)
+    assert gpus_of(answer.lowered) == lowered
+
+
 def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
     answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (want("vision", 1, priority=5),))
     assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
@@ -186,9 +211,23 @@ def test_a_gang_gets_all_or_nothing():
     assert gpus_of(decide(tree, (holding("vision", 1),), (want("vision", 3, slots_min=3),)).raised) == {"vision": 3}
 
 
-def test_a_lease_gives_whole_slots_only():
-    answer = decide(company(vision=8, batch=0), (holding("batch", 8, slot={"gpu": 4}),), (want("vision", 1),))
-    assert gpus_of(answer.lowered) == {"batch": 4}
+@pytest.mark.parametrize(
+    ("held", "wanted", "left"),
+    [
+        pytest.param({"cpu": 8, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="in the proportions of the claim"),
+        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="nothing of what is not short"),
+        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of what is partly free"),
+        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only of what it has borrowed"),
+    ],
+)
+def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int], wanted: dict[str, int], left: dict[str, int]):
+    own = {("a100", "cpu"): Quota(nominal=4), GPU: Quota(nominal=2)}
+    root = ForestNode(name="acme", quotas={})
+    tree = QuotaForest([root, *(ForestNode(name=name, parent="acme", quotas=own, is_queue=True) for name in ("vision", "batch"))])
+    lease = Holding(mesh="east", tenant="batch", flavor="a100", target=held)
+    answer = decide(tree, (lease,), (Want(mesh="west", tenant="vision", flavor="a100", slot=wanted, slots=4),))
+    assert [{"cpu": 0, "gpu": 0, **target.amounts} for target in answer.lowered] == [left]
+    assert len(answer.raised) == 1
 
 
 def test_what_can_never_be_is_told_from_what_cannot_be_now():
@@ -223,6 +262,28 @@ def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_s
     assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)
 
 
+def test_a_cut_of_one_resource_takes_nothing_of_the_others():
+    quotas = {("a100", "cpu"): Quota(nominal=8), ("a100", "memory"): Quota(nominal=31)}
+    tree = QuotaForest([ForestNode(name="acme", quotas=quotas, is_queue=True)])
+    lease = Holding(mesh="east", tenant="acme", flavor="a100", target={"cpu": 8, "memory": 32})
+    answer = decide(tree, (lease,), (), settings={"acme": QueueSettings(on_cut=OnCut.EVICT)})
+    assert [target.amounts for target in answer.lowered] == [{"cpu": 8, "memory": 31}]
+
+
+@pytest.mark.parametrize("meshes", [1, 2, 5])
+def test_after_a_cut_who_is_entitled_gets_its_own_back_together_with_what_is_too_much(meshes: int):
+    held = tuple(holding("batch", 10 // meshes, mesh=f"mesh{number}") for number in range(meshes))
+    answer = decide(company(vision=3, batch=3), held, (want("vision", 2),))
+    assert gpus_of(answer.raised) == {"vision": 2}
+    assert sum(10 // meshes - target.amounts.get("gpu", 0) for target in answer.lowered) == 6
+
+
+def test_after_a_cut_nobody_is_brought_below_its_own_for_what_others_hold_too_much():
+    held = (holding("silent", 7, is_fixed=True), holding("batch", 4))
+    answer = decide(company(vision=3, batch=3, silent=0), held, (want("vision", 2),))
+    assert (answer.lowered, answer.raised) == ((), ())
+
+
 def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
     tree = company(vision=2, a=0, b=0, free=4)
     held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
@@ -230,6 +291,37 @@ def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
     crowded = decide(tree, held, (want("vision", 1, is_crowded=True),))
     assert gpus_of(crowded.lowered) == {"a": 1}
     assert gpus_of(crowded.raised) == {"vision": 1}
+
+
+@pytest.mark.parametrize("held", [5, 7, 8])
+def test_on_a_mesh_without_room_for_a_slot_others_give_what_is_missing_of_it(held: int):
+    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 8 - held})
+    answer = decide(company(vision=4, batch=4), (holding("batch", held, mesh="west"),), (crowded,))
+    assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"vision": 4})
+
+
+def test_the_room_that_a_mesh_has_left_is_promised_once():
+    held = (holding("batch", 7, mesh="west"),)
+    wants = tuple(want(name, 1, gpus=2, is_crowded=True, free={"gpu": 1}) for name in ("nlp", "vision"))
+    answer = decide(company(vision=8, nlp=8, batch=0), held, wants)
+    assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"nlp": 2, "vision": 2})
+
+
+def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_wherever_it_was_borrowed():
+    held = (holding("batch", 3, mesh="west", token=1), holding("batch", 5, mesh="east", token=9))
+    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
+    answer = decide(company(vision=4, batch=4), held, (crowded,))
+    assert {target.mesh: target.amounts["gpu"] for target in answer.lowered} == {"west": 2, "east": 2}
+    assert gpus_of(answer.raised) == {"vision": 4}
+
+
+def test_nobody_on_a_full_mesh_gives_way_while_the_quota_that_is_missing_too_is_not_to_be_had():
+    held = (holding("batch", 2, mesh="west"), holding("silent", 4, is_fixed=True))
+    crowded = want("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
+    answer = decide(company(vision=6, batch=0, silent=0), held, (crowded,))
+    assert gpus_of(answer.lowered) == {"batch": 0}  # Of quota nothing is free, so both have to come back.
+    bigger = want("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
+    assert decide(company(vision=6, batch=0, silent=0), held, (bigger,)).lowered == ()
 
 
 def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():

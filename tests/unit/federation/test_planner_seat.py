@@ -15,10 +15,11 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
@@ -193,3 +194,57 @@ def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryS
     answer = seat.tick()
     assert answer is not None
     assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}
+
+
+def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
+    """Two tenants with so much of their own each, and what they lend each other."""
+    quotas = {(A100, name): Quota(nominal=units) for name, units in quota.items()}
+    store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=quotas) for path in (VISION, BATCH))]))
+    return store
+
+
+def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet = NOTHING) -> HandMesh:
+    pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=capacity, used=used)
+    return HandMesh(store, MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster=name))
+
+
+@pytest.mark.parametrize("slot", [GPU, ResourceSet.of({"cpu": 1, "memory": 4}), ResourceSet.of({"cpu": 8, "gpu": 1})], ids=str)
+def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_all(clock: ManualClock, slot: ResourceSet):
+    store = company(clock, slot.times(4))
+    east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
+    assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
+    west.acquire(VISION, A100, slot, 1)
+    answer = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+    assert answer is not None
+    assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
+    assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
+
+
+@pytest.mark.parametrize("held", [5, 7, 8])
+def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_it_left(clock: ManualClock, held: int):
+    store = company(clock, GPU.times(4))
+    east = hand(store, "east", GPU.times(8), used=GPU.times(held))
+    east.acquire(BATCH, A100, GPU, held)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
+        BATCH: GPU.times(4),
+        VISION: GPU.times(4),
+    }
+    assert seat.tick().lowered == ()  # What is on its way is asked for once.
+
+
+def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock):
+    store = company(clock, GPU.times(5))
+    other = TenantPath("acme/other")
+    store.configure(TenantTree([*store.snapshot().tree.tenants.values(), Tenant(path=other, parent=ACME)]))
+    east = hand(store, "east", GPU.times(9), used=GPU.times(7))
+    east.acquire(other, A100, GPU, 7)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(5)]
+    east.acquire(BATCH, A100, GPU.times(4), 1)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(1)]
