@@ -21,7 +21,7 @@ done and the lease is told instead. So every call may be repeated, and may arriv
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from federation.auditing import Mismatch
 from federation.snapshot import MeshRecord, Snapshot
@@ -113,7 +113,7 @@ class Want:
     slot: FitAmounts  #: Only whole slots are of use.
     slots: int = 1
     priority: int = 0
-    version: int = 0  #: That the mesh has seen of the lease; 0: it knows of none.
+    version: Annotated[int, Field(ge=0)] = 0  #: That the mesh has seen of the lease; 0: it knows of none.
     pays_for: int | None = None  #: Priority of the most urgent work that the lease pays for once it has grown; None: `priority`.
 
 
@@ -123,7 +123,7 @@ class Kept:
 
     tenant: FitTenant
     flavor: FitFlavor
-    version: int  #: That the mesh has seen; under any other nothing is done.
+    version: Annotated[int, Field(ge=0)]  #: That the mesh has seen; under any other nothing is done.
     amounts: FitAmounts
 
 

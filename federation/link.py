@@ -196,7 +196,7 @@ class AwaitMail:
     """See `StageQueue.mail`."""
 
     mesh: MeshId
-    cursor: str
+    cursor: Annotated[str, Field(pattern="^([0-9]{1,19}-[0-9]{1,19})?$")]
     wait_ms: Annotated[int, Field(ge=0, le=MAIL_WAIT_MS_MAX)]
 
 

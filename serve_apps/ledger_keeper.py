@@ -83,21 +83,30 @@ class LedgerKeeper:
         Raises:
             StoreUnavailable: The server does not answer; look again later.
         """
-        with redis_answers("look at the ledger"):
-            rows = self._stores.client.hmget(self._stores.keys.meta, ["uid", "version"])
-        uid, written = cast("list[bytes | None]", rows)
-        version = int(written or 0)
-        if uid is not None and uid.decode() != self._uid:
-            log.error("the server holds another ledger by now; nothing is told to it", found=uid.decode(), known=self._uid)
-            return False
-        if self._tree is None or version > self._version:
-            self._version, self._tree = version, self._stores.ledger.configured()
-        elif version < self._version:
+        uid, version = self._written()
+        if uid is not None and uid != self._uid:
+            log.error("the server holds another ledger by now; nothing is told to it", found=uid, known=self._uid)
+        elif self._tree is not None and version < self._version:
             log.warning("the ledger is older than it was; telling it again", version=version, known=self._version)
             self._tell_again(self._tree)
             return True
-        self._orders = self._stores.orders.in_force()
+        else:
+            self._note(version)
         return False
+
+    def _written(self) -> tuple[str | None, int]:
+        """Who the ledger is, None when there is none, and the version of its tree."""
+        with redis_answers("look at the ledger"):
+            uid, version = cast("list[bytes | None]", self._stores.client.hmget(self._stores.keys.meta, ["uid", "version"]))
+        return uid.decode() if uid is not None else None, int(version or 0)
+
+    def _note(self, version: int) -> None:
+        """Keep what holds, whole or not at all: the server may lose everything between two questions."""
+        ring = self._ring()
+        orders, keys = self._stores.orders.in_force(), {key: ring.find(key) or kept for key, kept in self._keys.items()}
+        read = self._stores.ledger.configured_at() if self._tree is None or version != self._version else (version, self._tree)
+        if self._written() == (self._uid, read[0]) and read[0] >= self._version:
+            (self._version, self._tree), self._orders, self._keys = read, orders, keys
 
     def _tell_again(self, tree: TenantTree) -> None:
         """The tree last: as long as its version is old, all of this is done again."""
@@ -106,7 +115,8 @@ class LedgerKeeper:
             self._stores.orders.stop(tenant, stopped)
         ring = self._ring()
         for key in self._keys.values():
-            ring.add(key)
+            if not ring.add(key) and key.revoked:  # An older copy may have it from before it was revoked.
+                ring.revoke(key.key)
         self._version = self._stores.ledger.configure(tree).version
 
     def _ring(self) -> RedisKeyRing:

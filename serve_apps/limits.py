@@ -58,27 +58,42 @@ class BodyLimit:
 class CallBudget:
     """So many calls in a second for each key, some saved up for a burst; safe to use from many threads.
 
-    Only keys that are known are counted, so there are never more counts than keys.
-
     Args:
         calls_per_s: How fast calls come back.
         burst: How many may come at once after a pause.
+        keys_max: Counts that are kept, where anybody can make keys up; who was counted longest ago is forgotten first.
     """
 
-    def __init__(self, *, calls_per_s: float, burst: int) -> None:
+    def __init__(self, *, calls_per_s: float, burst: int, keys_max: int | None = None) -> None:
         self._per_ms = calls_per_s / 1000
         self._burst = burst
-        self._left: dict[str, tuple[float, int]] = {}  #: Calls left, and when that was counted.
+        self._keys_max = keys_max
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()  #: Calls left, and when that was counted.
         self._lock = threading.Lock()
 
     def take(self, key: str, now_ms: int) -> int:
         """Take a call, if there is one: 0; else in how many ms there is one. `now_ms`: on a clock that never goes back."""
         with self._lock:
-            left, counted_ms = self._left.get(key, (float(self._burst), now_ms))
-            left = min(float(self._burst), left + (now_ms - counted_ms) * self._per_ms)
+            left = self._now_left(key, now_ms)
             is_allowed = left >= 1
             self._left[key] = (left - is_allowed, now_ms)
-        return 0 if is_allowed else math.ceil((1 - left) / self._per_ms)
+            self._left.move_to_end(key)
+            if self._keys_max is not None and len(self._left) > self._keys_max:
+                self._left.popitem(last=False)
+        return 0 if is_allowed else self._wait_ms(left)
+
+    def wait_ms(self, key: str, now_ms: int) -> int:
+        """What `take` would answer; none is taken."""
+        with self._lock:
+            left = self._now_left(key, now_ms)
+        return 0 if left >= 1 else self._wait_ms(left)
+
+    def _now_left(self, key: str, now_ms: int) -> float:
+        left, counted_ms = self._left.get(key, (float(self._burst), now_ms))
+        return min(float(self._burst), left + (now_ms - counted_ms) * self._per_ms)
+
+    def _wait_ms(self, left: float) -> int:
+        return math.ceil((1 - left) / self._per_ms)
 
 
 class RunBytes:

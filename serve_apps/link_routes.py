@@ -1,7 +1,9 @@
 """`/v1/link/…`: what a child mesh asks that has no key to the store; see `federation.link` for the table of verbs.
 
 Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
-their own, so neither tenants nor waiting meshes can keep a session from being renewed.
+their own, so neither tenants nor waiting meshes can keep a session from being renewed. Before a byte of a body is read, or one
+of these threads is taken, the key is looked at, in threads of yet another kind; an address from which too many wrong keys come is
+not looked at for a while, unless the key is one that was good before.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from mesh.wire import encode
 from serve_apps.access import asking_mesh
 from serve_apps.auth import MeshPrincipal
 from serve_apps.dependencies import Dependencies, dependencies_of
-from serve_apps.errors import BodyTooLarge, MalformedCall, NotJson, TooManyCalls, UnknownBlob
+from serve_apps.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.limits import CallBudget, RunBytes
 from serve_apps.link_calls import read_call
 from serve_apps.link_proofs import believed, proof_of
@@ -56,6 +58,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 #: Threads of a replica.
 THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
+#: Threads in which keys are looked up, whoever brings them.
+DOOR_THREADS = 16
+#: Wrong keys that one address may show, in a second and at once; addresses that are counted, and good keys that are remembered, at most.
+WRONG_PER_S, WRONG_BURST = 0.5, 20
+ADDRESSES_MAX, GOOD_MAX = 4_096, 4_096
 #: Calls of a mesh in a second, and those that may come at once after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 500
 MAILS_PER_S, MAILS_BURST = 20.0, 40
@@ -92,6 +99,9 @@ class LinkDesk:
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
         }
+        self._door = CapacityLimiter(DOOR_THREADS)
+        self._wrong = CallBudget(calls_per_s=WRONG_PER_S, burst=WRONG_BURST, keys_max=ADDRESSES_MAX)
+        self._good: set[bytes] = set()  #: Digests of headers that were let in.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
         self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
 
@@ -103,13 +113,31 @@ class LinkDesk:
         """Is a thread of this kind free?"""
         return self._threads[budget].available_tokens > 0
 
-    def admit(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
+    async def admit(self, ports: Dependencies, request: Request, budget: Budget) -> MeshPrincipal:
         """The mesh that asks, if it may ask now.
 
         Raises:
             NotAuthenticated: Its key is none.
-            TooManyCalls: Its budget is used up.
+            TooManyCalls: Its budget is used up, or too many wrong keys came from its address.
         """
+        authorization, address = request.headers.get("authorization"), request.client.host if request.client is not None else ""
+        shown = hashlib.sha256((authorization or "").encode()).digest()
+        now_ms = ports.clock.monotonic_ms()
+        wait_ms = 0 if shown in self._good else self._wrong.wait_ms(address, now_ms)
+        if wait_ms:
+            raise TooManyCalls(f"too many wrong keys from {address}; the next is looked at in {wait_ms} ms", wait_ms=wait_ms)
+        try:
+            principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._door)
+        except NotAuthenticated:
+            self._good.discard(shown)
+            self._wrong.take(address, now_ms)
+            raise
+        if len(self._good) >= GOOD_MAX:
+            self._good.clear()
+        self._good.add(shown)
+        return principal
+
+    def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
         principal = asking_mesh(authorization, ports)
         wait_ms = self._budgets[budget].take(principal.key, ports.clock.monotonic_ms())
         if wait_ms:
@@ -149,12 +177,12 @@ def _desk_of(request: Request) -> LinkDesk:
 def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
     async def answer(request: Request) -> Response:
         ports, desk = dependencies_of(request), _desk_of(request)
+        principal = await desk.admit(ports, request, verb.budget)
         _expect_json(request)
         body = await _body_of(request, CALL_BYTES_MAX)
-        authorization, proof = request.headers.get("authorization"), request.headers.get(PROOF_HEADER, "")
+        proof = request.headers.get(PROOF_HEADER, "")
 
         def work() -> tuple[Any, str | None]:
-            principal = desk.admit(ports, authorization, verb.budget)
             asked = read_call(verb, body, principal.mesh)
             return (asked, None) if verb is MAIL else _proven(ports, verb, asked, principal.mesh, proof)
 
@@ -230,15 +258,15 @@ for _verb in VERBS:
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
     them, as what the mesh reports is late."""
-    ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
+    ports, desk = dependencies_of(request), _desk_of(request)
+    principal = await desk.admit(ports, request, Budget.CALL)
     said = request.headers.get(SESSION_HEADER, "")
 
-    def admit() -> RunSummary | None:
-        principal = desk.admit(ports, authorization, Budget.CALL)
+    def look() -> RunSummary | None:
         session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
         return ports.runs.summary(RunId(run)) if desk.may_put(ports, session, RunId(run)) else None
 
-    wanted = await desk.do(Budget.CALL, admit)
+    wanted = await desk.do(Budget.CALL, look)
     data = await _body_of(request, BLOB_BYTES_MAX)
 
     def work() -> None:
@@ -255,10 +283,10 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
 @router.get("/blobs/{run}/{sha256}", response_class=Response)
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
-    ports, desk, authorization = dependencies_of(request), _desk_of(request), request.headers.get("authorization")
+    ports, desk = dependencies_of(request), _desk_of(request)
+    await desk.admit(ports, request, Budget.CALL)
 
     def work() -> bytes | None:
-        desk.admit(ports, authorization, Budget.CALL)
         return ports.blobs.get(RunId(run), (sha256,)).get(sha256)
 
     data = await desk.do(Budget.CALL, work)

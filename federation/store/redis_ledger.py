@@ -119,7 +119,12 @@ class RedisLedger:
 
     def configured(self) -> TenantTree:
         """The tree that was configured last, without tenants that are gone and still charged."""
-        return configured_of(_texts(pairs(self._call("snapshot")[6])))
+        return self.configured_at()[1]
+
+    def configured_at(self) -> tuple[int, TenantTree]:
+        """The same, and its version: both of one instant."""
+        _, _, _, _, _, version, flat, *_ = self._call("snapshot")
+        return int(version), configured_of(_texts(pairs(flat)))
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
         terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from federation.quota.policies import Stop
 from federation.store.keys import Keys
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.testing import copied, lose_writes, running_redis
-from federation.tenant_orders import TenantStop
+from federation.tenant_orders import OrdersInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import TenantPath
-from serve_apps.auth import issue
+from serve_apps.auth import Denial, Denied, Principal, authenticate, issue
 from serve_apps.ledger_keeper import LedgerKeeper, known_ledger
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
@@ -91,6 +92,50 @@ def test_after_an_old_copy_the_tree_is_the_one_that_was_applied_last(client: red
     lose_writes(client, Keys(), copy)
     assert keeper.look() is True
     assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 3
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    text, other = issue(ring, LAB, 0), issue(ring, LAB, 0)
+    keeper = LedgerKeeper(stores, "ours")
+    for each in (text, other):
+        keeper.guard(each.split("_")[1])
+    copy = copied(client, Keys())
+    stores.ledger.configure(tree_with(2))
+    ring.revoke(text.split("_")[1])
+    keeper.look()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    assert authenticate(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
+    assert isinstance(authenticate(f"Bearer {other}", ring.find), Principal)
+
+
+class LosesAtOnce:
+    """Tenant orders of a server that loses everything while it is looked at."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def in_force(self) -> OrdersInForce:
+        self._stores.client.flushall()
+        return self._stores.orders.in_force()
+
+
+def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: redis.Redis):
+    stores = kept_stores(client)
+    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    orders = stores.orders.in_force()
+    stores.ledger.configure(tree_with(2))
+    keeper.look()
+    keeper.move_to(replace(stores, orders=LosesAtOnce(stores)))
+    assert keeper.look() is False
+    keeper.move_to(stores)
+    assert keeper.look() is True
+    assert (stores.orders.in_force(), stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal) == (orders, 2)
 
 
 def test_nothing_is_told_to_another_ledger(client: redis.Redis):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from federation.dispatch import Claim
+from federation.dispatch import FIRST_LETTER, Claim
 from federation.errors import BatchTooLarge
 from federation.leases import Beat, Kept, Lease, Session, Want
 from federation.link import (
@@ -13,14 +13,18 @@ from federation.link import (
     CLAIM,
     HEARTBEAT,
     JOIN,
+    MAIL,
+    RELEASE,
     REPORT,
     TEXT_MAX,
     VERBS,
     WAITING,
     Acquire,
+    AwaitMail,
     ClaimStage,
     Heartbeat,
     Join,
+    Release,
     Report,
     Waiting,
 )
@@ -150,6 +154,23 @@ def test_what_the_verb_does_not_take_is_refused(body):
     with pytest.raises(MalformedCall) as refused:
         read_call(JOIN, body, EAST)
     assert len(str(refused.value)) < 1_000
+
+
+@pytest.mark.parametrize("cursor", ["abc", "+", "$", "1", "1-", "99999999999999999999-1", "1-1\n", "-1-1"])
+def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
+    for good in ("", FIRST_LETTER, "1700000000000-3"):
+        assert read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=good, wait_ms=0)), EAST).cursor == good
+    with pytest.raises(MalformedCall, match="cursor"):
+        read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=cursor, wait_ms=0)), EAST)
+
+
+def test_no_version_is_negative():
+    for verb, asked in (
+        (ACQUIRE, Acquire(session=SESSION, wants=(replace(WANT, version=-1),))),
+        (RELEASE, Release(session=SESSION, parts=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
+    ):
+        with pytest.raises(MalformedCall, match="version"):
+            read_call(verb, encode(asked), EAST)
 
 
 @pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])

@@ -10,7 +10,7 @@ from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import Beat
-from federation.link import CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
+from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
@@ -23,7 +23,7 @@ from mesh.wire import encode
 from serve_apps.auth import issue_for_mesh
 from serve_apps.errors import meaning_of
 from serve_apps.gateway import create_app
-from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
+from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST, WRONG_BURST, LinkDesk
 from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
 
 EAST, WEST = MeshId("east"), MeshId("west")
@@ -342,6 +342,37 @@ def test_a_session_that_nobody_knows_is_told_so(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+
+
+# ---- before anybody is let in
+
+
+def test_a_body_is_not_looked_at_before_the_key_was(world):
+    stranger = http(world, "Bearer smm_00000000_" + "a" * 43)
+    large = b"x" * (BLOB_BYTES_MAX + 1)
+    assert stranger.post(f"{LINK_PATH}/heartbeat", content=large, headers={"Content-Type": "text/x"}).status_code == 401
+    assert stranger.put(f"{LINK_PATH}/blobs/r/{'a' * 64}", content=large).status_code == 401
+
+
+def test_an_address_that_shows_too_many_wrong_keys_is_not_looked_at_for_a_while_but_for_good_ones(world):
+    good, stranger, late = http(world, f"Bearer {key_of(world)}"), http(world, "Bearer smm_00000000_" + "a" * 43), key_of(world, WEST)
+    body = encode(AskTerms(mesh=EAST))
+    assert post(good, "terms", body).status_code == 200
+    statuses = [post(stranger, "terms").status_code for _ in range(WRONG_BURST + 1)]
+    assert statuses == [401] * WRONG_BURST + [429]
+    assert post(good, "terms", body).status_code == 200
+    west = http(world, f"Bearer {late}")
+    assert post(west, "terms", encode(AskTerms(mesh=WEST))).status_code == 429
+    world.clock.advance(2_000)
+    assert post(west, "terms", encode(AskTerms(mesh=WEST))).status_code == 200
+
+
+def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
+    text = key_of(world)
+    client = http(world, f"Bearer {text}")
+    assert post(client, "terms", encode(AskTerms(mesh=EAST))).status_code == 200
+    world.keys.revoke(text.split("_")[1])
+    assert [post(client, "terms").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
 
 
 # ---- which tokens are believed
