@@ -412,7 +412,9 @@ class RulesSection(Section):
     min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description=_MIN_RUN)
     hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
     heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads of one queue that are decided in a round. {_EXPLAINED}")
-    backfill: StrictBool = Field(default=True, description=f"Does big work that waits get a date that smaller work may not delay? {_EXPLAINED}")
+    backfill: StrictBool = Field(
+        default=True, description=f"Does big work that waits get a date that smaller work may not delay? {_EXPLAINED}"
+    )
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",

@@ -247,7 +247,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     taken_s: list[float] = []
     with another_beats(ledger, taken_s):
         for hand in hands:
-            token = hand.session.incarnation
+            token = hand.session.incarnation + 1  # Granted in this session, and lost.
             leases = tuple(lease_named(hand.record.mesh, name, token) for name in names)
             hand.beat(claims=leases)
             with pytest.raises(BatchTooLarge):
