@@ -12,6 +12,7 @@ from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import SSLConnection, parse_url
@@ -63,9 +64,19 @@ def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
     options, to_sentinels = _options_of(many, bounds)
     if many.form is Form.SENTINEL:
         found: Any = AsyncSentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": AsyncRetry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
-        return cast("redis.asyncio.Redis", found.master_for(many.service, retry=AsyncRetry(NoBackoff(), 1)))
+        master = found.master_for(many.service, connection_pool_class=_PoolWithSentinels, retry=AsyncRetry(NoBackoff(), 1))
+        return cast("redis.asyncio.Redis", master)
     nodes = [AsyncClusterNode(*host) for host in many.hosts]
     return cast("redis.asyncio.Redis", AsyncRedisCluster(startup_nodes=nodes, **options))
+
+
+class _PoolWithSentinels(AsyncSentinelPool):
+    """Closes the clients of the sentinels with itself; redis-py leaves them open."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 def home_of(client: "redis.Redis", key: str) -> "redis.Redis":
