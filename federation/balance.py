@@ -175,14 +175,14 @@ class LeaseBalance:
         offers = []
         for key, account in sorted(self._accounts.items()):
             lease = account.lease
-            if lease is None or key == keep:
+            is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
+            if lease is None or key == keep or not is_due:
                 continue
             grows = not lease.target <= lease.held
             if grows and account.offered is None and (waits_for is None or waits_for(key)):
                 continue
-            is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
             kept = _least(lease.held, account.in_use + account.held_but(None))
-            if is_due and (grows or kept != lease.held):
+            if grows or kept != lease.held:
                 account.offered = kept
                 offers.append(Kept(tenant=key[0], flavor=key[1], version=lease.version, amounts=kept))
         return tuple(offers)

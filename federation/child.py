@@ -210,9 +210,13 @@ class ChildMesh:
                 return
             if not record.gives_way:
                 log.warning("a stage gives way: its quota is wanted back", mesh=self._record.mesh, stage=stage)
-                record.gives_way = True
+                self._ask_to_stop(record)
                 remaining -= spent[stage]
-                self._host.cancel(stage)
+
+    def _ask_to_stop(self, running: _Running) -> None:
+        """It is no longer paid for, though nobody has cancelled it: it runs again later."""
+        running.gives_way = True
+        self._host.cancel(running.claim.stage)
 
     def _gives_way(self, stage: StageId) -> bool:
         return stage in self._running and self._running[stage].gives_way
@@ -242,8 +246,7 @@ class ChildMesh:
             for stage, running in self._running.items():
                 if not running.gives_way and not running.cancelled:
                     log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
-                    running.gives_way = True
-                    self._host.cancel(stage)
+                    self._ask_to_stop(running)
         change_ms = self._tenure.next_change_ms(now_ms)
         if change_ms is not None:
             self._due_ms = min(self._due_ms, now_ms + change_ms)
@@ -318,7 +321,7 @@ class ChildMesh:
         self._host.go_on(frozenset(self._running))
         self._take_in(self._tenure.told)  # Now that it is known what is spent.
         for claimed in adoption.missing:
-            self._untold.append(partial(self._give_back, claimed, Reason.WORKER_LOST))
+            self._untold.append(partial(self._tell_lost, claimed.claim, Reason.WORKER_LOST))
         for heirloom in adoption.stages:
             self._guard(partial(self._catch_up, heirloom.claimed))
         self._guard(self._forget_what_was_missed)
@@ -391,11 +394,8 @@ class ChildMesh:
 
     def _give_up(self, running: _Running, why: str) -> None:
         """The root will never hear what became of the stage: it is lost, so that it is tried again elsewhere and others are heard."""
-        claim = running.claim
-        log.error("a report is refused for good; its stage is lost", mesh=self._record.mesh, stage=claim.stage, why=why)
-        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=Reason.REPORT_REFUSED)
-        with contextlib.suppress(StaleFence):
-            self._queue.report(claim, LAST_WORD, (lost,))
+        log.error("a report is refused for good; its stage is lost", mesh=self._record.mesh, stage=running.claim.stage, why=why)
+        self._tell_lost(running.claim, Reason.REPORT_REFUSED)
         self._disown(running)
 
     def _disown(self, running: _Running) -> None:
@@ -404,8 +404,7 @@ class ChildMesh:
         running.is_disowned = True
         if self._running.get(running.claim.stage) is running:  # Else the host has told its end already, and that comes in turn.
             log.warning("a stage is no longer ours", mesh=self._record.mesh, stage=running.claim.stage)
-            running.gives_way = True
-            self._host.cancel(running.claim.stage)
+            self._ask_to_stop(running)
 
     def _telling_start(self, running: _Running, holder: int, note: StageNote) -> Callable[[], None]:
         return self._telling(running, STARTED, (note.started(running.claim, holder, self._record.cluster),), {})
@@ -529,8 +528,8 @@ class ChildMesh:
         for victim in way.victims:
             log.info("a stage gives way to a more urgent one", mesh=self._record.mesh, stage=victim.stage, to=way.stage)
             running = self._running[victim.stage]
-            running.gives_way, running.gives_way_because = True, Reason.LOWER_IN_QUEUE
-            self._host.cancel(victim.stage)
+            running.gives_way_because = Reason.LOWER_IN_QUEUE
+            self._ask_to_stop(running)
         promised = events.RoomPromised(
             workload=way.stage,
             pool=way.pool,
@@ -752,18 +751,16 @@ class ChildMesh:
         for claimed in claims:
             running = self._running.get(claimed.claim.stage)
             if running is None:
-                self._give_back(claimed, Reason.LEDGER_UNREACHABLE)
+                self._tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
                 continue
             self._bring(running, claimed.inputs)
             if claimed.cancelled:
                 self._cancel(running)
 
-    def _give_back(self, claimed: ClaimedStage, reason: Reason) -> None:
-        """A claim of which nothing runs here: its answer got lost, the store has lost the end that we told it, or its runner is dead."""
-        claim = claimed.claim
-        lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=reason)
+    def _tell_lost(self, claim: Claim, reason: Reason) -> None:
+        """Give the claim back: its answer or its end got lost on the way, its runner is dead, or what it told is never taken."""
         with contextlib.suppress(StaleFence):  # Its run was forgotten since we asked.
-            self._queue.report(claim, LAST_WORD, (lost,))
+            self._queue.report(claim, LAST_WORD, (_lost(claim, reason),))
 
 
 def _running_of(claimed: ClaimedStage, now_ms: int) -> _Running:
@@ -781,9 +778,12 @@ def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
     return None if value is None else (value, blobs.get(value.sha256) if value.uri is None else None)
 
 
+def _lost(claim: Claim, reason: Reason) -> StageLost:
+    return StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=reason)
+
+
 def _of_one_that_gave_way(running: _Running, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
     """It did not end and nobody has cancelled it: what was stopped runs again when there is quota."""
-    claim = running.claim
-    lost = StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=running.gives_way_because)
+    lost = _lost(running.claim, running.gives_way_because)
     kept = [message for message in messages if not (isinstance(message, NodeFailed) and message.failure.reason is Reason.CANCELLED_BY_USER)]
     return tuple(lost if isinstance(message, StageEnded) else message for message in kept)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from federation.balance import sum_of
 from federation.snapshot import MeshView, PoolRecord
-from mesh.giving_way import Claimant, Occupant, YieldRules, harm_of, who_gives_way
+from mesh.giving_way import Claimant, Occupant, YieldRules, harm_of, short_of, who_gives_way
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -67,9 +67,9 @@ def foresee(
     for pool in pools:
         alike = [occupant for occupant in occupants if flavors[occupant.pool] == pool.flavor]
         spent = sum_of(occupant.amounts for occupant in alike)
-        room = _short(stage.slot, {name: pool.capacity[name] - pool.used[name] for name in stage.slot})
+        room = short_of(stage.slot, {name: pool.capacity[name] - pool.used[name] for name in stage.slot})
         lease = held.get(pool.flavor, NOTHING)
-        quota = {} if is_quota_free else _short(stage.slot, {name: lease[name] - spent[name] for name in stage.slot})
+        quota = {} if is_quota_free else short_of(stage.slot, {name: lease[name] - spent[name] for name in stage.slot})
         if not room and not quota:
             return None
         claimant = Claimant(stage=stage.stage, tenant=stage.tenant, priority=stage.priority, pool=pool.pool)
@@ -88,7 +88,3 @@ def _occupant(one: RunningStage, pools: Sequence[PoolRecord]) -> Occupant | None
     if pool is None:
         return None
     return Occupant(stage=one.stage, tenant=one.tenant, priority=one.priority, pool=pool, amounts=amounts, started_ms=one.started_ms)
-
-
-def _short(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
-    return {name: units - room[name] for name, units in slot.items() if units > room[name]}

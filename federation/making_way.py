@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from federation.balance import LeaseBalance, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
-from mesh.giving_way import Claimant, Occupant, harm_of, who_gives_way
+from mesh.giving_way import Claimant, Occupant, harm_of, short_of, who_gives_way
 from mesh.ids import PoolName, StageId, TenantPath
 from mesh.pools import Pool, PoolSpec
 from mesh.reasons import Reason
@@ -134,13 +134,13 @@ class MakingWay:
         coming = pool.free + sum_of(one.amounts for one in self.leaving if one.pool == name)
         gathering = [one for one in self.admission.workloads.values() if one.state is WorkloadState.GATHERING and one.pool == name]
         owed = {each: sum(one.offer.slot[each] - pool.reservations[one.offer.workload][each] for one in gathering) for each in slot}
-        return _short(slot, {each: coming[each] - owed[each] for each in slot})
+        return short_of(slot, {each: coming[each] - owed[each] for each in slot})
 
     def _quota_short(self, slot: ResourceSet, key: LeaseKey) -> dict[str, int]:
         """What the lease lacks in the same way; what it holds for others is theirs."""
         spare, pools = self.balance.spare(key), self.admission.ledger.pools
         leaving = sum_of(self.balance.spent_on(one.stage, key) for one in self.leaving if pools[one.pool].spec.flavor == key[1])
-        return _short(slot, {each: spare.get(each, 0) + leaving[each] for each in slot})
+        return short_of(slot, {each: spare.get(each, 0) + leaving[each] for each in slot})
 
     def _is_promised(self, key: LeaseKey, short: dict[str, int]) -> bool:
         """A plan lets the lease grow by as much as is missing: it comes without anybody's stopping here."""
@@ -152,7 +152,3 @@ def words_of(victims: Iterable[Occupant]) -> str:
     """Who stops, for whoever asks why the other waits."""
     names = [victim.stage for victim in victims]
     return f"less urgent work of its own tenant stops for it: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004  as said
-
-
-def _short(slot: ResourceSet, room: dict[str, int]) -> dict[str, int]:
-    return {name: units - room[name] for name, units in slot.items() if units > room[name]}

@@ -67,6 +67,11 @@ def judge(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int,
     return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
 
 
+def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
+    """What is missing of the room for a slot; `room` has every resource of the slot, and may be below zero."""
+    return {name: units - room[name] for name, units in slot.items() if units > room[name]}
+
+
 def who_gives_way(
     claimant: Claimant, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
 ) -> tuple[Occupant, ...]:

@@ -102,6 +102,11 @@ def issue_for_mesh(ring: KeyRing, mesh: MeshId, now_ms: int) -> str:
     return _kept(ring, lambda: mint_for_mesh(mesh, now_ms))
 
 
+def id_of(text: str) -> str:
+    """By which the ring finds the key of this text, as `issue` has given it."""
+    return text.split("_")[1]
+
+
 def _kept(ring: KeyRing, mint_one: Callable[[], tuple[str, ApiKey]]) -> str:
     while True:
         text, record = mint_one()

@@ -39,7 +39,7 @@ def ledger_of(folder: StateFolder, stores: Stores) -> str:
     Raises:
         StoreUnavailable: The server does not answer.
     """
-    return known_ledger(folder) or _present(stores) or secrets.token_hex(8)
+    return known_ledger(folder) or _written(stores)[0] or secrets.token_hex(8)
 
 
 def keep_ledger(folder: StateFolder, uid: str) -> None:
@@ -47,10 +47,11 @@ def keep_ledger(folder: StateFolder, uid: str) -> None:
     folder.write(_FILE, {"uid": uid})
 
 
-def _present(stores: Stores) -> str | None:
-    with redis_answers("look for the ledger"):
-        found = cast("bytes | None", stores.client.hget(stores.keys.meta, "uid"))
-    return found.decode() if found is not None else None
+def _written(stores: Stores) -> tuple[str | None, int]:
+    """Who the ledger of the server is, None when there is none, and the version of its tree."""
+    with redis_answers("look at the ledger"):
+        uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
+    return uid.decode() if uid is not None else None, int(version or 0)
 
 
 class LedgerKeeper:
@@ -83,7 +84,7 @@ class LedgerKeeper:
         Raises:
             StoreUnavailable: The server does not answer; look again later.
         """
-        uid, version = self._written()
+        uid, version = _written(self._stores)
         if uid is not None and uid != self._uid:
             log.error("the server holds another ledger by now; nothing is told to it", found=uid, known=self._uid)
         elif self._tree is not None and version < self._version:
@@ -94,18 +95,12 @@ class LedgerKeeper:
             self._note(version)
         return False
 
-    def _written(self) -> tuple[str | None, int]:
-        """Who the ledger is, None when there is none, and the version of its tree."""
-        with redis_answers("look at the ledger"):
-            uid, version = cast("list[bytes | None]", self._stores.client.hmget(self._stores.keys.meta, ["uid", "version"]))
-        return uid.decode() if uid is not None else None, int(version or 0)
-
     def _note(self, version: int) -> None:
         """Keep what holds, whole or not at all: the server may lose everything between two questions."""
         ring = self._ring()
         orders, keys = self._stores.orders.in_force(), {key: ring.find(key) or kept for key, kept in self._keys.items()}
         read = self._stores.ledger.configured_at() if self._tree is None or version != self._version else (version, self._tree)
-        if self._written() == (self._uid, read[0]) and read[0] >= self._version:
+        if _written(self._stores) == (self._uid, read[0]) and read[0] >= self._version:
             (self._version, self._tree), self._orders, self._keys = read, orders, keys
 
     def _tell_again(self, tree: TenantTree) -> None:

@@ -31,7 +31,7 @@ from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.process import start_mark
 from serve_apps import left_folders
-from serve_apps.auth import issue, issue_for_mesh
+from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.managed import ManagedProcess
@@ -282,7 +282,7 @@ class Stack:
     def _guarded(self, key: str) -> str:
         """A key of this stack comes back when the server has lost it."""
         if self._keeper is not None:
-            self._keeper.guard(key.split("_")[1])
+            self._keeper.guard(id_of(key))
         return key
 
     # -- watch ---------------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class Stack:
         try:
             stores = self._stores()
             for key in keys:
-                RedisKeyRing(stores.client, stores.keys).revoke(key.split("_")[1])
+                RedisKeyRing(stores.client, stores.keys).revoke(id_of(key))
         except RuntimeDoorError as away:  # Whatever the server says, all that runs here has still to be stopped.
             log.warning("the keys of this stack were not revoked", error=str(away))
 

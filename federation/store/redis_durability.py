@@ -83,12 +83,11 @@ class RedisDurability:
 
     def _copied(self, server: redis.Redis, aim: Durability) -> Durability:
         """Touch a key, which is on the disk when that is answered; for D2 wait until a replica has it."""
-        with redis_answers("wait for a replica"), server.pipeline(transaction=False) as calls:
-            calls.set(self._keys.touched, 1)
-            if aim is Durability.D2:
-                calls.wait(1, self._wait_ms)
-            told = calls.execute()
-        return aim if aim is Durability.D1 or int(told[-1]) >= 1 else Durability.D1
+        if aim is Durability.D2:
+            return aim if await_copy(server, self._keys, self._wait_ms) else Durability.D1
+        with redis_answers("wait for the disk"):
+            server.set(self._keys.touched, 1)
+        return aim
 
     def _means(self, server: redis.Redis) -> _Means:
         settings = _settings(server)
@@ -104,6 +103,19 @@ class RedisDurability:
             # Told only where `min-replicas-to-write` and `min-replicas-max-lag` are set: how many keep up.
             has_replica=int(replication.get("min_slaves_good_slaves", 0)) >= 1,
         )
+
+
+def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
+    """Has a replica within that time all that this server has now? Of the stream of changes, what is written later comes later.
+
+    Raises:
+        StoreUnavailable: The server does not answer.
+    """
+    with redis_answers("wait for a replica"), server.pipeline(transaction=False) as calls:
+        calls.set(keys.touched, 1)
+        calls.wait(1, wait_ms)
+        _, copies = calls.execute()
+    return int(copies) >= 1
 
 
 def _settings(server: redis.Redis) -> dict[str, str]:

@@ -57,6 +57,7 @@ from federation.store.lease_rows import (
     want_view,
 )
 from federation.store.redis_client import home_of
+from federation.store.redis_durability import await_copy
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
@@ -294,15 +295,8 @@ class RedisLedger:
     def _copied(self, told: Told) -> Told:
         """Leases that have changed are told when a replica has them, or has not said so in time."""
         if told.leases and self._copy_wait_ms:
-            # Of the stream of changes, what another connection writes later comes later.
-            with (
-                suppress(StoreUnavailable),
-                redis_answers("wait"),
-                home_of(self._client, self._keys.touched).pipeline(transaction=False) as calls,
-            ):
-                calls.set(self._keys.touched, 1)
-                calls.wait(1, self._copy_wait_ms)
-                calls.execute()
+            with suppress(StoreUnavailable):
+                await_copy(home_of(self._client, self._keys.touched), self._keys, self._copy_wait_ms)
         return told
 
     def _told(self, session: Session, reply: list[Any]) -> Told:

@@ -280,6 +280,9 @@ class RayStageHost:
             self._of_stage.pop(stage, None)
             self._teller.pop(stage, None)
         self._give_back(group)
+        self._tell_lost(runner, stage)
+
+    def _tell_lost(self, runner: _Runner, stage: StageId) -> None:
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
@@ -392,8 +395,7 @@ class RayStageHost:
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
         for stage, group in stages.items():
             self._orders.put(partial(self._give_back, group))
-            lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
-            self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
+            self._tell_lost(runner, stage)
 
 
 def _digest(runtime_env: dict[str, object]) -> str:

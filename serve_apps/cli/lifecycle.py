@@ -27,7 +27,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
-from serve_apps.auth import issue, issue_for_mesh
+from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
 from serve_apps.cli.session import STATE_VARIABLE, JsonOption
 from serve_apps.config_file import read_config
@@ -230,7 +230,7 @@ def create_key(
 
 
 def _show_key(key: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps({"id": key.split("_")[1], "key": key}, indent=2) if as_json else key)
+    typer.echo(json.dumps({"id": id_of(key), "key": key}, indent=2) if as_json else key)
 
 
 @keys_app.command("list")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.giving_way import Claimant, Occupant, harm_of, judge, who_gives_way
+from mesh.giving_way import Claimant, Occupant, harm_of, judge, short_of, who_gives_way
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -74,3 +74,8 @@ def test_less_harm_is_less_urgent_then_fewer_then_shorter():
         ["young", "old"],
         ["urgent"],
     ]
+
+
+def test_what_is_short_of_a_slot_is_told_by_resource_and_covers_what_is_owed():
+    slot = ResourceSet.of({"cpu": 2, "gpu": 1})
+    assert short_of(slot, {"cpu": 20_000, "gpu": -5_000}) == {"gpu": 15_000}

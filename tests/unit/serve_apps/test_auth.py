@@ -7,7 +7,7 @@ import pytest
 
 from federation.store.memory_key_ring import MemoryKeyRing
 from mesh.ids import MeshId, TenantPath
-from serve_apps.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh, issue, issue_for_mesh, mint
+from serve_apps.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh, id_of, issue, issue_for_mesh, mint
 
 LAB = TenantPath("acme/lab")
 
@@ -124,3 +124,9 @@ def test_a_revoked_key_of_a_mesh_is_told_to_its_holder_only():
     ring.revoke(text[4:12])
     assert authenticate_mesh(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
     assert authenticate_mesh(f"Bearer {text[:13]}{'a' * 43}", ring.find) == Denied(reason=Denial.UNKNOWN)
+
+
+def test_the_id_in_a_keys_text_finds_it_in_the_ring():
+    ring = MemoryKeyRing()
+    text = issue(ring, TenantPath("lab"), 0)
+    assert ring.find(id_of(text)).tenant == "lab"
