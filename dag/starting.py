@@ -79,10 +79,15 @@ class Starting:
         allowed = self._starts.allowed(record.tenant, record.user, now_ms)
         if in_turn or allowed.starts is None or allowed.is_closed or not self._kept_back:
             return allowed
-        before = next((other for run, other in self._kept_back.items() if run != record.run and _goes_before(other, record)), None)
+        before = next((other for run, other in self._kept_back.items() if run != record.run and self._goes_before(other, record)), None)
         if before is None:
             return allowed
         return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
+
+    def _goes_before(self, other: _KeptBack, record: RunRecord) -> bool:
+        is_within = self._starts is not None and self._starts.tree.is_within(record.tenant, TenantPath(other.gate.node))
+        is_same_gate = is_within and (other.gate.reason is Reason.RUNNING_LIMIT or other.user == record.user)
+        return is_same_gate and other.created_ms <= record.created_ms
 
     def yielding(self, tenant: TenantPath) -> YieldRules:
         """What holds among the tenant's stages on one mesh."""
@@ -140,11 +145,3 @@ def told(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsA
 def under_way(record: RunRecord) -> int:
     """Stages that were sent and have not ended."""
     return sum(stage.state in _SENT for stage in record.stages.values())
-
-
-def _goes_before(other: _KeptBack, record: RunRecord) -> bool:
-    above = other.gate.node
-    is_same_gate = (record.tenant == above or record.tenant.startswith(f"{above}/")) and (
-        other.gate.reason is Reason.RUNNING_LIMIT or other.user == record.user
-    )
-    return is_same_gate and other.created_ms <= record.created_ms

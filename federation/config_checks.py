@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, format_duration
+from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, TenantEntry, format_duration
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
@@ -57,8 +57,13 @@ def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
 
 
 def _own_parts(tenant: PlacedTenant) -> list[str]:
-    """The parts of the path that are told here and not at the parent."""
-    return [tenant.path.removeprefix(f"{tenant.parent}/") if tenant.parent else tenant.path]
+    """The parts of the path that are told here and not at another tenant."""
+    entry = tenant.rights
+    if not isinstance(entry, TenantEntry):
+        return [str(tenant.place[-1])]
+    if entry.path is None:
+        return [str(entry.name)]
+    return entry.path.split("/") if entry.parent is not None else [entry.path.rpartition("/")[2]]
 
 
 def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
@@ -154,8 +159,10 @@ def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[Problem]
         for index, path in enumerate(section.tenants):
             if path != "*" and path not in known:
                 yield Problem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
+    depths: dict[str | None, int] = {None: 0}
     for tenant in forest.tenants:
-        if tenant.path.count("/") == TENANT_DEPTH_MAX:  # the first one that is too deep; those below it need no telling
+        depths[tenant.path] = depths[tenant.parent] + 1
+        if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # the first one that is too deep; those below it need no telling
             yield Problem(path=tenant.place, text=f"tenants may stand at most {TENANT_DEPTH_MAX} deep")
 
 

@@ -425,6 +425,11 @@ class RulesSection(Section):
 class TenantRights(Section):
     """What a tenant may do; the same keys in both forms of `tenants`."""
 
+    parent: str | None = Field(
+        default=None,
+        description="Path of the tenant whose quota it shares; null: of the one that its path names, `acme` for `acme/research`. "
+        "Where it is another one the path stays the tenant's name; see [another parent](quota.md#another-parent-for-a-tenant).",
+    )
     quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
     weight: Weight = Field(
         default=Fraction(1),
@@ -450,18 +455,15 @@ class TenantSection(TenantRights):
 
 
 class TenantEntry(TenantRights):
-    """A tenant in the list form: `path`, or `name` and `parent`."""
+    """A tenant in the list form: `path`, or `name`, which stands below `parent` or, without one, at the top."""
 
     path: str | None = Field(default=None, description="The whole path, like `acme/research`. Either this or `name`.")
     name: str | None = Field(default=None, description="The last part of the path. Either this or `path`.")
-    parent: str | None = Field(default=None, description="Path of the tenant above, or its name where only one has it; null: at the top.")
 
     @model_validator(mode="after")
     def _one_name(self) -> TenantEntry:
         if (self.path is None) == (self.name is None):
             raise ValueError("needs either `path`, or `name` (and `parent`), one of the two")
-        if self.path is not None and self.parent is not None:
-            raise ValueError("`path` says the parent already; write `name` and `parent`, or `path` alone")
         return self
 
 

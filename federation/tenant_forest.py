@@ -1,7 +1,10 @@
 """Tenants as a file tells them, in one shape: each with its path, its parent's path and its place in the file.
 
-The list form may name a parent by its full path, or by its name alone where only one tenant has it. Parents that name each
-other in a circle never get a path; the circle is told name by name.
+The path is a tenant's name. Whose quota it shares is its parent: the tenant that the path names, unless `parent` says another. So a
+tenant with work can be moved to another parent, and is still the same.
+
+In the list form an entry with a `name` has its path from its parent, which it may name by its full path, or by its name alone
+where only one tenant has it. Parents that name each other in a circle never get a path; the circle is told name by name.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Forest:
 
 def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> Forest:
     """Both forms of `tenants:`; rights are handed down from parent to child."""
-    forest = _from_list(tenants) if isinstance(tenants, tuple) else Forest(tenants=tuple(_from_tree(tenants)))
+    forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else Forest(tenants=tuple(_from_tree(tenants))))
     inherited: dict[str | None, PlacedTenant] = {}
     for tenant in forest.tenants:
         above, rights = inherited.get(tenant.parent), tenant.rights
@@ -60,6 +63,41 @@ def _from_tree(
         yield from _from_tree(section.tenants, path, (*place, name, "tenants"))
 
 
+def _hung(forest: Forest) -> Forest:
+    """Each tenant below the parent that it names itself, parents before children again."""
+    known = {tenant.path: tenant for tenant in forest.tenants}
+    if all(_named_parent(tenant) is None for tenant in forest.tenants):
+        return forest
+    above = {path: TenantPath(_named_parent(tenant) or tenant.parent or "") or None for path, tenant in known.items()}
+    problems = [
+        Problem(path=(*known[path].place, "parent"), text=f"there is no tenant {parent!r}{_near(parent, known)}")
+        for path, parent in above.items()
+        if parent is not None and parent not in known
+    ]
+    above = {path: parent if parent in known else known[path].parent for path, parent in above.items()}
+    placed: dict[TenantPath, PlacedTenant] = {}
+    for path in known:
+        way: list[TenantPath] = []
+        step: TenantPath | None = path
+        while step is not None and step not in placed and step not in way:
+            way.append(step)
+            step = above[step]
+        if step is not None and step in way:
+            circle = [*way[way.index(step) :], step]
+            named = next(each for each in circle if _named_parent(known[each]) is not None)
+            text = f"tenants in a circle: {' -> '.join(circle)}; one of them needs another parent"
+            problems.append(Problem(path=(*known[named].place, "parent"), text=text))
+            above[way[-1]] = None  # Told once; the rest is looked at as if this one stood at the top.
+        placed.update((each, replace(known[each], parent=above[each])) for each in reversed(way))
+    return Forest(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
+
+
+def _named_parent(tenant: PlacedTenant) -> str | None:
+    """The parent that the file names beside the path."""
+    rights = tenant.rights
+    return None if isinstance(rights, TenantEntry) and rights.path is None else rights.parent
+
+
 def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
     paths = _settled(entries)
     lost = {index: entry for index, entry in enumerate(entries) if index not in paths}
@@ -70,10 +108,10 @@ def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
         if path in placed:
             first = placed[path].place[-1]
             problems.append(Problem(path=place, text=f"the tenant {path} appears twice (first as tenants[{first}]); keep one"))
-        elif parent and parent not in placed:
+        elif parent and parent not in placed and entries[index].parent is None:
             problems.append(Problem(path=place, text=f"the tenant {path} has no parent {parent} in this file{_near(parent, placed)}"))
         else:
-            above = TenantPath(parent) if parent else None
+            above = TenantPath(parent) if parent in placed else None
             placed[path] = PlacedTenant(path=TenantPath(path), parent=above, place=place, rights=entries[index])
     return Forest(tenants=tuple(placed.values()), problems=tuple(problems))
 

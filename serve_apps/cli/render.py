@@ -328,9 +328,11 @@ def _output_text(name: str, output: OutputView) -> RenderableType:
 
 
 def _indented(tenant: TenantView, paths: set[str]) -> Text:
-    """The tenant below its parent; by its whole path where the parent is not shown."""
+    """The tenant below its parent; by its whole path where the parent is not shown, or is not the tenant that the path names."""
     if tenant.parent is None or tenant.parent not in paths:
         return Text(tenant.tenant)
+    if not tenant.tenant.startswith(f"{tenant.parent}/"):
+        return Text.assemble(tenant.tenant, (f" (below {tenant.parent})", "dim"))
     return Text("  " * tenant.tenant.count("/") + tenant.tenant.rpartition("/")[2])
 
 

@@ -22,6 +22,7 @@ from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.steadiness import SteadinessRules
 from federation.tenants import Quota, TenantTree
+from mesh.ids import TenantPath
 from mesh.resources import ResourceSet
 from serve_apps.config_file import read_config
 
@@ -103,6 +104,26 @@ tenants:
 """
     assert set(map(repr, tenants_of(loaded(SMALL + listed)))) == set(map(repr, tenants_of(loaded(SMALL + tree))))
     assert [tenant.path for tenant in tenants_of(loaded(SMALL + listed))] == ["acme", "acme/a", "acme/a/b"]
+
+
+MOVED = {
+    "as a tree": "{acme: {tenants: {lab: {tenants: {vision: {parent: shop, tenants: {team: {}}}}}}}, shop: {pickled_code: true}}",
+    "as a list": "[{path: acme/lab/vision/team}, {path: acme/lab/vision, parent: shop}, {path: acme/lab}, {path: acme}, "
+    "{path: shop, pickled_code: true}]",
+}
+
+
+@pytest.mark.parametrize("tenants", MOVED.values(), ids=MOVED)
+def test_a_tenant_may_share_the_quota_of_another_than_its_path_names(tenants: str):
+    tree = TenantTree(tenants_of(loaded(SMALL + f"tenants: {tenants}")))
+    assert tree.ancestors(TenantPath("acme/lab/vision/team")) == ("acme/lab/vision", "shop")
+    assert tree.children(TenantPath("acme/lab")) == ()
+    assert tree.tenant(TenantPath("acme/lab/vision/team")).pickled_code  # Rights come from the parent.
+
+
+def test_a_tenant_with_a_parent_of_its_own_needs_no_tenant_that_its_path_names():
+    tree = TenantTree(tenants_of(loaded(SMALL + "tenants: [{path: shop}, {path: gone/vision, parent: shop}]")))
+    assert tree.ancestors(TenantPath("gone/vision")) == ("shop",)
 
 
 def test_quotas_are_told_in_units_and_an_absent_limit_is_none():
@@ -251,6 +272,22 @@ WRONG = {
     "a tenant that is mapped twice": (
         SMALL + "tenants:\n  acme: {}\n  acme: {}",
         "x.yaml:8:3: tenants.acme: appears twice (first in line 7)",
+    ),
+    "another parent that is not there": (
+        SMALL + "tenants: {acme: {tenants: {lab: {parent: shpo}}}, shop: {}}",
+        "x.yaml:6:34: tenants.acme.tenants.lab.parent: there is no tenant 'shpo'; did you mean shop?",
+    ),
+    "another parent that stands below": (
+        SMALL + "tenants: {acme: {parent: acme/lab, tenants: {lab: {}}}}",
+        "tenants.acme.parent: tenants in a circle: acme -> acme/lab -> acme; one of them needs another parent",
+    ),
+    "a name in a path that is none": (
+        SMALL + "tenants: [{path: shop}, {path: NO/vision, parent: shop}]",
+        "tenants[1]: 'NO' is no name",
+    ),
+    "moved tenants that stand too deep": (
+        SMALL + "tenants: [{path: n0}, " + ", ".join(f"{{path: n{i}, parent: n{i - 1}}}" for i in range(1, 40)) + "]",
+        "tenants[32]: tenants may stand at most 32 deep",
     ),
     "a parent's name that two tenants have": (
         SMALL + "tenants: [{path: x}, {path: y}, {path: x/n}, {path: y/n}, {name: z, parent: n}]",
