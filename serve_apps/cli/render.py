@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from rich.console import Group, RenderableType
@@ -157,9 +158,8 @@ def tenants_table(view: TenantsView) -> RenderableType:
     table.add_column("", no_wrap=True)
     for column in ("nominal", "used", "borrowed", "available"):
         table.add_column(column, justify="right", no_wrap=True)
-    paths = {tenant.tenant for tenant in view.tenants}
-    for tenant in view.tenants:
-        name = Text.assemble(_indented(tenant, paths), *_held(tenant))
+    for level, tenant in _as_tree(view.tenants):
+        name = Text.assemble(_indented(tenant, level), *_held(tenant))
         if not tenant.quotas:
             table.add_row(name, "", "", "", "", "", "", "")
         for row, quota in enumerate(tenant.quotas):
@@ -327,13 +327,23 @@ def _output_text(name: str, output: OutputView) -> RenderableType:
     return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes them to a file, `dag.get_run(…).result()` gives the value")
 
 
-def _indented(tenant: TenantView, paths: set[str]) -> Text:
-    """The tenant below its parent; by its whole path where the parent is not shown, or is not the tenant that the path names."""
-    if tenant.parent is None or tenant.parent not in paths:
-        return Text(tenant.tenant)
-    if not tenant.tenant.startswith(f"{tenant.parent}/"):
-        return Text.assemble(tenant.tenant, (f" (below {tenant.parent})", "dim"))
-    return Text("  " * tenant.tenant.count("/") + tenant.tenant.rpartition("/")[2])
+def _as_tree(tenants: Sequence[TenantView]) -> Iterator[tuple[int, TenantView]]:
+    """Each tenant with its level, right below its parent; at the top where the parent is not shown."""
+    paths = {tenant.tenant for tenant in tenants}
+    below: defaultdict[str | None, list[TenantView]] = defaultdict(list)
+    for tenant in tenants:
+        below[tenant.parent if tenant.parent in paths else None].append(tenant)
+    rest = [(0, tenant) for tenant in reversed(below[None])]
+    while rest:
+        level, tenant = rest.pop()
+        yield level, tenant
+        rest += [(level + 1, child) for child in reversed(below[tenant.tenant])]
+
+
+def _indented(tenant: TenantView, level: int) -> Text:
+    """Its last name below the tenant that its path names, else the whole path."""
+    above, _, name = tenant.tenant.rpartition("/")
+    return Text("  " * level + (name if level and above == tenant.parent else tenant.tenant))
 
 
 def _held(tenant: TenantView) -> list[Text]:

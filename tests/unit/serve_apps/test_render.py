@@ -197,6 +197,19 @@ def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
     assert "acme/research" in text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants)))
 
 
+def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_path():
+    tree = [
+        ("acme", None),
+        ("acme/lab", "acme"),
+        ("acme/lab/vision", "acme/ops"),
+        ("acme/lab/vision/a", "acme/lab/vision"),
+        ("acme/ops", "acme"),
+    ]
+    tenants = [TenantView(tenant=path, parent=parent, quotas=[], pickled_code=False, functions=[]) for path, parent in tree]
+    told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert [line.rstrip() for line in told[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
+
+
 def test_meshes_show_life_labels_and_pools():
     pool = PoolView(pool="general", flavor="standard", capacity={"cpu": amount(4)}, used={"cpu": amount(1)})
     mesh = MeshEntry(
