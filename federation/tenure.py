@@ -1,4 +1,7 @@
-"""A mesh's session by the mesh's own clock: which one it has, what the ledger last told it, and until when that may be acted on."""
+"""A mesh's session by the mesh's own clock: which one it has, what the ledger last told it, and until when that may be acted on.
+
+And when the ledger is asked to renew it: a heartbeat is due at a moment, or as soon as somebody has reason to hurry.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import structlog
 
 from federation.balance import LeaseBalance
 from federation.deadlines import Deadlines, Permission
-from federation.errors import EpochChanged, HoldingsWanted
+from federation.errors import EpochChanged, HoldingsWanted, SessionLost
 from federation.leases import ROWS_MAX, TOLD_MAX, Beat, LeaseLedger, Session, Told, Want
 from federation.snapshot import MeshRecord
 
@@ -28,6 +31,25 @@ class Tenure:
     wants: tuple[Want, ...] | None = ()  #: As the ledger has them; None: it was asked for quota since, and may have noted others.
     renewed_ms: int = 0  #: When the last heartbeat that was answered was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
+    due_ms: int = 0  #: When the next heartbeat is due.
+
+    def held(self) -> Session:
+        """The session.
+
+        Raises:
+            SessionLost: There is none.
+        """
+        if self.session is None:
+            raise SessionLost("the mesh has no session")
+        return self.session
+
+    def due_in_ms(self, now_ms: int) -> int:
+        """In how many milliseconds the next heartbeat is due."""
+        return max(0, self.due_ms - now_ms)
+
+    def hurry(self, due_ms: int = 0) -> None:
+        """The next heartbeat is due at once, or then if that is sooner than it was."""
+        self.due_ms = min(self.due_ms, due_ms)
 
     def begin(self, session: Session, since: int = 0) -> None:
         """A session; `since`: the first of the line that it goes on with."""
@@ -45,7 +67,7 @@ class Tenure:
         Raises:
             SessionLost: And whatever else `LeaseLedger.heartbeat` may raise; a second change of epoch too.
         """
-        session = self._held()
+        session = self.held()
         self.number += 1
         wanted = _most_urgent(now_wanted())
         beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wanted if wanted != self.wants else None)
@@ -73,7 +95,7 @@ class Tenure:
     def prove(self, sent_ms: int) -> None:
         """What was sent then has been answered: every moment counts from there."""
         self.renewed_ms = sent_ms
-        self.deadlines = Deadlines.of(self._held().ttl_ms)
+        self.deadlines = Deadlines.of(self.held().ttl_ms)
 
     def permission(self, now_ms: int) -> Permission:
         """What may be done now."""
@@ -82,10 +104,6 @@ class Tenure:
     def next_change_ms(self, now_ms: int) -> int | None:
         """In how many milliseconds less may be done; None when nothing may be."""
         return self.deadlines.next_change_ms(now_ms - self.renewed_ms)
-
-    def _held(self) -> Session:
-        assert self.session is not None  # noqa: S101  whoever has none joins first
-        return self.session
 
 
 def _most_urgent(wants: tuple[Want, ...]) -> tuple[Want, ...]:

@@ -194,7 +194,7 @@ class MemoryStore(MemoryLedger):
         held = self._rows[mesh][key].held
         for resource, units in record.head.slot.items():
             taken = sum(other.head.slot.get(resource, 0) for other in paid_alike)
-            if taken + units > CLAIMS_PER_UNIT * held[resource]:
+            if taken + units > CLAIMS_PER_UNIT * held.get(resource, 0):
                 raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
 
     def _pays(self, mesh: MeshId, lease: Lease | None) -> bool:

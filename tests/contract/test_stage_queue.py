@@ -593,6 +593,16 @@ def test_a_mesh_may_claim_twice_what_its_lease_holds_and_then_nothing_until_some
     assert take(store, west, THREE) is not None
 
 
+def test_nothing_is_claimed_under_a_lease_that_has_none_of_a_resource_that_the_stage_takes(store, west):
+    store.queue.submit(WEST, spec())
+    west.acquire(LAB, CPU, ResourceSet.of({"cpu": 1}), 1)
+    with pytest.raises(TooManyClaims):
+        take(store, west)
+    assert [queued.stage for queued in store.queue.waiting(WEST)] == [ONE]
+    pay(west)
+    assert take(store, west).claim.stage == ONE
+
+
 @pytest.mark.parametrize("way", ["cancelled and reported", "forgotten", "lost with the session", "overdue"])
 def test_however_a_claim_ends_it_counts_no_longer(store, west, way):
     pay(west)

@@ -75,7 +75,7 @@ def step(through: World) -> None:
         assert snapshot.tree.available(snapshot.usage, path, CPU) >= 0, f"seed {through.seed}: {path} has more than it may"
     for simulated in through.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._scheduler) == []
+            assert violations(simulated.child._books.admission) == []
     check_paid(through)
 
 

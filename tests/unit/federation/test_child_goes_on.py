@@ -72,7 +72,7 @@ class World:
         self.begin(cpus)
         self.clock.advance(after_ms)
         self.child.beat()
-        assert violations(self.child._scheduler) == []
+        assert violations(self.child._books.admission) == []
 
     def submit(self, name="s", *tasks, priority=0):
         made = []
@@ -139,7 +139,7 @@ def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
     before = world.incarnation()
     world.restart()
     assert world.incarnation() > before
-    assert (set(world.child._running), world.held(), world.claims()) == ({"s"}, 1, 1)
+    assert (set(world.child._books.running), world.held(), world.claims()) == ({"s"}, 1, 1)
     world.work()
     assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
     world.beat()
@@ -153,10 +153,10 @@ def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
     world.run()
     world.submit("t")
     world.restart(cpus=1)
-    assert set(world.child._running) == {"s"}
+    assert set(world.child._books.running) == {"s"}
     world.work()
     world.child.beat()
-    assert set(world.child._running) == {"t"}
+    assert set(world.child._books.running) == {"t"}
 
 
 def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world):
@@ -195,7 +195,7 @@ def test_a_start_that_was_not_told_is_told_by_the_next():
 def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     world.store.forget("r", ())
     world.restart()
-    assert world.child._running == {}
+    assert world.child._books.running == {}
     world.work()
     assert (world.words(), world.host.find().stages) == ([], ())
 
@@ -232,7 +232,7 @@ def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
     asked = []
     world.host.cancel = asked.append
     world.restart()
-    assert (asked, world.child._running["s"].gives_way, world.child._running["s"].cancelled) == (["s"], True, False)
+    assert (asked, world.child._books.running["s"].gives_way, world.child._books.running["s"].cancelled) == (["s"], True, False)
 
 
 def test_an_input_that_came_while_nobody_listened_is_brought(world):
@@ -256,23 +256,23 @@ def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
     world.run("s")
     world.run("t")
     world.restart(cpus=1)
-    assert set(world.child._running) == {"s"}
+    assert set(world.child._books.running) == {"s"}
     assert [message.stage for message in world.told() if isinstance(message, StageLost)] == ["t"]
 
 
 def test_a_session_that_has_run_out_is_not_gone_on_with(world):
     world.restart(after_ms=TTL_MS + 1)
-    assert (world.child._running, world.host.is_empty) == ({}, True)
+    assert (world.child._books.running, world.host.is_empty) == ({}, True)
     assert world.words() == ["stage_lost"]
     world.submit("t")
     world.beat()
-    assert set(world.child._running) == {"t"}
+    assert set(world.child._books.running) == {"t"}
 
 
 def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
     world.store.restart()
     world.restart()
-    assert (world.child._running, world.host.is_empty) == ({}, True)
+    assert (world.child._books.running, world.host.is_empty) == ({}, True)
 
 
 def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
@@ -281,10 +281,10 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
     world.restart()
     world.deaf.down = {"claims_of"}  # This join was taken in.
     world.beat()
-    assert world.child._running == {}
+    assert world.child._books.running == {}
     world.deaf.down = set()
     world.beat()
-    assert (set(world.child._running), world.incarnation() > before) == ({"s"}, True)
+    assert (set(world.child._books.running), world.incarnation() > before) == ({"s"}, True)
     world.work()
     assert world.words()[-1] == "stage_ended"
 

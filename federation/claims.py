@@ -1,0 +1,122 @@
+"""Stages that a mesh takes out of its queue: claimed, handed to the host with all that they need, and held against the store's word.
+
+A claim whose answer got lost was perhaps taken in. Nobody finds out at once: every so often what runs here is compared with what the
+store says is claimed, and either side gives up what the other does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from federation.adoption import StageNote, written
+from federation.blobs import BlobStore
+from federation.books import Books
+from federation.dispatch import StageQueue
+from federation.errors import EpochChanged
+from federation.guard import NOT_NOW, Guard
+from federation.running_stage import RunningStage
+from federation.tenure import Tenure
+from federation.tidings import Tidings
+from mesh import admission_events as events
+from mesh.admission_decisions import AdmissionDecision, StartWorkload
+from mesh.clock import Clock
+from mesh.hosting import Delivered, StageHost
+from mesh.ids import NodeId, StageId
+from mesh.reasons import Reason
+from mesh.values import StoredValue
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """Of one mesh."""
+
+    books: Books
+    tenure: Tenure
+    tidings: Tidings
+    queue: StageQueue
+    blobs: BlobStore
+    host: StageHost
+    clock: Clock
+    guard: Guard
+
+    def start(self, decision: StartWorkload) -> list[AdmissionDecision]:
+        """Claim the stage and have it run; what follows for admission when it cannot be had.
+
+        Raises:
+            SessionLost: There is no session any more.
+        """
+        admission, name = self.books.admission, decision.workload
+        try:
+            claimed = self.queue.claim(self.tenure.held(), name, self.books.balance.payer(name))
+            blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
+        except NOT_NOW as gone:
+            log.warning("a claim was not answered", stage=name, error=str(gone))
+            if isinstance(gone, EpochChanged):
+                self.tenure.hurry()
+            claimed = None  # If it was taken in all the same, `compare` gives it back.
+        if claimed is None:
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
+        running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms())
+        running.delivered.update(claimed.inputs)
+        flavor = admission.ledger.pools[decision.pool].spec.flavor
+        note = StageNote(claim=claimed.claim.token, pool=decision.pool, flavor=flavor, slots=decision.slots, token=decision.token)
+        inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
+        holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        self.tidings.add_start(running, holder, note)
+        self.guard(self.tidings.tell_in_turn)
+        if claimed.cancelled:
+            running.cancel(self.host)
+        return []
+
+    def bring_inputs(self, stage: StageId) -> None:
+        """Hand over what has been delivered to a stage that runs.
+
+        Raises:
+            StoreUnavailable: Nothing was handed over that is not known now to have been.
+        """
+        running = self.books.running[stage]
+        if not running.is_disowned:
+            self.bring(running, self.queue.inputs_of(stage))
+
+    def bring(self, running: RunningStage, inputs: dict[NodeId, StoredValue | None]) -> None:
+        """Hand over those that it has not got.
+
+        Raises:
+            StoreUnavailable: As `bring_inputs`.
+        """
+        fresh = {node: value for node, value in inputs.items() if node not in running.delivered}
+        inline = tuple(value.sha256 for value in fresh.values() if value is not None and value.uri is None)
+        blobs = self.blobs.get(running.run, inline) if inline else {}
+        for node, value in fresh.items():
+            running.delivered.add(node)
+            self.host.deliver(running.claim.stage, node, _delivered(value, blobs))
+
+    def compare(self) -> None:
+        """Hold what runs here against what the store says that we have claimed.
+
+        Raises:
+            SessionLost: And whatever else the store may raise.
+        """
+        if self.tidings:
+            return  # The store does not know yet what we know.
+        running = self.books.running
+        claims = self.queue.claims_of(self.tenure.held())
+        for stage in sorted(running.keys() - {claimed.claim.stage for claimed in claims}):
+            if not running[stage].is_disowned:  # The store has lost its last second, or somebody has closed the claim.
+                self.tidings.disown(running[stage])
+        for claimed in claims:
+            ours = running.get(claimed.claim.stage)
+            if ours is None:
+                self.tidings.tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
+                continue
+            self.bring(ours, claimed.inputs)
+            if claimed.cancelled:
+                ours.cancel(self.host)
+
+
+def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
+    return None if value is None else (value, blobs.get(value.sha256) if value.uri is None else None)

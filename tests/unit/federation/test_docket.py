@@ -1,0 +1,63 @@
+"""What is carried out of what admission decides, and when a heartbeat goes first."""
+
+from __future__ import annotations
+
+from child_bed import Federation, slow
+
+from federation.errors import SessionLost
+from mesh.resources import ResourceSet
+
+
+def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_later():
+    federation = Federation()
+    federation.flaky.down = {"explain"}
+    federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
+    federation.submit("s")
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.flaky.down = set()
+    federation.beat()
+    assert ("huge", "stage_waiting") in federation.words()
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    questions = slow(federation, "acquire", 50)
+    for number in range(60):  # Sixty kinds: each has to be asked for.
+        federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
+    federation.beat()
+    assert 0 < len(questions) < 30
+    assert federation.child.due_in_ms() == 0
+    federation.beat(6)
+    assert {stage for stage in federation.child._books.admission.workloads if federation.child._books.admission.workloads[stage].told} >= {
+        "t59"
+    }
+    assert federation.running() == {"s"}
+
+
+def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    words = slow(federation, "explain", 50)
+    for number in range(60):
+        federation.submit(f"t{number}")
+    federation.beat()
+    assert 0 < len(words) < 30
+    federation.beat(6)
+    assert len(words) == 60
+
+
+def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
+    def lose(*_args):
+        raise SessionLost("swept")
+
+    joined.submit("s")
+    joined.submit("t")
+    joined.store.report = lose  # The first start is told, and the answer is that there is no session.
+    joined.mail()
+    assert joined.running() == set()
+    assert joined.child._books.admission.workloads == {}
+    assert joined.child._tenure.session is None
