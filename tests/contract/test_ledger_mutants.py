@@ -250,7 +250,7 @@ SCENARIOS = [
 #: The safeguard, the text that is it, and what stands there without it.
 MUTANTS = [
     pytest.param("session.expires + GRACE_MS", "session.expires", id="the grace"),
-    pytest.param("LEARN = LT + LEARN_FOR_MS", "LEARN = LT", id="learning"),
+    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="learning"),
     pytest.param("if ARGV[2] ~= EPOCH then", "if false then", id="the epoch of a call"),
     pytest.param("REPLID_NOW ~= REPLID", "false", id="the replication id"),
     pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the look for a clock that was set back"),

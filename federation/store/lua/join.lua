@@ -48,7 +48,7 @@ if not is_heir and earlier and earlier.expires > 0 then
   end
 end
 drop_wants(mesh)
-local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = TTL_MS }
+local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = rare('ttl_ms') }
 if is_heir then
   hand_over_stages(session)
   redis.call('HSET', MARKS, mesh .. '|heir', adopted)
@@ -62,5 +62,5 @@ if freed > 0 then
   wake_meshes()
 end
 local told = told_since(mesh, 0)
-told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(TTL_MS)
+told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(session.ttl_ms)
 return told

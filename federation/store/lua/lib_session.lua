@@ -22,8 +22,8 @@ local function session_of(mesh)
 end
 
 local function write_session(session)
-  redis.call('HSET', SESSIONS, session.mesh, table.concat({ session.incarnation, text(session.expires), text(session.heartbeat),
-    text(session.beat), text(session.ttl_ms) }, '|'))
+  redis.call('HSET', SESSIONS, session.mesh, session.incarnation .. '|' .. text(session.expires) .. '|' .. text(session.heartbeat)
+    .. '|' .. text(session.beat) .. '|' .. text(session.ttl_ms))
 end
 
 -- Live again for its whole time from now on.

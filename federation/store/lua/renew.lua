@@ -1,5 +1,6 @@
 -- needs: caller
 -- on a full server: passes
+-- remembers its look
 -- Renew a session, and with it all that it holds, where there is nothing else to do: most heartbeats are this one. It reads
 -- no lease, so it costs the same whatever the mesh holds, and it leaves everything that is not plain to heartbeat.lua.
 --
