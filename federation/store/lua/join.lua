@@ -41,7 +41,7 @@ if not is_heir and earlier and earlier.expires > 0 then
   elseif redis.call('EXISTS', LEASES .. mesh) == 1 then
     local holder = mesh .. '~' .. earlier.incarnation
     redis.call('RENAME', LEASES .. mesh, LEASES .. holder)
-    redis.call('ZADD', DUE, text(earlier.expires + GRACE_MS), holder)
+    redis.call('ZADD', DUE, text(due_of(earlier)), holder)
     for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
       redis.call('ZREM', CUTS, mesh .. '|' .. field)
     end

@@ -16,16 +16,15 @@
 -- which the last learning began; another epoch that begins meanwhile only makes it longer);
 -- tests write `test_offset_ms`, which nothing else does.
 
-local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, GRACE_MS, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid',
-  'schema', 'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'grace_ms', 'max_step_ms', 'test_offset_ms'))
+local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid', 'schema',
+  'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'max_step_ms', 'test_offset_ms'))
 if not UID then
   return { 'UNINIT' }
 end
 if FOUND ~= SCHEMA then
   return { 'SCHEMA', FOUND }
 end
-LT, LAST_US, TOKEN, LEARN = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN)
-GRACE_MS, MAX_STEP_MS = tonumber(GRACE_MS), tonumber(MAX_STEP_MS)
+LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(MAX_STEP_MS)
 
 -- Of META, what few calls need.
 local function rare(name)

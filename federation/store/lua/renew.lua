@@ -17,5 +17,7 @@ if why_lost(SESSION, INCARNATION, false) or beat <= SESSION.beat or learn_left()
 end
 SESSION.beat = beat
 renew(SESSION)
-redis.call('HSET', MESHES, MESH, record)
+if redis.call('HGET', MESHES, MESH) ~= record then -- It seldom is: what is not written needs no copying to replicas and disk.
+  redis.call('HSET', MESHES, MESH, record)
+end
 return { 'OK', EPOCH, '0', ARGV[5], others_want(MESH), '' }
