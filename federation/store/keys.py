@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.ids import MeshId, RunId, StageId
 
 #: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Keys:
 
     @property
     def due(self) -> str:
-        """Sorted set: holders of leases by the lease clock's time after which they lose them."""
+        """Sorted set: holders of leases by the lease clock's time after which they may lose them: see `lua/lib_session.lua`."""
         return self._key("due")
 
     @property

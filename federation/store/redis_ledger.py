@@ -4,6 +4,7 @@ import json
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 import redis
@@ -107,6 +108,7 @@ class RedisLedger:
         self._founding = founding
         self._receipts = receipts
         self._copy_wait_ms = copy_wait_ms
+        self._packed: tuple[MeshRecord | None, bytes] = (None, b"")  #: Of the last heartbeat: a mesh says the same record many times.
 
     # ---- tenants
 
@@ -154,11 +156,11 @@ class RedisLedger:
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
-        about = encode(record), beat.number
+        about = self._packed_of(record), beat.number
         if not beat.acks and beat.wants is None and beat.claims is None:
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
-                return self._told(session, reply)
+                return _nothing_new(*reply[1:5])
         news: dict[str, object] = {}
         if beat.acks:
             news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
@@ -167,6 +169,13 @@ class RedisLedger:
         if beat.claims is not None:
             news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
         return self._copied(self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
+
+    def _packed_of(self, record: MeshRecord) -> bytes:
+        known, packed = self._packed  # Both at once: another thread may be here.
+        if known is not record:
+            packed = encode(record)
+            self._packed = record, packed
+        return packed
 
     def _claim_row(self, session: Session, lease: Lease) -> list[object]:
         if self._receipts is not None:
@@ -289,7 +298,8 @@ class RedisLedger:
 
     def _call_for(self, session: Session, verb: str, *arguments: str | bytes | int) -> Any:
         reply = self._call(verb, *of_session(session), *arguments)
-        raise_named(reply, session.mesh)
+        if reply[0] != b"OK":
+            raise_named(reply, session.mesh)
         return reply
 
     def _copied(self, told: Told) -> Told:
@@ -311,6 +321,12 @@ class RedisLedger:
             others_want=others_want == b"1",
             leases=leases,
         )
+
+
+@lru_cache(maxsize=1024)
+def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> Told:
+    """What most heartbeats are answered; kept, as it is the same again and again."""
+    return Told(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
 
 
 def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:

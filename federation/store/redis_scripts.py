@@ -9,7 +9,9 @@ A server whose memory is full refuses every verb but those that say otherwise: `
 sessions alive, gives back and takes back, `reads only` in what writes nothing.
 
 From Redis 7 on, all verbs of a folder are one library of functions, that the server keeps, replicates, and guards by its
-access rules; before that they are scripts, called by their hash. The text is the same. A library carries a digest of its
+access rules; before that they are scripts, called by their hash. The text is the same, but that a function needs no `lib_full.lua`,
+and that one whose verb says `-- remembers its look` finds in `LOOKS` what it has put there in an earlier call: for a script, and
+for all other verbs, `LOOKS` is empty each time. A library carries a digest of its
 text in its name, so roots of two versions stand side by side; where these differ in what they write, the number of their
 schema differs as well, and data of another schema are refused by every verb.
 """
@@ -35,7 +37,8 @@ _ON_FULL = re.compile(r"^-- on a full server: (?P<does>passes|reads only)\n", re
 _FLAGS = {"passes": "'allow-oom'", "reads only": "'no-writes'", "": ""}
 #: In `lib_keys.lua`: the name of a key and its place among all keys.
 _KEY = re.compile(r"^local (?P<name>[A-Z_]+) = KEYS\[(?P<place>\d+)\]\n", re.MULTILINE)
-_COMMENT = re.compile(r"--.*")
+_COMMENT, _QUOTED = re.compile(r"--.*"), re.compile(r"'[^'\n]*'")
+_REMEMBERS = re.compile(r"^-- remembers its look$", re.MULTILINE)
 #: At the top level: from its first line to the next `end` at the margin.
 _FUNCTION = re.compile(r"^local function (?P<name>\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 #: Answers of a server that is there and cannot serve now: loading, a replica, out of memory, disk full, in election; or that
@@ -86,7 +89,12 @@ def _told_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError
 @cache
 def source(package: str, verb: str) -> str:
     """The verb with the pieces that it needs before it, and the keys that it names under the places that it is given them at."""
-    text = f"local SCHEMA = '{SCHEMA}'\n{_whole(package, verb)}"
+    return _placed(package, verb, f"local LOOKS = {{}}\n{_whole(package, verb)}")
+
+
+def _placed(package: str, verb: str, text: str) -> str:
+    """The text, after the schema, with the keys under the places that the verb is given them at."""
+    text = f"local SCHEMA = '{SCHEMA}'\n{text}"
     places = key_places(package, verb)
     if places is None:
         return text
@@ -99,13 +107,14 @@ def key_places(package: str, verb: str) -> tuple[int, ...] | None:
     """Places, from 1, of the keys that the verb names; None: it is given all, as it does not name them one by one."""
     text = _whole(package, verb)
     named = {key["name"]: int(key["place"]) for key in _KEY.finditer(text)}
-    used = set(re.findall(r"[A-Z_]+", _COMMENT.sub("", _KEY.sub("", text))))
+    used = set(re.findall(r"[A-Z_]+", _QUOTED.sub("", _COMMENT.sub("", _KEY.sub("", text)))))
     return tuple(place for name, place in named.items() if name in used) if named else None
 
 
 @cache
-def _whole(package: str, verb: str) -> str:
-    return _reached("\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in _in_order(package, verb)))
+def _whole(package: str, verb: str, *, without: str = "") -> str:
+    names = [name for name in _in_order(package, verb) if name != without]
+    return _reached("\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in names))
 
 
 def _reached(text: str) -> str:
@@ -145,7 +154,7 @@ def library(package: str) -> tuple[str, str]:
 
     Function names are `<verb>_<digest>`. A function without a flag is refused whole on a server whose memory is full.
     """
-    bodies = {verb: source(package, verb) for verb in verbs(package)}
+    bodies = {verb: _function(package, verb) for verb in verbs(package)}
     digest = hashlib.sha256("\n".join(bodies.values()).encode()).hexdigest()[:12]
     functions = (
         f"redis.register_function{{function_name='{verb}_{digest}', flags={{{_FLAGS[on_full_server(package, verb)]}}},"
@@ -153,7 +162,13 @@ def library(package: str) -> tuple[str, str]:
         for verb, body in bodies.items()
     )
     name = f"{package.partition('.')[0]}_{digest}"
-    return digest, "\n".join([f"#!lua name={name}", *functions])
+    return digest, "\n".join([f"#!lua name={name}", "local LOOKS_KEPT = {}", *functions])
+
+
+def _function(package: str, verb: str) -> str:
+    """As `source`, of a function."""
+    looks = "LOOKS_KEPT" if _REMEMBERS.search((files(package) / f"{verb}.lua").read_text(encoding="utf-8")) else "{}"
+    return _placed(package, verb, f"local LOOKS = {looks}\n{_whole(package, verb, without='lib_full')}")
 
 
 class Scripts:
@@ -173,8 +188,7 @@ class Scripts:
         self._keys = keys
         self._package = package
         self._functions = functions
-        self._hashes: dict[str, str] = {}
-        self._keys_of: dict[str, tuple[str, ...]] = {}
+        self._commands: dict[str, tuple[str | int, ...]] = {}  #: By verb, all but its arguments.
 
     def call(self, verb: str, *arguments: str | bytes | int) -> Any:
         """The verb's reply, as redis-py gives it: text as bytes.
@@ -198,31 +212,27 @@ class Scripts:
         return reply
 
     def _call_script(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
-        keys = self._keys_for(verb)
-        text = source(self._package, verb)
-        sha = self._hashes.get(verb) or self._hashes.setdefault(verb, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+        command = self._commands.get(verb) or self._prepare(verb, "EVALSHA", _sha_of(source(self._package, verb)))
         try:
-            return self._client.evalsha(sha, len(keys), *keys, *arguments)
+            return self._client.execute_command(*command, *arguments)
         except redis.exceptions.NoScriptError:  # A new server, or one that was restarted: EVAL loads it as well.
-            return self._load(verb, lambda: self._client.eval(text, len(keys), *keys, *arguments))
-
-    def _keys_for(self, verb: str) -> tuple[str, ...]:
-        keys = self._keys_of.get(verb)
-        if keys is None:
-            places = key_places(self._package, verb)
-            keys = self._keys_of[verb] = self._keys if places is None else tuple(self._keys[place - 1] for place in places)
-        return keys
+            return self._load(verb, lambda: self._client.execute_command("EVAL", source(self._package, verb), *command[2:], *arguments))
 
     def _call_function(self, verb: str, arguments: tuple[str | bytes | int, ...]) -> Any:
-        digest, text = library(self._package)
-        name, keys = f"{verb}_{digest}", self._keys_for(verb)
+        command = self._commands.get(verb) or self._prepare(verb, "FCALL", f"{verb}_{library(self._package)[0]}")
         try:
-            return self._client.fcall(name, len(keys), *keys, *arguments)
+            return self._client.execute_command(*command, *arguments)
         except redis.exceptions.ResponseError as refused:
             if _NO_FUNCTION not in str(refused):
                 raise
-            self._load(verb, lambda: self._client.function_load(text, replace=True))
-            return self._client.fcall(name, len(keys), *keys, *arguments)
+            self._load(verb, lambda: self._client.function_load(library(self._package)[1], replace=True))
+            return self._client.execute_command(*command, *arguments)
+
+    def _prepare(self, verb: str, name: str, called: str) -> tuple[str | int, ...]:
+        """The command up to the verb's arguments, kept."""
+        places = key_places(self._package, verb)
+        keys = self._keys if places is None else tuple(self._keys[place - 1] for place in places)
+        return self._commands.setdefault(verb, (name, called, len(keys), *keys))
 
     @staticmethod
     def _load(verb: str, load: Callable[[], Any]) -> Any:
@@ -258,6 +268,10 @@ def load_verbs(client: "redis.Redis", packages: tuple[str, ...]) -> int:
 def has_functions_of(client: "redis.Redis") -> bool:
     """Does the server keep libraries of functions? Raises redis-py's errors."""
     return int(str(client.info("server")["redis_version"]).partition(".")[0]) >= _FUNCTIONS_SINCE
+
+
+def _sha_of(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def schema_words(found: str) -> str:

@@ -63,8 +63,8 @@ def move_time(client: "redis.Redis", keys: Keys, by_ms: int) -> None:
 
 
 def feign_restart(client: "redis.Redis", keys: Keys) -> None:
-    """Give the server another replication id, as the ledger sees it: what a restart or a promotion does."""
-    client.hset(keys.meta, "test_replid", uuid.uuid4().hex)
+    """Let the ledger have been written under another replication id than the server's: as after a restart or a promotion."""
+    client.hset(keys.meta, "replid", uuid.uuid4().hex)
 
 
 def copied(client: "redis.Redis", keys: Keys) -> dict[bytes, bytes]:

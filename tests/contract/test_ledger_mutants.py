@@ -73,6 +73,15 @@ def the_ledger_outlasts_the_holder(store: Store) -> None:
     assert held(store) == 2
 
 
+def what_is_renewed_is_kept_however_early_a_look_at_it_was_noted(store: Store) -> None:
+    west = mesh(store)
+    take(west, 2)
+    pass_time(store, store.ttl_ms - 150_000)
+    west.beat()
+    pass_time(store, store.ttl_ms)
+    assert held(store) == 2
+
+
 def what_was_lost_is_granted_to_nobody_else(store: Store) -> None:
     west, east = mesh(store), mesh(store, "east")
     kept = store.keep()
@@ -228,6 +237,7 @@ def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
 
 SCENARIOS = [
     the_ledger_outlasts_the_holder,
+    what_is_renewed_is_kept_however_early_a_look_at_it_was_noted,
     what_was_lost_is_granted_to_nobody_else,
     a_claim_from_before_the_loss_is_not_heard_after_it,
     giving_way_is_heard_about_the_present_version_only,
@@ -249,8 +259,9 @@ SCENARIOS = [
 
 #: The safeguard, the text that is it, and what stands there without it.
 MUTANTS = [
-    pytest.param("session.expires + GRACE_MS", "session.expires", id="the grace"),
-    pytest.param("LEARN = LT + LEARN_FOR_MS", "LEARN = LT", id="learning"),
+    pytest.param("session.expires + rare('grace_ms')", "session.expires", id="the grace"),
+    pytest.param("due_of(session) >= LT", "false", id="the sweep's own look at a session"),
+    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="learning"),
     pytest.param("if ARGV[2] ~= EPOCH then", "if false then", id="the epoch of a call"),
     pytest.param("REPLID_NOW ~= REPLID", "false", id="the replication id"),
     pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the look for a clock that was set back"),
@@ -267,7 +278,7 @@ MUTANTS = [
     ),
     pytest.param("lease.version == 0 and version <= seen", "false", id="the age of a claim"),
     pytest.param("      mark_before_loss(holder)\n", "", id="the mark of before the loss"),
-    pytest.param("math.min(free, unplanned)", "free", id="what a plan has set aside"),
+    pytest.param("min(free, unplanned)", "free", id="what a plan has set aside"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
     pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),

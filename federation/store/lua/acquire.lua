@@ -26,19 +26,25 @@ for field, tenant, flavor, slots, priority, pays_for, version, slot in
     pays_for = tonumber(pays_for), version = tonumber(version), shape = shape_of(slot) }
 end
 
+local learns = learn_left() > 0
+
 -- Whole slots that fit, or the refusal.
 local function fitting(lease, want)
   local slots, short, never = want.slots, nil, nil
   local node = NODES[lease.field]
-  for _, resource in ipairs(want.shape.resources) do
-    local units = want.shape.units[resource]
+  local resources, shape_units = want.shape.resources, want.shape.units
+  for place = 1, #resources do
+    local resource = resources[place]
+    local units = shape_units[resource]
     local held, target = lease.held[resource] or 0, lease.target[resource] or 0
     local to_hold, to_aim = rooms_of(node, resource)
-    local free = math.max(0, to_hold)
-    local unplanned = math.max(0, target - held) + math.max(0, to_aim)
-    local available = held > target and 0 or math.min(free, unplanned)
-    local fits = math.floor(available / units) -- Exact: below 2^53 no quotient is rounded up to the next whole number.
-    slots = math.min(slots, fits)
+    local free = max(0, to_hold)
+    local unplanned = max(0, target - held) + max(0, to_aim)
+    local available = held > target and 0 or min(free, unplanned)
+    local fits = floor(available / units) -- Exact: below 2^53 no quotient is rounded up to the next whole number.
+    if fits < slots then
+      slots = fits
+    end
     if fits == 0 then
       local amounts = '|' .. resource .. '|' .. text(units) .. '|' .. text(available)
       short = short or 'REFUSED|QUOTA_EXHAUSTED' .. amounts
@@ -51,7 +57,7 @@ local function fitting(lease, want)
 end
 
 local function answer(want)
-  if learn_left() > 0 then
+  if learns then
     return 'REFUSED|LEDGER_LEARNING||0|0'
   elseif not IS_CONFIGURED[want.tenant] then
     return 'UNKNOWN_TENANT'
@@ -65,9 +71,11 @@ local function answer(want)
     want.wanted = not never and want.slots or nil
     return refused
   end
-  for _, resource in ipairs(want.shape.resources) do
-    local held = (lease.held[resource] or 0) + fits * want.shape.units[resource]
-    set_amounts(lease, resource, held, math.max(held, lease.target[resource] or 0))
+  local resources, units = want.shape.resources, want.shape.units
+  for place = 1, #resources do
+    local resource = resources[place]
+    local held = (lease.held[resource] or 0) + fits * units[resource]
+    set_amounts(lease, resource, held, max(held, lease.target[resource] or 0))
   end
   lease.priority = want.pays_for
   note_change(lease, 'grant')
@@ -78,7 +86,8 @@ end
 
 local answers = {}
 read_leases(MESH, asked)
-for place, want in ipairs(asked) do
+for place = 1, #asked do
+  local want = asked[place]
   answers[place] = answer(want)
 end
 

@@ -115,6 +115,6 @@ keep_tree()
 version = text(tonumber(version) + 1)
 -- Learning outlasts the longest time that any session was ever told.
 redis.call('HSET', META, 'version', version, 'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4], 'learn_for_ms',
-  text(math.max(LEARN_FOR_MS, tonumber(ARGV[2]) + tonumber(ARGV[3]))))
+  text(math.max(rare('learn_for_ms'), tonumber(ARGV[2]) + tonumber(ARGV[3]))))
 wake_meshes()
 return { 'OK', version, over }

@@ -20,7 +20,7 @@ local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.d
 
 local is_known = SESSION ~= nil -- By the ledger, not by the mesh's own word.
 if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
-  SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = TTL_MS }
+  SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = rare('ttl_ms') }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
 if lost then

@@ -41,14 +41,14 @@ if not is_heir and earlier and earlier.expires > 0 then
   elseif redis.call('EXISTS', LEASES .. mesh) == 1 then
     local holder = mesh .. '~' .. earlier.incarnation
     redis.call('RENAME', LEASES .. mesh, LEASES .. holder)
-    redis.call('ZADD', DUE, text(earlier.expires + GRACE_MS), holder)
+    redis.call('ZADD', DUE, text(due_of(earlier)), holder)
     for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
       redis.call('ZREM', CUTS, mesh .. '|' .. field)
     end
   end
 end
 drop_wants(mesh)
-local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = TTL_MS }
+local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = rare('ttl_ms') }
 if is_heir then
   hand_over_stages(session)
   redis.call('HSET', MARKS, mesh .. '|heir', adopted)
@@ -62,5 +62,5 @@ if freed > 0 then
   wake_meshes()
 end
 local told = told_since(mesh, 0)
-told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(TTL_MS)
+told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(session.ttl_ms)
 return told

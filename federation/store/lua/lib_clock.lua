@@ -14,22 +14,25 @@
 -- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which learning ends), clamped (LT of the last step
 -- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals, learn_since (the epoch in
 -- which the last learning began; another epoch that begins meanwhile only makes it longer);
--- tests write `test_offset_ms` and `test_replid`, which nothing else does.
+-- tests write `test_offset_ms`, which nothing else does.
 
-local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, CLAMPED, TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS, TEST_MS, TEST_REPLID =
-  unpack(redis.call('HMGET', META, 'uid', 'schema', 'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'clamped', 'ttl_ms', 'grace_ms',
-    'max_step_ms', 'learn_for_ms', 'test_offset_ms', 'test_replid'))
+local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid', 'schema',
+  'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'max_step_ms', 'test_offset_ms'))
 if not UID then
   return { 'UNINIT' }
 end
 if FOUND ~= SCHEMA then
   return { 'SCHEMA', FOUND }
 end
-LT, LAST_US, TOKEN, LEARN, CLAMPED = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(CLAMPED)
-TTL_MS, GRACE_MS, MAX_STEP_MS, LEARN_FOR_MS = tonumber(TTL_MS), tonumber(GRACE_MS), tonumber(MAX_STEP_MS), tonumber(LEARN_FOR_MS)
+LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(MAX_STEP_MS)
+
+-- Of META, what few calls need.
+local function rare(name)
+  return tonumber(redis.call('HGET', META, name))
+end
 
 local TIME = redis.call('TIME')
-local NOW_US = tonumber(TIME[1]) * 1000000 + tonumber(TIME[2]) + tonumber(TEST_MS or '0') * 1000
+local NOW_US = TIME[1] * 1000000 + TIME[2] + (TEST_MS and TEST_MS * 1000 or 0)
 
 -- The next token: greater than every earlier one, also after writes were lost, as long as the clock was not set back
 -- further than learning lasts; below 2^53 until the year 2255. `keep_token` writes it: every verb that mints ends with it.
@@ -53,7 +56,7 @@ local function begin_epoch(why, known)
   if learn_left() == 0 then
     redis.call('HSET', META, 'learn_since', EPOCH)
   end
-  LEARN = LT + LEARN_FOR_MS
+  LEARN = LT + rare('learn_for_ms')
   redis.call('HSET', META, 'epoch', EPOCH, 'learn', text(LEARN), 'token', text(TOKEN), 'replid', REPLID)
   redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
 end
@@ -78,19 +81,26 @@ elseif PASSED_US > 0 then
   local passed_ms = math.floor(PASSED_US / 1000)
   LAST_US = LAST_US + passed_ms * 1000
   if passed_ms > MAX_STEP_MS then
+    local CLAMPED, TTL_MS = rare('clamped'), rare('ttl_ms')
+    redis.call('HSET', META, 'clamped', text(LT))
     passed_ms = (CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS
-    CLAMPED = LT
   end
   LT = LT + passed_ms
 end
-redis.call('HSET', META, 'lt', text(LT), 'last', text(LAST_US), 'clamped', text(CLAMPED))
+redis.call('HSET', META, 'lt', format_number('%d', LT), 'last', format_number('%d', LAST_US))
 
-local REPLICATION = redis.call('INFO', 'replication')
-local _, REPLID_FOLLOWS = string.find(REPLICATION, 'master_replid:', 1, true) -- Plain: a pattern takes longer than all of INFO.
-local REPLID_NOW = string.match(REPLICATION, '^%x+', REPLID_FOLLOWS + 1) .. (TEST_REPLID or '')
-if REPLID_NOW ~= REPLID then
-  REPLID = REPLID_NOW
-  begin_epoch('the server restarted or another was promoted', 0)
-elseif IS_SET_BACK then
-  begin_epoch('the clock of the server was set back', 0)
+-- Functions may remember when they have looked, see redis_scripts: what they remember ends with the server's process, and with a
+-- full copy from another server. A server that was demoted and promoted again within LOOK_US has had no time to lose anything.
+local LOOK_US, LOOKED = 100000, LOOKS[META]
+if IS_SET_BACK or not LOOKED or LOOKED.replid ~= REPLID or NOW_US < LOOKED.at_us or NOW_US > LOOKED.at_us + LOOK_US then
+  local replication = redis.call('INFO', 'replication')
+  local _, follows = string.find(replication, 'master_replid:', 1, true) -- Plain: a pattern takes longer than all of INFO.
+  local REPLID_NOW = string.match(replication, '^%x+', follows + 1)
+  if REPLID_NOW ~= REPLID then
+    REPLID = REPLID_NOW
+    begin_epoch('the server restarted or another was promoted', 0)
+  elseif IS_SET_BACK then
+    begin_epoch('the clock of the server was set back', 0)
+  end
+  LOOKS[META] = { replid = REPLID, at_us = NOW_US }
 end

@@ -22,8 +22,8 @@ local function field_of(tenant, flavor)
 end
 
 -- The row as a table; what is not there holds nothing and has version 0.
-local function lease_from(holder, tenant, flavor, packed)
-  local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field_of(tenant, flavor), token = 0, version = 0,
+local function lease_from(holder, tenant, flavor, field, packed)
+  local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field, token = 0, version = 0,
     priority = 0, cut = 0, had_cut = false, resources = {}, held = {}, target = {} }
   if packed then
     local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
@@ -41,7 +41,7 @@ local function lease_from(holder, tenant, flavor, packed)
     rows = {}
     LEASE_ROWS[holder] = rows
   end
-  rows[lease.field] = lease
+  rows[field] = lease
   LEASE_ORDER[#LEASE_ORDER + 1] = lease
   return lease
 end
@@ -49,7 +49,7 @@ end
 local function lease_of(holder, tenant, flavor)
   local field = field_of(tenant, flavor)
   local known = LEASE_ROWS[holder] and LEASE_ROWS[holder][field]
-  return known or lease_from(holder, tenant, flavor, redis.call('HGET', LEASES .. holder, field))
+  return known or lease_from(holder, tenant, flavor, field, redis.call('HGET', LEASES .. holder, field))
 end
 
 -- All rows of a holder, in the order of their tenants and flavors.
@@ -64,7 +64,7 @@ local function leases_of(holder)
   for _, field in ipairs(fields) do
     local tenant, flavor = string.match(field, '^(.+)|([^|]+)$')
     local known = LEASE_ROWS[holder] and LEASE_ROWS[holder][field]
-    leases[#leases + 1] = known or lease_from(holder, tenant, flavor, packed[field])
+    leases[#leases + 1] = known or lease_from(holder, tenant, flavor, field, packed[field])
   end
   return leases
 end
@@ -73,15 +73,18 @@ local function packed_lease(lease)
   local version = format_number('%d', lease.version) -- A version comes once, so it is not kept.
   local token = lease.token == lease.version and version or format_number('%d', lease.token)
   local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
-  local held, target = lease.held, lease.target
-  for _, resource in ipairs(lease.resources) do
+  local held, target, resources = lease.held, lease.target, lease.resources
+  for place = 1, #resources do
+    local resource = resources[place]
     packed = packed .. '|' .. resource .. '|' .. text(held[resource]) .. '|' .. text(target[resource])
   end
   return packed
 end
 
 local function is_empty(lease)
-  for _, resource in ipairs(lease.resources) do
+  local resources = lease.resources
+  for place = 1, #resources do
+    local resource = resources[place]
     if lease.held[resource] > 0 or lease.target[resource] > 0 then
       return false
     end
@@ -142,7 +145,8 @@ end
 local function keep_leases()
   local gone, changed, marks, told = {}, {}, {}, {}
   keep_tree()
-  for _, lease in ipairs(LEASE_ORDER) do
+  for place = 1, #LEASE_ORDER do
+    local lease = LEASE_ORDER[place]
     if lease.changed then
       local holder, field, packed = lease.holder, lease.field, packed_lease(lease)
       lease.packed = packed
@@ -154,9 +158,11 @@ local function keep_leases()
       if is_kept then
         list[#list + 1] = packed
       end
-      marks[holder] = math.max(marks[holder] or 0, lease.version)
+      if lease.version > (marks[holder] or 0) then
+        marks[holder] = lease.version
+      end
       if lease.cut > 0 and is_kept then
-        redis.call('ZADD', CUTS, text(lease.cut + GRACE_MS), holder .. '|' .. field)
+        redis.call('ZADD', CUTS, text(lease.cut + rare('grace_ms')), holder .. '|' .. field)
       elseif lease.had_cut then
         redis.call('ZREM', CUTS, holder .. '|' .. field)
       end
@@ -189,7 +195,9 @@ local function told_since(mesh, seen)
   local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
   local lines = {}
   if seen ~= mark then -- Who had seen all when the script began has to be told what the script itself has changed.
-    for _, lease in ipairs(seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)) do
+    local leases = seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)
+    for place = 1, #leases do
+      local lease = leases[place]
       if lease.holder == mesh and lease.version > seen and not is_empty(lease) then
         local left = lease.cut > 0 and text(math.max(0, lease.cut - LT)) or ''
         lines[#lines + 1] = lease.field .. '|' .. left .. '|' .. (lease.packed or packed_lease(lease))
@@ -221,13 +229,14 @@ end
 -- Read the leases that are named ({tenant = …, flavor = …, field = …}, …), with all nodes that they are charged to.
 local function read_leases(holder, named)
   local fields = {}
-  for place, one in ipairs(named) do
-    fields[place] = one.field
+  for place = 1, #named do
+    fields[place] = named[place].field
   end
   local packed = many(LEASES .. holder, fields)
-  for place, one in ipairs(named) do
+  for place = 1, #named do
+    local one = named[place]
     if not (LEASE_ROWS[holder] and LEASE_ROWS[holder][one.field]) then
-      lease_from(holder, one.tenant, one.flavor, packed[place])
+      lease_from(holder, one.tenant, one.flavor, one.field, packed[place])
     end
   end
   read_ahead(named)

@@ -2,7 +2,11 @@
 -- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
 -- LT; `expires` is 0 when the session was swept, so that people still see the mesh. Incarnations stay text: Lua never
 -- counts with them. One heartbeat renews the session and all that it holds.
+--
+-- DUE has when a session is to be looked at, no later than it is due: most heartbeats leave it as it is, and the sweep goes by
+-- the session itself.
 
+local floor = math.floor
 local MARK_BEFORE = nil -- Of the caller's leases, when the script began: see lib_caller.
 
 local function session_of(mesh)
@@ -13,6 +17,7 @@ local function session_of(mesh)
   local incarnation, expires, heartbeat, beat, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return {
     mesh = mesh,
+    is_known = true, -- And so in DUE, unless it was swept.
     incarnation = incarnation,
     expires = tonumber(expires),
     heartbeat = tonumber(heartbeat),
@@ -22,16 +27,24 @@ local function session_of(mesh)
 end
 
 local function write_session(session)
-  redis.call('HSET', SESSIONS, session.mesh, table.concat({ session.incarnation, text(session.expires), text(session.heartbeat),
-    text(session.beat), text(session.ttl_ms) }, '|'))
+  redis.call('HSET', SESSIONS, session.mesh, session.incarnation .. '|' .. text(session.expires) .. '|' .. text(session.heartbeat)
+    .. '|' .. text(session.beat) .. '|' .. text(session.ttl_ms))
 end
 
--- Live again for its whole time from now on.
+-- When what it holds may be taken back.
+local function due_of(session)
+  return session.expires + rare('grace_ms')
+end
+
+-- Live again for its whole time from now on. DUE is moved once in each time to live: before it would come, it is moved again.
 local function renew(session)
-  session.heartbeat = LT
-  session.expires = LT + session.ttl_ms
+  local expires, ttl_ms = LT + session.ttl_ms, session.ttl_ms
+  local is_noted = session.is_known and floor(session.expires / ttl_ms) == floor(expires / ttl_ms)
+  session.heartbeat, session.expires = LT, expires
   write_session(session)
-  redis.call('ZADD', DUE, text(session.expires + GRACE_MS), session.mesh)
+  if not is_noted then
+    redis.call('ZADD', DUE, text(due_of(session)), session.mesh)
+  end
 end
 
 -- Not swept, not superseded; its time may have run out.

@@ -1,6 +1,7 @@
 -- needs: keys, text
 -- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root. It is
--- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once.
+-- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once. What runs
+-- for each lease or node of a call counts its loops by number and joins each text at once: that is a third of what a grant takes.
 --
 -- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
 -- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
@@ -15,7 +16,7 @@
 --
 -- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
-local max, min = math.max, math.min
+local max, min, HUGE = math.max, math.min, math.huge
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
 local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
 local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
@@ -110,8 +111,8 @@ end
 -- Read what many walks will need in few commands. `starts`: list of {tenant = …, flavor = …}.
 local function read_ahead(starts)
   local level = {}
-  for _, start in ipairs(starts) do
-    level[start.tenant] = true
+  for place = 1, #starts do
+    level[starts[place].tenant] = true
   end
   while next(level) do -- One command for all parents of a level.
     local names, fields = {}, {}
@@ -122,23 +123,29 @@ local function read_ahead(starts)
     end
     local rows = many(TREE, fields)
     level = {}
-    for place, tenant in ipairs(names) do
+    for place = 1, #names do
+      local tenant = names[place]
       note_parent(tenant, rows[place])
-      if PARENTS[tenant] ~= '' then
-        level[PARENTS[tenant]] = true
+      local parent = PARENTS[tenant]
+      if parent ~= '' then
+        level[parent] = true
       end
     end
   end
   local made, fields = {}, {}
-  for _, start in ipairs(starts) do
-    make_nodes(start.tenant, start.flavor, made)
+  for place = 1, #starts do
+    make_nodes(starts[place].tenant, starts[place].flavor, made)
   end
-  for place, node in ipairs(made) do
-    fields[2 * place - 1], fields[2 * place] = 'quota|' .. node.field, 'use|' .. node.field
+  for place = 1, #made do
+    local field = made[place].field
+    fields[2 * place - 1], fields[2 * place] = 'quota|' .. field, 'use|' .. field
   end
   local rows = many(TREE, fields)
-  for place, node in ipairs(made) do
-    fill_node(node, rows[2 * place - 1], rows[2 * place])
+  for place = 1, #made do
+    local quota, use = rows[2 * place - 1], rows[2 * place]
+    if quota or use then
+      fill_node(made[place], quota, use)
+    end
   end
 end
 
@@ -150,26 +157,32 @@ local function node_of(lease)
 end
 
 -- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
+--
+-- A node has what the one above it has, at most what its limit leaves, and besides what is left of the part that it keeps. On the
+-- way up both are added up: what is found is `min(room above, most) + kept`.
 local function rooms_of(node, resource)
-  local row, up = node.rows[resource] or NO_ROW, node.up
-  local own, held, target = row.own, row.held, row.target
-  if not up then
-    return own - held, own - target
+  local hold_most, hold_kept, aim_most, aim_kept = HUGE, 0, HUGE, 0
+  local up = node.up
+  while up do
+    local row = node.rows[resource]
+    if row then
+      local kept, limit, held, target = row.kept, row.limit, row.held, row.target
+      if kept > held then
+        hold_most, hold_kept = hold_most - (kept - held), hold_kept + (kept - held)
+      end
+      if kept > target then
+        aim_most, aim_kept = aim_most - (kept - target), aim_kept + (kept - target)
+      end
+      if limit then
+        local most = row.own - kept + limit
+        hold_most = min(hold_most, most - max(0, held - kept))
+        aim_most = min(aim_most, most - max(0, target - kept))
+      end
+    end
+    node, up = up, up.up
   end
-  local kept, limit = row.kept, row.limit
-  local to_hold, to_aim = rooms_of(up, resource)
-  if limit then
-    local most = own - kept + limit
-    to_hold = min(to_hold, most - max(0, held - kept))
-    to_aim = min(to_aim, most - max(0, target - kept))
-  end
-  if kept > held then
-    to_hold = to_hold + kept - held
-  end
-  if kept > target then
-    to_aim = to_aim + kept - target
-  end
-  return to_hold, to_aim
+  local row = node.rows[resource] or NO_ROW
+  return min(row.own - row.held, hold_most) + hold_kept, min(row.own - row.target, aim_most) + aim_kept
 end
 
 -- What the node could hold in an empty tree.
@@ -213,9 +226,9 @@ local function packed_use(node)
   for resource, row in pairs(node.rows) do
     local held, target = row.held, row.target
     if held > 0 or target > 0 then
-      local units = text(held)
-      local part = resource .. '|' .. units .. '|' .. (target == held and units or text(target))
-      packed = packed and packed .. '|' .. part or part
+      local units = TEXTS[held] or text(held)
+      local aimed = target == held and units or text(target)
+      packed = packed and packed .. '|' .. resource .. '|' .. units .. '|' .. aimed or resource .. '|' .. units .. '|' .. aimed
     end
   end
   return packed
@@ -223,7 +236,8 @@ end
 
 local function keep_tree()
   local gone, changed = {}, {}
-  for _, node in ipairs(TOUCHED) do
+  for place = 1, #TOUCHED do
+    local node = TOUCHED[place]
     local name, packed = 'use|' .. node.field, packed_use(node)
     if packed then
       changed[#changed + 1], changed[#changed + 2] = name, packed

@@ -17,12 +17,15 @@ for field, tenant, flavor, version, kept in string.gmatch(ARGV[6], '(([^|\n]+)|(
   parts[#parts + 1] = { field = field, tenant = tenant, flavor = flavor, version = tonumber(version), shape = shape_of(kept) }
 end
 read_leases(MESH, parts)
-for _, part in ipairs(parts) do
+for place = 1, #parts do
+  local part = parts[place]
   local lease = LEASE_ROWS[MESH][part.field]
   if lease.version == part.version and lease.version > 0 then
-    for _, resource in ipairs(lease.resources) do
-      local held = math.min(lease.held[resource], part.shape.units[resource] or 0)
-      set_amounts(lease, resource, held, math.min(held, lease.target[resource]))
+    local resources, units = lease.resources, part.shape.units
+    for at = 1, #resources do
+      local resource = resources[at]
+      local held = min(lease.held[resource], units[resource] or 0)
+      set_amounts(lease, resource, held, min(held, lease.target[resource]))
     end
     if not shrinks(lease) then
       lease.cut = 0

@@ -1,5 +1,6 @@
 -- needs: caller
 -- on a full server: passes
+-- remembers its look
 -- Renew a session, and with it all that it holds, where there is nothing else to do: most heartbeats are this one. It reads
 -- no lease, so it costs the same whatever the mesh holds, and it leaves everything that is not plain to heartbeat.lua.
 --
@@ -16,5 +17,7 @@ if why_lost(SESSION, INCARNATION, false) or beat <= SESSION.beat or learn_left()
 end
 SESSION.beat = beat
 renew(SESSION)
-redis.call('HSET', MESHES, MESH, record)
+if redis.call('HGET', MESHES, MESH) ~= record then -- It seldom is: what is not written needs no copying to replicas and disk.
+  redis.call('HSET', MESHES, MESH, record)
+end
 return { 'OK', EPOCH, '0', ARGV[5], others_want(MESH), '' }

@@ -18,19 +18,23 @@ if learn_left() == 0 then
       more = '1'
       break
     end
-    leases = leases + free_all(holder, 'expire')
-    redis.call('ZREM', DUE, holder)
     local session = session_of(holder)
-    if session then
-      for _, stage in ipairs(lose_stages(session)) do
-        stages[#stages + 1] = stage
-      end
-      session.expires = 0
-      write_session(session)
-      drop_wants(holder)
-      swept[#swept + 1] = holder
+    if session and session.expires > 0 and due_of(session) >= LT then
+      redis.call('ZADD', DUE, text(due_of(session)), holder) -- Renewed since that was noted.
     else
-      redis.call('HDEL', MARKS, holder)
+      leases = leases + free_all(holder, 'expire')
+      redis.call('ZREM', DUE, holder)
+      if session then
+        for _, stage in ipairs(lose_stages(session)) do
+          stages[#stages + 1] = stage
+        end
+        session.expires = 0
+        write_session(session)
+        drop_wants(holder)
+        swept[#swept + 1] = holder
+      else
+        redis.call('HDEL', MARKS, holder)
+      end
     end
   end
   local cuts = redis.call('ZRANGEBYSCORE', CUTS, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))

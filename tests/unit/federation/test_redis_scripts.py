@@ -29,6 +29,13 @@ def test_what_passes_on_a_full_server_deletes_before_anything_else(package):
     assert passing
 
 
+def test_only_the_function_of_a_plain_renewal_remembers_that_it_has_looked_at_the_server():
+    digest, text = library(PACKAGE)
+    looks = dict(re.findall(rf"function_name='(\w+)_{digest}'.*?^local LOOKS = (\S+)$", text, re.MULTILINE | re.DOTALL))
+    assert {verb for verb, kept in looks.items() if kept != "{}"} == {"renew"}
+    assert all("local LOOKS = {}\n" in source(PACKAGE, verb) for verb in verbs(PACKAGE))
+
+
 def test_a_function_passes_on_a_full_server_only_where_its_verb_says_so():
     digest, text = library(PACKAGE)
     flags = dict(re.findall(rf"function_name='(\w+)_{digest}', flags={{([^}}]*)}}", text))
