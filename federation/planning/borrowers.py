@@ -130,12 +130,13 @@ class Borrowers:
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
         row = self._rows.get(ancestor)
-        moved: Iterable[int] = self._board.moved.pop(ancestor, ())
+        moved: Iterable[int] = self._board.moved.get(ancestor, ())
         if row is None:
             row = self._rows[ancestor] = _Row()
             moved = self._board.forest.children[ancestor]
         for child in moved:
             row.place(child, self._board.shares.rank(child) if self._board.ledger.borrows(child) else None)
+        self._board.moved[ancestor] = set()
         return row.order
 
     def _gather(self) -> None:

@@ -64,8 +64,8 @@ class Reclaiming:
 
     def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
         """Does the mesh have room, with what others there give of what it has not got?"""
-        want, grown = claim.want, self.board.grown
-        free = {key: max(0, want.free.get(key[1], 0) - grown[want.mesh, want.flavor, key[1]]) for key in needed}
+        want, grown = claim.want, self.board.grown[claim.want.mesh, claim.want.flavor]
+        free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
         short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
         for giver in self._givers(claim, needed) if short else ():
             if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:

@@ -14,7 +14,8 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -59,9 +60,26 @@ class QuotaLedger:
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
         """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
+        path = self._paths[node]
         for key, units in amounts.items():
             if units and times:
-                self._charge(node, key, units * times)
+                self._charge(path, key, units * times)
+
+    def charge_all(self, charges: Iterable[tuple[int, Amounts]], times: int = 1) -> None:
+        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all."""
+        sums: dict[FlavorResource, defaultdict[int, defaultdict[int, int]]] = {}
+        for node, amounts in charges:
+            depth = len(self._paths[node])
+            for key, units in amounts.items():
+                if key not in sums:
+                    sums[key] = defaultdict(lambda: defaultdict(int))
+                sums[key][depth][node] += units * times
+        for key, levels in sums.items():
+            for depth in range(max(levels), 0, -1):
+                for node, by in levels[depth].items():
+                    above = self._charge((node,), key, by) if by else 0
+                    if above and depth > 1:
+                        levels[depth - 1][self.forest.parents[node]] += above
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -73,31 +91,35 @@ class QuotaLedger:
             if self.use(node, key) < by:
                 raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be given back")
             if by:
-                self._charge(node, key, -by)
+                self._charge(self._paths[node], key, -by)
 
-    def _charge(self, node: int, key: FlavorResource, by: int) -> None:
+    def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> int:
+        """Add to the use of the first node of a way up; what passes the kept parts goes on to the next. What passes the last one's."""
         column = self._columns.get(key) or self._open(key)
         rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
-        for step in self._paths[node]:
+        own, kepts = rows.own, rows.kept
+        for step in path:
             use[step] = after = use[step] + by
             versions[step] += 1
-            above = after - rows.own[step]
+            above = after - own[step]
             if above > 0 and above > by:
                 if rows.is_declared[step]:
                     borrowed[step] += by
             elif above > 0 or above > by:
                 self._cross(column, step, above, above - by)
-            kept = rows.kept[step]
+            kept = kepts[step]
             if kept:
                 by = max(0, after - kept) - max(0, after - by - kept)
                 if by == 0:
-                    return
+                    return 0
+        return by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
         """The node's use less its own is above 0 now and was not before, or the other way round."""
+        is_over = above > 0
         if column.rows.is_declared[node]:
-            column.borrowed[node] += max(0, above) - max(0, before)
-        if above > 0:
+            column.borrowed[node] += above if is_over else -before
+        if is_over:
             column.over.add(node)
             self._over_keys[node] += 1
         else:
@@ -152,6 +174,10 @@ class QuotaLedger:
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
+
+    def over(self, keys: Iterable[FlavorResource]) -> tuple[Set[int], ...]:
+        """For each of these: the nodes that use more than their own of it; views that follow each charge."""
+        return tuple([(self._columns.get(key) or self._open(key)).over for key in keys])
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
@@ -211,7 +237,8 @@ class QuotaLedger:
         worst, rest = 0, units
         for step in path[:-1]:
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
-            rest -= max(0, kept - use[step])
+            if kept > use[step]:
+                rest -= kept - use[step]
             if rest <= 0:
                 return worst
             if limit is not None and rows.lent[step] < UNLIMITED:

@@ -20,6 +20,9 @@ from federation.tenants import FlavorResource
 UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
 
 
+_NOTHING: Mapping[str, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """How the shares of all children of one node are measured."""
@@ -35,17 +38,16 @@ class ShareRanks:
         self._ledger, self._forest = ledger, ledger.forest
         self._versions = ledger.versions
         self._scales: dict[int, _Scale] = {}
-        self._known: dict[int, tuple[int, int]] = {}  #: Node to the version of its use, and the rank then.
+        self._ranks = [0] * len(self._versions)
+        self._counted_at = [0] * len(self._versions)  #: The version of the use that each rank is of; nothing was in use at the first.
 
     def rank(self, node: int) -> int:
         """Of the share of a node; 0 at a root, and where nothing is borrowed."""
         version = self._versions[node]
-        known = self._known.get(node)
-        if known is not None and known[0] == version:
-            return known[1]
-        rank = self._weighted(node, {}) if self._ledger.borrows(node) else 0
-        self._known[node] = version, rank
-        return rank
+        if self._counted_at[node] != version:
+            self._counted_at[node] = version
+            self._ranks[node] = self._weighted(node, _NOTHING) if self._ledger.borrows(node) else 0
+        return self._ranks[node]
 
     def is_borrowing(self, node: int) -> bool:
         """Does the node borrow anything that it declares? Possible with a rank of 0, too: where the parent has nothing to lend."""
@@ -64,7 +66,9 @@ class ShareRanks:
         scale = self._scales.get(parent) or self._measure(parent)
         ratio = 0
         for name, borrowed, factor in scale.factors:
-            ratio = max(ratio, (borrowed[node] + more[name] if name in more else borrowed[node]) * factor)
+            part = (borrowed[node] + more[name] if name in more else borrowed[node]) * factor
+            if part > ratio:
+                ratio = part
         return ratio * scale.weights[node] if ratio else 0
 
     def _measure(self, parent: int) -> _Scale:
