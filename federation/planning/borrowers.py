@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,7 +25,8 @@ from mesh.ids import FlavorName
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
 _Keys = tuple[FlavorResource, ...]
-_ByChild = dict[int, list[tuple[Standing, Lease]]]
+_Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
+_ByChild = dict[int, list[_Place]]
 _ABOVE_ALL_NODES = 2**63
 
 
@@ -48,6 +49,27 @@ class _Row:
             self.shares[child] = share
 
 
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """One question, as far as it is read."""
+
+    but: int  #: The child that does not take part.
+    overs: tuple[Set[int], ...]  #: Who borrows, key by key; follows the ledger.
+    is_ranked_again: bool  #: Shares and borrowers are looked at whenever they are needed, not once.
+    gave: set[int] = field(default_factory=set)  #: Where they are looked at once: who has been asked, and borrowed then.
+
+    def all_borrow(self, way: tuple[int, ...]) -> bool:
+        """Does each of these nodes use more than its own of one of the keys, or did before it gave?"""
+        for node in way:
+            if node not in self.gave:
+                for over in self.overs:
+                    if node in over:
+                        break
+                else:
+                    return False
+        return True
+
+
 class Borrowers:
     """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
 
@@ -55,7 +77,7 @@ class Borrowers:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
-        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority and child.
+        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority, lowest first, and child.
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -81,38 +103,35 @@ class Borrowers:
         by_priority = self._leases.get((ancestor, flavor))
         if by_priority is None:
             return
-        row, gave = self._row(ancestor), set[int]()
+        row = self._row(ancestor)
         end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
         if not end:
             return
-        above = len(self._board.forest.paths[ancestor])
-        for priority in sorted(by_priority):
-            if share_min is None:
+        asked = _Asked(but=but, overs=self._board.ledger.over(keys), is_ranked_again=share_min is None)
+        for by_child in by_priority.values():
+            if asked.is_ranked_again:
                 row = self._row(ancestor)
                 end = len(row)
-            for lease in self._merged(row, end, by_priority[priority], but, is_ranked_again=share_min is None):
-                way = self._board.forest.paths[lease.node][:-above]
-                if self._borrows(way, keys, gave) and any(lease.target.values()) and not lease.has_grown:
+            for _, lease, way in self._merged(asked, row, end, by_child):
+                if asked.all_borrow(way) and any(lease.target.values()) and not lease.has_grown:
                     yield lease
-                    if share_min is not None:
-                        gave.update(way)
+                    if not asked.is_ranked_again:
+                        asked.gave.update(way)
 
-    def _merged(
-        self, row: list[tuple[int, int]], end: int, by_child: _ByChild, but: int, *, is_ranked_again: bool
-    ) -> Generator[Lease, None, None]:
+    def _merged(self, asked: _Asked, row: list[tuple[int, int]], end: int, by_child: _ByChild) -> Generator[_Place, None, None]:
         """The leases of one priority below so many children of a row, the largest share first."""
         heads: list[_Head] = []
         read = 0
         while True:
             while read < end and (not heads or row[read][0] <= heads[0][0]):
                 behind, child = row[read]
-                if child in by_child and child != but:
+                if child in by_child and child != asked.but and asked.all_borrow((child,)):
                     heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
                 read += 1
             if not heads:
                 return
             behind, standing, place, child = heads[0]
-            fresh = -self._board.shares.rank(child) if is_ranked_again else behind
+            fresh = -self._board.shares.rank(child) if asked.is_ranked_again else behind
             if fresh > behind:
                 heapq.heapreplace(heads, (fresh, standing, place, child))
                 continue
@@ -121,11 +140,7 @@ class Borrowers:
                 heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
             else:
                 heapq.heappop(heads)
-            yield leases[place][1]
-
-    def _borrows(self, way: tuple[int, ...], keys: _Keys, gave: set[int]) -> bool:
-        """Does each of these nodes use more than its own, or did before it gave?"""
-        return all(node in gave or self._board.ledger.is_over(node, keys) for node in way)
+            yield leases[place]
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
@@ -140,11 +155,12 @@ class Borrowers:
         return row.order
 
     def _gather(self) -> None:
-        asked = sorted((self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease))
-        for standing, lease in asked:
-            priority, flavor = lease.holding.priority, lease.key[2]
-            for child, above in pairwise(self._board.forest.paths[lease.node]):
-                self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, []).append((standing, lease))
+        open_leases = [(lease.holding.priority, self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease)]
+        for priority, standing, lease in sorted(open_leases):
+            path, flavor = self._board.forest.paths[lease.node], lease.key[2]
+            for steps, (child, above) in enumerate(pairwise(path), start=1):
+                places = self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, [])
+                places.append((standing, lease, path[:steps]))
 
     def _could_be_asked(self, lease: Lease) -> bool:
         min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)

@@ -206,12 +206,14 @@ class QuotaLedger:
         """
         column = self._columns.get(key) or self._open(key)
         rows, use, path = column.rows, column.use, self._paths[node]
+        narrow = rows.narrow[node]
         if steps is None:
             own = rows.own[path[-1]]
-            room, steps = UNLIMITED if own == UNLIMITED else own - use[path[-1]], len(path) - 1
+            room = UNLIMITED if own == UNLIMITED else own - use[path[-1]]
         else:
-            room = UNLIMITED
-        for step in path[:steps][::-1]:
+            room, below = UNLIMITED, path[:steps]
+            narrow = tuple([step for step in narrow if step in below])
+        for step in reversed(narrow):
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
                 room = min(room, rows.lent[step] - max(0, use[step] - kept) + limit)
@@ -219,7 +221,7 @@ class QuotaLedger:
                 room = 0
             if kept > use[step]:
                 room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use[step])
-        return room
+        return 0 if room < 0 and self.keeps_local and len(path) > 1 else room
 
     def available(self, node: int, key: FlavorResource) -> int:
         """As `room`, and never below 0."""
@@ -233,9 +235,9 @@ class QuotaLedger:
         if not self.keeps_local:
             return max(0, units - self.room(node, key))
         column = self._columns.get(key) or self._open(key)
-        rows, use, path = column.rows, column.use, self._paths[node]
+        rows, use, root = column.rows, column.use, self._paths[node][-1]
         worst, rest = 0, units
-        for step in path[:-1]:
+        for step in rows.narrow[node]:
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if kept > use[step]:
                 rest -= kept - use[step]
@@ -243,7 +245,6 @@ class QuotaLedger:
                 return worst
             if limit is not None and rows.lent[step] < UNLIMITED:
                 worst = max(worst, rest - (rows.lent[step] - max(0, use[step] - kept) + limit))
-        root = path[-1]
         return max(worst, 0 if rows.own[root] == UNLIMITED else rest - (rows.own[root] - use[root]))
 
     def deficit(self, node: int, key: FlavorResource) -> int:
