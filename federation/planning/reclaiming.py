@@ -27,7 +27,7 @@ _Amounts = Mapping[FlavorResource, int]
 _Taken = list[tuple[Lease, dict[str, int]]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Giver:
     """A lease that may have to give way."""
 
@@ -89,8 +89,12 @@ class Reclaiming:
 
     def _short_of(self, claim: Claim, needed: _Amounts) -> dict[FlavorResource, int]:
         """What is still missing of quota."""
-        missing = {key: self.board.ledger.missing(claim.node, key, units) for key, units in needed.items()}
-        return {key: units for key, units in missing.items() if units > 0}
+        ledger, short = self.board.ledger, {}
+        for key, units in needed.items():
+            missing = ledger.missing(claim.node, key, units)
+            if missing > 0:
+                short[key] = missing
+        return short
 
     def _take(self, giver: _Giver, short: _Amounts, claim: Claim, taken: _Taken) -> dict[str, int]:
         """Lower the giver's target by its part."""
@@ -103,15 +107,13 @@ class Reclaiming:
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
         for lease in self._less_urgent(claim):
-            yield _Giver(lease=lease)
-        yield from (giver for giver in self._others(claim, needed) if self._may_reclaim(claim, giver.lease))
-
-    def _may_reclaim(self, claim: Claim, lease: Lease) -> bool:
-        """Does the claimant's tenant want others' work like this to give way? Of whom nobody said anything, it does."""
+            yield _Giver(lease)
         own = self.settings.get(claim.want.tenant)
-        if own is None or own.policies.reclaim is Preempt.ANY:
-            return True
-        return own.policies.reclaim is not Preempt.NEVER and lease.holding.priority < claim.want.priority
+        reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Of whom nobody said anything, all others' work gives way.
+        if reclaim is Preempt.ANY:
+            yield from self._others(claim, needed)
+        elif reclaim is not Preempt.NEVER:
+            yield from (giver for giver in self._others(claim, needed) if giver.lease.holding.priority < claim.want.priority)
 
     def _others(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Of other tenants, the nearest first."""
@@ -122,12 +124,12 @@ class Reclaiming:
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
-                    yield _Giver(lease=lease)
+                    yield _Giver(lease)
             elif self.rules.fair_sharing:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
                 share = shares.rank_with(below, needed)
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share):
-                    yield _Giver(lease=lease, sibling=paths[lease.node][-len(paths[ancestor]) - 1], share=share)
+                    yield _Giver(lease, paths[lease.node][-len(paths[ancestor]) - 1], share)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
@@ -147,9 +149,11 @@ class Reclaiming:
         is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
         part: dict[str, int] = {}
         for key, units in short.items():
-            most = min(units, lease.target.get(key[1], 0))
-            part[key[1]] = most if is_inside else min(most, ledger.excess(lease.node, key))
-        part = {name: units for name, units in part.items() if units > 0}
+            most = lease.target.get(key[1], 0)
+            if not is_inside:
+                most = min(most, ledger.excess(lease.node, key))
+            if most > 0:
+                part[key[1]] = min(most, units)
         while part and not self._stays_fair(giver, part):
             part = {name: units // 2 for name, units in part.items() if units > 1}
         return part

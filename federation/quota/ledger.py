@@ -193,7 +193,11 @@ class QuotaLedger:
 
     def stays_within_own(self, node: int, amounts: Amounts) -> bool:
         """Would the node use no more than its own of all of these, with so much more?"""
-        return not any(self.excess(node, key) + units > 0 for key, units in amounts.items())
+        for key, units in amounts.items():
+            column = self._columns.get(key) or self._open(key)
+            if column.use[node] + units > column.rows.own[node]:
+                return False
+        return True
 
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Units that the node can use without asking its parent."""
@@ -207,11 +211,13 @@ class QuotaLedger:
         column = self._columns.get(key) or self._open(key)
         rows, use, path = column.rows, column.use, self._paths[node]
         narrow = rows.narrow[node]
+        room = UNLIMITED
         if steps is None:
             own = rows.own[path[-1]]
-            room = UNLIMITED if own == UNLIMITED else own - use[path[-1]]
-        else:
-            room, below = UNLIMITED, path[:steps]
+            if own != UNLIMITED:
+                room = own - use[path[-1]]
+        elif narrow:
+            below = path[:steps]
             narrow = tuple([step for step in narrow if step in below])
         for step in reversed(narrow):
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
@@ -269,7 +275,10 @@ class QuotaLedger:
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""
-        return all(units <= max(0, self.room(node, key, steps)) for key, units in amounts.items())
+        for key, units in amounts.items():
+            if units > 0 and units > self.room(node, key, steps):
+                return False
+        return True
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?
