@@ -33,7 +33,7 @@ class Lease:
     def has_grown(self) -> bool:
         """In this round."""
         before = self.holding.target
-        return any(units > before.get(name, 0) for name, units in self.target.items())
+        return self.target != before and any(units > before.get(name, 0) for name, units in self.target.items())
 
 
 @dataclass(slots=True)
@@ -96,6 +96,8 @@ class Board:
         With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
         of a leaf that passes its own limits are left, and else all claims are.
         """
+        if self._are_too_many(claims):
+            return list(claims)
         self._charge_all(claims, 1)
         nodes = {(claim.node, key) for claim in claims for key in claim.slot}
         above = {(self.forest.parents[node], key) for node, key in nodes}
@@ -109,6 +111,16 @@ class Board:
             if claim.node not in leaves:
                 self._give(claim, claim.slots, reason)
         return left
+
+    def _are_too_many(self, claims: Sequence[Claim]) -> bool:
+        """Does a root have too little already for those that draw on it with all that they want, as nothing on their way is kept or limited?"""
+        wanted: defaultdict[tuple[int, FlavorResource], int] = defaultdict(int)
+        for claim in claims:
+            root = self.forest.root(claim.node)
+            for key, units in claim.slot.items():
+                if root != claim.node and not self.forest.rows(key).narrow[claim.node]:
+                    wanted[root, key] += claim.slots * units
+        return any(units > self.ledger.room(root, key) for (root, key), units in wanted.items())
 
     def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
         """All that is wanted, so often."""
@@ -154,14 +166,24 @@ class Board:
                 watched.add(below)
 
     def slots_free(self, claim: Claim) -> int:
-        """Slots of the claim that there is room for."""
-        room = self.ledger.room
-        return max(0, min([room(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
+        """Slots of those still missing that there is room for."""
+        slots = claim.slots
+        for key, units in claim.slot.items():
+            room = self.ledger.room(claim.node, key)
+            if room < units:
+                return 0
+            slots = min(slots, room // units)
+        return slots
 
     def slots_of_own(self, claim: Claim) -> int:
-        """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""
-        excess = self.ledger.excess
-        return max(0, min([-excess(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
+        """Slots of those still missing that the tenant's own quota has left, whoever has borrowed it."""
+        slots = claim.slots
+        for key, units in claim.slot.items():
+            excess = self.ledger.excess(claim.node, key)
+            if -excess < units:
+                return 0
+            slots = min(slots, -excess // units)
+        return slots
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
         """Of all leases that have changed: those that get less of something, and those that only get more."""
