@@ -113,7 +113,7 @@ class Board:
         return left
 
     def _are_too_many(self, claims: Sequence[Claim]) -> bool:
-        """Does a root have too little already for those that draw on it with all that they want, as nothing on their way is kept or limited?"""
+        """Has a root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
         wanted: defaultdict[tuple[int, FlavorResource], int] = defaultdict(int)
         for claim in claims:
             root = self.forest.root(claim.node)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator, Iterable, Mapping, Set
+from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leas
 _Keys = tuple[FlavorResource, ...]
 _Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
 _ByChild = dict[int, list[_Place]]
+_ByPriority = dict[int, _ByChild]  #: The lowest first.
 _ABOVE_ALL_NODES = 2**63
 
 
@@ -54,7 +56,7 @@ class _Asked:
     """One question, as far as it is read."""
 
     but: int  #: The child that does not take part.
-    overs: tuple[Set[int], ...]  #: Who borrows, key by key; follows the ledger.
+    overs: tuple[AbstractSet[int], ...]  #: Who borrows, key by key; follows the ledger.
     is_ranked_again: bool  #: Shares and borrowers are looked at whenever they are needed, not once.
     gave: set[int] = field(default_factory=set)  #: Where they are looked at once: who has been asked, and borrowed then.
 
@@ -77,7 +79,7 @@ class Borrowers:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
-        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority, lowest first, and child.
+        self._leases: dict[tuple[int, FlavorName], _ByPriority] = {}  #: Below a node, of a flavor.
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -155,7 +157,9 @@ class Borrowers:
         return row.order
 
     def _gather(self) -> None:
-        open_leases = [(lease.holding.priority, self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease)]
+        open_leases = [
+            (lease.holding.priority, self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease)
+        ]
         for priority, standing, lease in sorted(open_leases):
             path, flavor = self._board.forest.paths[lease.node], lease.key[2]
             for steps, (child, above) in enumerate(pairwise(path), start=1):

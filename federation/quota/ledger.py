@@ -15,7 +15,8 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -175,7 +176,7 @@ class QuotaLedger:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
-    def over(self, keys: Iterable[FlavorResource]) -> tuple[Set[int], ...]:
+    def over(self, keys: Iterable[FlavorResource]) -> tuple[AbstractSet[int], ...]:
         """For each of these: the nodes that use more than their own of it; views that follow each charge."""
         return tuple([(self._columns.get(key) or self._open(key)).over for key in keys])
 
@@ -275,10 +276,7 @@ class QuotaLedger:
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""
-        for key, units in amounts.items():
-            if units > 0 and units > self.room(node, key, steps):
-                return False
-        return True
+        return all(units <= 0 or units <= self.room(node, key, steps) for key, units in amounts.items())
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?

@@ -67,8 +67,7 @@ class ShareRanks:
         ratio = 0
         for name, borrowed, factor in scale.factors:
             part = (borrowed[node] + more[name] if name in more else borrowed[node]) * factor
-            if part > ratio:
-                ratio = part
+            ratio = max(ratio, part)
         return ratio * scale.weights[node] if ratio else 0
 
     def _measure(self, parent: int) -> _Scale:
