@@ -10,7 +10,7 @@ No two tenants can take from each other in turns: one who is entitled takes only
 and of two borrowers the one that has taken is never above the one that gave, or is the more urgent. Where it is, no subtree of the one
 that gave is brought below its own either: so it is entitled to nothing that it did not have before.
 
-Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, also while borrowing, and its final-share strategy; ADR 0018.
+Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy; ADR 0018.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Giver:
 
     lease: Lease
     spared: tuple[int, ...] = ()  #: Nodes that are not brought below their own.
-    sibling: int | None = None  #: Of the claimant below their common ancestor; None: the claimant is entitled, whatever the shares.
+    sibling: int | None = None  #: Of the claimant below their common ancestor; None: shares do not matter.
     share: int = 0  #: The claimant's with all that it needs: the sibling is not brought below it.
 
 
@@ -178,7 +178,7 @@ class Reclaiming:
         return part
 
     def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
-        """Is the claimant entitled, or its share at or below what the giver is left with?"""
+        """Do shares not matter, or is the claimant's at or below what the giver is left with?"""
         if giver.sibling is None:
             return True
         given = named(giver.lease.key[2], {name: -units for name, units in part.items()})
