@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,17 +28,24 @@ Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases o
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
 _Keys = tuple[FlavorResource, ...]
 _Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
-_ByChild = dict[int, list[_Place]]
-_ByPriority = dict[int, _ByChild]  #: The lowest first.
+_ByChild = defaultdict[int, list[_Place]]
+_ByPriority = defaultdict[int, _ByChild]  #: The lowest first.
 _ABOVE_ALL_NODES = 2**63
+
+
+def _by_priority() -> _ByPriority:
+    return defaultdict(lambda: defaultdict(list))
 
 
 @dataclass(slots=True)
 class _Row:
     """The children of one node that borrow, the largest share first."""
 
-    order: list[tuple[int, int]] = field(default_factory=list)  #: Share, with the sign turned, and the child.
-    shares: dict[int, int] = field(default_factory=dict)  #: Of each child in the order, as it stands there.
+    shares: dict[int, int]  #: Of each child in the order, as it stands there.
+    order: list[tuple[int, int]] = field(init=False)  #: Share, with the sign turned, and the child.
+
+    def __post_init__(self) -> None:
+        self.order = sorted((-share, child) for child, share in self.shares.items())
 
     def place(self, child: int, share: int | None) -> None:
         """Where the child's share puts it; nowhere when it has none."""
@@ -79,7 +87,9 @@ class Borrowers:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
-        self._leases: dict[tuple[int, FlavorName], _ByPriority] = {}  #: Below a node, of a flavor.
+        self._leases: Mapping[tuple[int, FlavorName], _ByPriority] | None = (
+            None  #: Below a node, of a flavor; gathered when first asked for.
+        )
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -100,8 +110,8 @@ class Borrowers:
         follow are ranked again. With `share_min` shares and borrowers are looked at once, before anybody gives way, and a child with
         less takes no part.
         """
-        if not self._leases:
-            self._gather()
+        if self._leases is None:
+            self._leases = self._gathered()
         by_priority = self._leases.get((ancestor, flavor))
         if by_priority is None:
             return
@@ -146,25 +156,23 @@ class Borrowers:
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
+        rank, borrows = self._board.shares.rank, self._board.ledger.borrows
         row = self._rows.get(ancestor)
-        moved: Iterable[int] = self._board.moved.get(ancestor, ())
         if row is None:
-            row = self._rows[ancestor] = _Row()
-            moved = self._board.forest.children[ancestor]
-        for child in moved:
-            row.place(child, self._board.shares.rank(child) if self._board.ledger.borrows(child) else None)
+            row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if borrows(child)})
+        for child in self._board.moved.get(ancestor, ()):
+            row.place(child, rank(child) if borrows(child) else None)
         self._board.moved[ancestor] = set()
         return row.order
 
-    def _gather(self) -> None:
-        open_leases = [
-            (lease.holding.priority, self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease)
-        ]
-        for priority, standing, lease in sorted(open_leases):
+    def _gathered(self) -> Mapping[tuple[int, FlavorName], _ByPriority]:
+        found: defaultdict[tuple[int, FlavorName], _ByPriority] = defaultdict(_by_priority)
+        open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
+        for priority, standing, lease in sorted((lease.holding.priority, self._standing(lease), lease) for lease in open_leases):
             path, flavor = self._board.forest.paths[lease.node], lease.key[2]
             for steps, (child, above) in enumerate(pairwise(path), start=1):
-                places = self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, [])
-                places.append((standing, lease, path[:steps]))
+                found[above, flavor][priority][child].append((standing, lease, path[:steps]))
+        return found
 
     def _could_be_asked(self, lease: Lease) -> bool:
         min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
