@@ -20,9 +20,6 @@ from federation.tenants import FlavorResource
 UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
 
 
-_NOTHING: Mapping[str, int] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """How the shares of all children of one node are measured."""
@@ -46,7 +43,7 @@ class ShareRanks:
         version = self._versions[node]
         if self._counted_at[node] != version:
             self._counted_at[node] = version
-            self._ranks[node] = self._weighted(node, _NOTHING) if self._ledger.borrows(node) else 0
+            self._ranks[node] = self._counted(node) if self._ledger.borrows(node) else 0
         return self._ranks[node]
 
     def is_borrowing(self, node: int) -> bool:
@@ -57,20 +54,27 @@ class ShareRanks:
 
     def rank_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
         """As `rank`, with so much more, or less, in use at the node itself."""
-        return self._weighted(node, self._ledger.borrowed_more(node, extra))
-
-    def _weighted(self, node: int, more: Mapping[str, int]) -> int:
-        parent = self._forest.parents[node]
-        if parent < 0:
-            return 0
-        scale = self._scales.get(parent) or self._measure(parent)
+        more, scale = self._ledger.borrowed_more(node, extra), self._scale_of(node)
         ratio = 0
         for name, borrowed, factor in scale.factors:
-            part = (borrowed[node] + more[name] if name in more else borrowed[node]) * factor
-            ratio = max(ratio, part)
+            ratio = max(ratio, (borrowed[node] + more.get(name, 0)) * factor)
         return ratio * scale.weights[node] if ratio else 0
 
+    def _counted(self, node: int) -> int:
+        """As `rank_with` without anything more: asked for so often that it has its own loop."""
+        scale, ratio = self._scale_of(node), 0
+        for _, borrowed, factor in scale.factors:
+            ratio = max(ratio, borrowed[node] * factor)
+        return ratio * scale.weights[node] if ratio else 0
+
+    def _scale_of(self, node: int) -> _Scale:
+        parent = self._forest.parents[node]
+        return self._scales.get(parent) or self._measure(parent)
+
     def _measure(self, parent: int) -> _Scale:
+        if parent < 0:
+            self._scales[parent] = scale = _Scale((), {})
+            return scale
         most = {name: units for name, units in self._forest.lendable(parent).items() if units > 0}
         whole = lcm(*most.values())
         factors = tuple((name, self._ledger.borrowed_by_node(name), whole // units) for name, units in most.items())
