@@ -345,10 +345,12 @@ class SchedulingSection(Section):
     )
     borrow: Borrow | None = Field(
         default=None,
-        description="May it take from others who borrow while it borrows itself, without `fair_sharing`? `never` (at the top), "
-        f"`lower_priority`. {_EXPLAINED}",
+        description="Whose work gives way while the tenant borrows itself, as the work of others who do: `never` (at the top), "
+        "`lower_priority`. With `fair_sharing` it means nothing: shares decide.",
     )
-    borrow_priority_max: int | None = Field(default=None, description=f"With `borrow`: only from work up to this priority. {_EXPLAINED}")
+    borrow_priority_max: int | None = Field(
+        default=None, description="With `borrow`: only work up to this priority (at the top: any lower one)."
+    )
     on_borrow: Search | None = Field(
         default=None,
         description=f"When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one. {_EXPLAINED}",

@@ -26,13 +26,14 @@ class Lease:
     node: int  #: Of the forest: the leaf that is charged.
     holding: Holding
     target: dict[str, int]
+    grown: defaultdict[str, int]  #: What all leases of the flavor on the mesh have grown by in this round, together.
     reason: Reason = Reason.QUOTA_FREE
 
     @property
     def has_grown(self) -> bool:
         """In this round."""
         before = self.holding.target
-        return any(units > before.get(name, 0) for name, units in self.target.items())
+        return self.target != before and any(units > before.get(name, 0) for name, units in self.target.items())
 
 
 @dataclass(slots=True)
@@ -64,24 +65,24 @@ class Board:
         self.leases: dict[LeaseKey, Lease] = {}
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
         self._now_ms = now_ms
-        self.moved: defaultdict[int, set[int]] = defaultdict(set)  #: Node to its children whose use has changed; who reads it, clears it.
-        self.grown: defaultdict[tuple[MeshId, FlavorName, str], int] = defaultdict(int)  #: All targets there together, in this round.
+        self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; who reads it, clears it.
+        self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
-        for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor)):
-            self._add(holding)
+        leases = [self._add(holding) for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor))]
+        self.ledger.charge_all((lease.node, named(lease.key[2], lease.target)) for lease in leases)
 
     def _add(self, holding: Holding) -> Lease:
+        """The lease; its charge is the caller's."""
         node = self.forest.queue_of(holding.tenant)
         key = holding.mesh, holding.tenant, holding.flavor
-        lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target))
-        self.leases[key] = lease
+        grown = self.grown[holding.mesh, holding.flavor]
+        self.leases[key] = lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target), grown=grown)
         self.leases_of[node, holding.flavor].append(lease)
-        self.charge(node, named(holding.flavor, holding.target))
         return lease
 
     def claim(self, want: Want) -> Claim:
         """Raises UnknownTenant."""
-        slot = {key: units for key, units in named(want.flavor, want.slot).items() if units}
+        slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
         return Claim(want=want, node=self.forest.queue_of(want.tenant), slots=want.slots, slot=slot)
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
@@ -95,18 +96,37 @@ class Board:
         With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
         of a leaf that passes its own limits are left, and else all claims are.
         """
-        for claim in claims:
-            self.charge(claim.node, claim.slot, claim.slots)
+        if self._are_too_many(claims):
+            return list(claims)
+        self._charge_all(claims, 1)
         nodes = {(claim.node, key) for claim in claims for key in claim.slot}
-        left = set(self.forest.queues)
-        if all(self._is_within_limits(self.forest.parents[node], key) for node, key in nodes):
-            left = {node for node, key in nodes if not self._is_within_limits(node, key)}
-        for claim in claims:
-            if claim.node in left:
-                self.charge(claim.node, claim.slot, -claim.slots)
-            else:
+        above = {(self.forest.parents[node], key) for node, key in nodes}
+        if all(self._is_within_limits(node, key) for node, key in above):
+            leaves = {node for node, key in nodes if not self._is_within_limits(node, key)}
+            left = [claim for claim in claims if claim.node in leaves]
+        else:
+            left = list(claims)
+        self._charge_all(left, -1)
+        for claim in claims if len(left) < len(claims) else ():
+            if claim.node not in leaves:
                 self._give(claim, claim.slots, reason)
-        return [claim for claim in claims if claim.node in left]
+        return left
+
+    def _are_too_many(self, claims: Sequence[Claim]) -> bool:
+        """Has a root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
+        wanted: defaultdict[tuple[int, FlavorResource], int] = defaultdict(int)
+        for claim in claims:
+            root = self.forest.root(claim.node)
+            for key, units in claim.slot.items():
+                if root != claim.node and not self.forest.rows(key).narrow[claim.node]:
+                    wanted[root, key] += claim.slots * units
+        return any(units > self.ledger.room(root, key) for (root, key), units in wanted.items())
+
+    def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
+        """All that is wanted, so often."""
+        self.ledger.charge_all(((claim.node, claim.amounts(claim.slots)) for claim in claims), times)
+        for node in {claim.node for claim in claims} if self.moved else ():
+            self._tell(node)
 
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
         """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
@@ -118,9 +138,10 @@ class Board:
         lease = self.leases.get(key)
         if lease is None:
             lease = self._add(Holding(mesh=want.mesh, tenant=want.tenant, flavor=want.flavor, target={}, since_ms=self._now_ms))
+        target, grown = lease.target, lease.grown
         for name, units in want.slot.items():
-            lease.target[name] = lease.target.get(name, 0) + slots * units
-            self.grown[want.mesh, want.flavor, name] += slots * units
+            target[name] = target.get(name, 0) + slots * units
+            grown[name] += slots * units
         lease.reason = reason
         claim.slots -= slots
 
@@ -128,25 +149,41 @@ class Board:
         """Take the part off the lease's target; a negative one puts it back."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
-            self.grown[lease.key[0], lease.key[2], name] -= units
-        self.charge(lease.node, {(lease.key[2], name): -units for name, units in part.items()})
+            lease.grown[name] -= units
+        self.charge(lease.node, named(lease.key[2], part), -1)
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
         """So much more in use at the leaf, so often, whoever's lease it is."""
         self.ledger.charge(node, amounts, times)
-        moved, path = self.moved, self.forest.paths[node]
-        for below, above in pairwise(path):
-            moved[above].add(below)
+        if self.moved:
+            self._tell(node)
+
+    def _tell(self, node: int) -> None:
+        """The use of the leaf and its ancestors has changed."""
+        for below, above in pairwise(self.forest.paths[node]):
+            watched = self.moved.get(above)
+            if watched is not None:
+                watched.add(below)
 
     def slots_free(self, claim: Claim) -> int:
-        """Slots of the claim that there is room for."""
-        room = self.ledger.room
-        return max(0, min([room(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
+        """Slots of those still missing that there is room for."""
+        slots = claim.slots
+        for key, units in claim.slot.items():
+            room = self.ledger.room(claim.node, key)
+            if room < units:
+                return 0
+            slots = min(slots, room // units)
+        return slots
 
     def slots_of_own(self, claim: Claim) -> int:
-        """Slots of the claim that its tenant's own quota has left, whoever has borrowed it."""
-        excess = self.ledger.excess
-        return max(0, min([-excess(claim.node, key) // units for key, units in claim.slot.items()], default=claim.slots))
+        """Slots of those still missing that the tenant's own quota has left, whoever has borrowed it."""
+        slots = claim.slots
+        for key, units in claim.slot.items():
+            excess = self.ledger.excess(claim.node, key)
+            if -excess < units:
+                return 0
+            slots = min(slots, -excess // units)
+        return slots
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
         """Of all leases that have changed: those that get less of something, and those that only get more."""
@@ -155,13 +192,16 @@ class Board:
         for lease in self.leases.values():
             if lease.target == lease.holding.target:
                 continue
-            before = {name: units for name, units in lease.holding.target.items() if units}
-            after = {name: units for name, units in lease.target.items() if units}
+            before, after = _without_zeros(lease.holding.target), _without_zeros(lease.target)
             if after != before:
                 mesh, tenant, flavor = lease.key
                 side = raised if all(after.get(name, 0) >= units for name, units in before.items()) else lowered
                 side.append(Target(mesh=mesh, tenant=tenant, flavor=flavor, amounts=after, reason=lease.reason))
         return tuple(lowered), tuple(raised)
+
+
+def _without_zeros(units: Units) -> Units:
+    return units if all(units.values()) else {name: amount for name, amount in units.items() if amount}
 
 
 def named(flavor: FlavorName, units: Units) -> dict[FlavorResource, int]:

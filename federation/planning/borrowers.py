@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Generator, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,16 +27,25 @@ from mesh.ids import FlavorName
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
 _Keys = tuple[FlavorResource, ...]
-_ByChild = dict[int, list[tuple[Standing, Lease]]]
+_Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
+_ByChild = defaultdict[int, list[_Place]]
+_ByPriority = defaultdict[int, _ByChild]  #: The lowest first.
 _ABOVE_ALL_NODES = 2**63
+
+
+def _by_priority() -> _ByPriority:
+    return defaultdict(lambda: defaultdict(list))
 
 
 @dataclass(slots=True)
 class _Row:
     """The children of one node that borrow, the largest share first."""
 
-    order: list[tuple[int, int]] = field(default_factory=list)  #: Share, with the sign turned, and the child.
-    shares: dict[int, int] = field(default_factory=dict)  #: Of each child in the order, as it stands there.
+    shares: dict[int, int]  #: Of each child in the order, as it stands there.
+    order: list[tuple[int, int]] = field(init=False)  #: Share, with the sign turned, and the child.
+
+    def __post_init__(self) -> None:
+        self.order = sorted((-share, child) for child, share in self.shares.items())
 
     def place(self, child: int, share: int | None) -> None:
         """Where the child's share puts it; nowhere when it has none."""
@@ -48,6 +59,27 @@ class _Row:
             self.shares[child] = share
 
 
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """One question, as far as it is read."""
+
+    but: int  #: The child that does not take part.
+    overs: tuple[AbstractSet[int], ...]  #: Who borrows, key by key; follows the ledger.
+    is_ranked_again: bool  #: Shares and borrowers are looked at whenever they are needed, not once.
+    gave: set[int] = field(default_factory=set)  #: Where they are looked at once: who has been asked, and borrowed then.
+
+    def all_borrow(self, way: tuple[int, ...]) -> bool:
+        """Does each of these nodes use more than its own of one of the keys, or did before it gave?"""
+        for node in way:
+            if node not in self.gave:
+                for over in self.overs:
+                    if node in over:
+                        break
+                else:
+                    return False
+        return True
+
+
 class Borrowers:
     """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
 
@@ -55,7 +87,9 @@ class Borrowers:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
-        self._leases: dict[tuple[int, FlavorName], dict[int, _ByChild]] = {}  #: Below a node, of a flavor: by priority and child.
+        self._leases: Mapping[tuple[int, FlavorName], _ByPriority] | None = (
+            None  #: Below a node, of a flavor; gathered when first asked for.
+        )
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -76,43 +110,40 @@ class Borrowers:
         follow are ranked again. With `share_min` shares and borrowers are looked at once, before anybody gives way, and a child with
         less takes no part.
         """
-        if not self._leases:
-            self._gather()
+        if self._leases is None:
+            self._leases = self._gathered()
         by_priority = self._leases.get((ancestor, flavor))
         if by_priority is None:
             return
-        row, gave = self._row(ancestor), set[int]()
+        row = self._row(ancestor)
         end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
         if not end:
             return
-        above = len(self._board.forest.paths[ancestor])
-        for priority in sorted(by_priority):
-            if share_min is None:
+        asked = _Asked(but=but, overs=self._board.ledger.over(keys), is_ranked_again=share_min is None)
+        for by_child in by_priority.values():
+            if asked.is_ranked_again:
                 row = self._row(ancestor)
                 end = len(row)
-            for lease in self._merged(row, end, by_priority[priority], but, is_ranked_again=share_min is None):
-                way = self._board.forest.paths[lease.node][:-above]
-                if self._borrows(way, keys, gave) and any(lease.target.values()) and not lease.has_grown:
+            for _, lease, way in self._merged(asked, row, end, by_child):
+                if asked.all_borrow(way) and any(lease.target.values()) and not lease.has_grown:
                     yield lease
-                    if share_min is not None:
-                        gave.update(way)
+                    if not asked.is_ranked_again:
+                        asked.gave.update(way)
 
-    def _merged(
-        self, row: list[tuple[int, int]], end: int, by_child: _ByChild, but: int, *, is_ranked_again: bool
-    ) -> Generator[Lease, None, None]:
+    def _merged(self, asked: _Asked, row: list[tuple[int, int]], end: int, by_child: _ByChild) -> Generator[_Place, None, None]:
         """The leases of one priority below so many children of a row, the largest share first."""
         heads: list[_Head] = []
         read = 0
         while True:
             while read < end and (not heads or row[read][0] <= heads[0][0]):
                 behind, child = row[read]
-                if child in by_child and child != but:
+                if child in by_child and child != asked.but and asked.all_borrow((child,)):
                     heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
                 read += 1
             if not heads:
                 return
             behind, standing, place, child = heads[0]
-            fresh = -self._board.shares.rank(child) if is_ranked_again else behind
+            fresh = -self._board.shares.rank(child) if asked.is_ranked_again else behind
             if fresh > behind:
                 heapq.heapreplace(heads, (fresh, standing, place, child))
                 continue
@@ -121,29 +152,27 @@ class Borrowers:
                 heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
             else:
                 heapq.heappop(heads)
-            yield leases[place][1]
-
-    def _borrows(self, way: tuple[int, ...], keys: _Keys, gave: set[int]) -> bool:
-        """Does each of these nodes use more than its own, or did before it gave?"""
-        return all(node in gave or self._board.ledger.is_over(node, keys) for node in way)
+            yield leases[place]
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
+        rank, borrows = self._board.shares.rank, self._board.ledger.borrows
         row = self._rows.get(ancestor)
-        moved: Iterable[int] = self._board.moved.pop(ancestor, ())
         if row is None:
-            row = self._rows[ancestor] = _Row()
-            moved = self._board.forest.children[ancestor]
-        for child in moved:
-            row.place(child, self._board.shares.rank(child) if self._board.ledger.borrows(child) else None)
+            row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if borrows(child)})
+        for child in self._board.moved.get(ancestor, ()):
+            row.place(child, rank(child) if borrows(child) else None)
+        self._board.moved[ancestor] = set()
         return row.order
 
-    def _gather(self) -> None:
-        asked = sorted((self._standing(lease), lease) for lease in self._board.leases.values() if self._could_be_asked(lease))
-        for standing, lease in asked:
-            priority, flavor = lease.holding.priority, lease.key[2]
-            for child, above in pairwise(self._board.forest.paths[lease.node]):
-                self._leases.setdefault((above, flavor), {}).setdefault(priority, {}).setdefault(child, []).append((standing, lease))
+    def _gathered(self) -> Mapping[tuple[int, FlavorName], _ByPriority]:
+        found: defaultdict[tuple[int, FlavorName], _ByPriority] = defaultdict(_by_priority)
+        open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
+        for priority, standing, lease in sorted((lease.holding.priority, self._standing(lease), lease) for lease in open_leases):
+            path, flavor = self._board.forest.paths[lease.node], lease.key[2]
+            for steps, (child, above) in enumerate(pairwise(path), start=1):
+                found[above, flavor][priority][child].append((standing, lease, path[:steps]))
+        return found
 
     def _could_be_asked(self, lease: Lease) -> bool:
         min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)

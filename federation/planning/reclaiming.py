@@ -2,18 +2,20 @@
 
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
 ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
-left with. Nobody is brought below its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
+left with; without shares only what less urgent work has borrowed, and only if its tenant says so (`borrow`). Nobody is brought below
+its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
 Where the mesh itself is full, what is missing of room comes from leases of this mesh, and then what is missing of quota from anybody.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
-and of two borrowers the one that has taken is never above the one that gave.
+and of two borrowers the one that has taken is never above the one that gave, or is the more urgent. Where it is, no subtree of the one
+that gave is brought below its own either: so it is entitled to nothing that it did not have before.
 
-Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort and its final-share strategy; ADR 0018.
+Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy; ADR 0018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,12 +29,13 @@ _Amounts = Mapping[FlavorResource, int]
 _Taken = list[tuple[Lease, dict[str, int]]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Giver:
     """A lease that may have to give way."""
 
     lease: Lease
-    sibling: int | None = None  #: Of the claimant below their common ancestor; None: the claimant is entitled, whatever the shares.
+    spared: tuple[int, ...] = ()  #: Nodes that are not brought below their own.
+    sibling: int | None = None  #: Of the claimant below their common ancestor; None: shares do not matter.
     share: int = 0  #: The claimant's with all that it needs: the sibling is not brought below it.
 
 
@@ -64,12 +67,12 @@ class Reclaiming:
 
     def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
         """Does the mesh have room, with what others there give of what it has not got?"""
-        want, grown = claim.want, self.board.grown
-        free = {key: max(0, want.free.get(key[1], 0) - grown[want.mesh, want.flavor, key[1]]) for key in needed}
+        want, grown = claim.want, self.board.grown[claim.want.mesh, claim.want.flavor]
+        free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
         short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
         for giver in self._givers(claim, needed) if short else ():
             if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:
-                part = self._take(giver, short, claim, taken)
+                part = self._take(giver, short, taken)
                 short = {key: units - part.get(key[1], 0) for key, units in short.items() if units > part.get(key[1], 0)}
                 if not short:
                     break
@@ -81,7 +84,7 @@ class Reclaiming:
         for giver in self._givers(claim, needed) if short else ():
             if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
                 continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
-            if self._take(giver, short, claim, taken):
+            if self._take(giver, short, taken):
                 short = self._short_of(claim, needed)
                 if not short:
                     break
@@ -89,12 +92,16 @@ class Reclaiming:
 
     def _short_of(self, claim: Claim, needed: _Amounts) -> dict[FlavorResource, int]:
         """What is still missing of quota."""
-        missing = {key: self.board.ledger.missing(claim.node, key, units) for key, units in needed.items()}
-        return {key: units for key, units in missing.items() if units > 0}
+        ledger, short = self.board.ledger, {}
+        for key, units in needed.items():
+            missing = ledger.missing(claim.node, key, units)
+            if missing > 0:
+                short[key] = missing
+        return short
 
-    def _take(self, giver: _Giver, short: _Amounts, claim: Claim, taken: _Taken) -> dict[str, int]:
+    def _take(self, giver: _Giver, short: _Amounts, taken: _Taken) -> dict[str, int]:
         """Lower the giver's target by its part."""
-        part = self._part_of(giver, short, claim)
+        part = self._part_of(giver, short)
         if part:
             self.board.lower(giver.lease, part)
             taken.append((giver.lease, part))
@@ -103,15 +110,13 @@ class Reclaiming:
     def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
         for lease in self._less_urgent(claim):
-            yield _Giver(lease=lease)
-        yield from (giver for giver in self._others(claim, needed) if self._may_reclaim(claim, giver.lease))
-
-    def _may_reclaim(self, claim: Claim, lease: Lease) -> bool:
-        """Does the claimant's tenant want others' work like this to give way? Of whom nobody said anything, it does."""
+            yield _Giver(lease)  # Within a tenant priorities alone decide.
         own = self.settings.get(claim.want.tenant)
-        if own is None or own.policies.reclaim is Preempt.ANY:
-            return True
-        return own.policies.reclaim is not Preempt.NEVER and lease.holding.priority < claim.want.priority
+        reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Of whom nobody said anything, all others' work gives way.
+        if reclaim is Preempt.ANY:
+            yield from self._others(claim, needed)
+        elif reclaim is not Preempt.NEVER:
+            yield from (giver for giver in self._others(claim, needed) if giver.lease.holding.priority < claim.want.priority)
 
     def _others(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
         """Of other tenants, the nearest first."""
@@ -122,12 +127,29 @@ class Reclaiming:
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
-                    yield _Giver(lease=lease)
-            elif self.rules.fair_sharing:
+                    yield _Giver(lease, (lease.node,))
+            elif not self.rules.fair_sharing:
+                yield from self._less_urgent_borrowers(claim, ancestor, self.borrowers.below(ancestor, flavor, keys, but=below))
+            else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
                 share = shares.rank_with(below, needed)
                 for lease in self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share):
-                    yield _Giver(lease=lease, sibling=paths[lease.node][-len(paths[ancestor]) - 1], share=share)
+                    yield _Giver(lease, (lease.node,), paths[lease.node][-len(paths[ancestor]) - 1], share)
+
+    def _less_urgent_borrowers(self, claim: Claim, ancestor: int, borrowers: Iterable[Lease]) -> Generator[_Giver, None, None]:
+        """Those whose work is less urgent than the claim, and no more urgent than its tenant says; the least urgent stand first.
+
+        Source: Kueue's `borrowWithinCohort`.
+        """
+        own = self.settings.get(claim.want.tenant)
+        if own is None or own.policies.borrow is Preempt.NEVER:
+            return
+        paths, most = self.board.forest.paths, own.policies.borrow_priority_max
+        for lease in borrowers:
+            priority = lease.holding.priority
+            if priority >= claim.want.priority or (most is not None and priority > most):
+                return
+            yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])])
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
@@ -138,24 +160,25 @@ class Reclaiming:
         less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
-    def _part_of(self, giver: _Giver, short: _Amounts, claim: Claim) -> dict[str, int]:
-        """What the lease gives of what is short: of each resource no more than that, nor than its tenant has borrowed.
+    def _part_of(self, giver: _Giver, short: _Amounts) -> dict[str, int]:
+        """What the lease gives of what is short: of each resource no more than that, nor than who is spared has borrowed.
 
         What of its work has to stop for it, and what that frees of other resources, is its mesh's business.
         """
-        lease, ledger = giver.lease, self.board.ledger
-        is_inside = lease.node == claim.node  # Within a tenant priorities alone decide.
+        lease, excess = giver.lease, self.board.ledger.excess
         part: dict[str, int] = {}
         for key, units in short.items():
             most = min(units, lease.target.get(key[1], 0))
-            part[key[1]] = most if is_inside else min(most, ledger.excess(lease.node, key))
-        part = {name: units for name, units in part.items() if units > 0}
+            for node in giver.spared:
+                most = min(most, excess(node, key))
+            if most > 0:
+                part[key[1]] = most
         while part and not self._stays_fair(giver, part):
             part = {name: units // 2 for name, units in part.items() if units > 1}
         return part
 
     def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
-        """Is the claimant entitled, or its share at or below what the giver is left with?"""
+        """Do shares not matter, or is the claimant's at or below what the giver is left with?"""
         if giver.sibling is None:
             return True
         given = named(giver.lease.key[2], {name: -units for name, units in part.items()})

@@ -28,16 +28,18 @@ class Tournament:
         self._claims: defaultdict[int, deque[Claim]] = defaultdict(deque)
         for claim in sorted(claims, key=_age):
             self._claims[claim.node].append(claim)
-        self._heaps: dict[int, list[_Entry]] = {}
+        self._heaps: dict[int, list[_Entry]] = {}  #: An entry that is no longer its child's is passed over when it comes up.
+        self._entries: dict[int, _Entry] = {}  #: Of each child that takes part.
         self._roots: list[int] = []
         self._rank_all()
 
     def refresh(self, leaves: Iterable[int]) -> None:
         """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
-        for node in {node for leaf in leaves for node in self._board.forest.paths[leaf][1:]} & self._heaps.keys():
-            heap = self._heaps[node]
-            heap[:] = [(self._board.shares.rank(below), since_ms, below) for _, since_ms, below in heap]
-            heapq.heapify(heap)
+        for below, node in {step for leaf in leaves for step in pairwise(self._board.forest.paths[leaf])}:
+            before, share = self._entries.get(below), self._board.shares.rank(below)
+            if before is not None and before[0] != share:
+                self._entries[below] = entry = share, before[1], below
+                heapq.heappush(self._heaps[node], entry)
 
     def _rank_all(self) -> None:
         roots: dict[int, None] = {}
@@ -46,7 +48,8 @@ class Tournament:
             roots[path[-1]] = None
             for below, node in pairwise(path):
                 is_first = node not in self._heaps
-                self._heaps.setdefault(node, []).append((self._board.shares.rank(below), claims[0].want.since_ms, below))
+                self._entries[below] = entry = self._board.shares.rank(below), claims[0].want.since_ms, below
+                self._heaps.setdefault(node, []).append(entry)
                 if not is_first:
                     break  # The rest of the way is there already.
         for heap in self._heaps.values():
@@ -57,11 +60,20 @@ class Tournament:
         """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
         while self._roots:
             node = self._roots[-1]
-            while heap := self._heaps.get(node):
-                node = heap[0][2]
+            while best := self._best(node):
+                node = best[2]
             if self._claims.get(node):
                 return self._claims[node][0]
             self._roots.pop()
+        return None
+
+    def _best(self, node: int) -> _Entry | None:
+        """The first of the node's children."""
+        heap = self._heaps.get(node)
+        while heap:
+            if self._entries.get(heap[0][2]) is heap[0]:
+                return heap[0]
+            heapq.heappop(heap)
         return None
 
     def settle(self, claim: Claim, *, is_over: bool) -> None:
@@ -69,19 +81,17 @@ class Tournament:
         claims = self._claims[claim.node]
         if is_over:
             claims.popleft()
-        left = bool(claims)
-        path = self._board.forest.paths[claim.node]
-        for below, node in pairwise(path):
+        since_ms = claims[0].want.since_ms if claims else None
+        for below, node in pairwise(self._board.forest.paths[claim.node]):
             heap = self._heaps[node]
-            if left:
-                heapq.heapreplace(heap, (self._board.shares.rank(below), self._since(below), below))
+            if since_ms is not None:
+                self._entries[below] = entry = self._board.shares.rank(below), since_ms, below
+                heapq.heapreplace(heap, entry)
             else:
+                del self._entries[below]
                 heapq.heappop(heap)
-            left = bool(heap)
-
-    def _since(self, node: int) -> int:
-        claims = self._claims.get(node)
-        return claims[0].want.since_ms if claims else self._heaps[node][0][1]
+            best = self._best(node)
+            since_ms = best[1] if best else None
 
 
 def _age(claim: Claim) -> tuple[int, str, str, str]:

@@ -47,6 +47,7 @@ class Rows:
     potential: tuple[int, ...]
     nominal: tuple[int, ...]
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
+    narrow: tuple[tuple[int, ...], ...]  #: On the way up from each node, itself first and the root not: those that keep or limit something.
 
 
 class QuotaForest:
@@ -81,7 +82,7 @@ class QuotaForest:
         keys = sorted({key for node in listed for key in node.quotas})
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed))
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed), ((),) * len(listed))
         self._lendable: dict[int, dict[str, int]] = {}
 
     @classmethod
@@ -186,6 +187,7 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
     quotas = [node.quotas.get(key, Quota()) for node in nodes]
     own = [min(UNLIMITED, quota.nominal) for quota in quotas]
     lent, kept, potential = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+    narrow: list[tuple[int, ...]] = [()] * len(nodes)
     declared = [key in node.quotas for node in nodes]
     for number in reversed(roots_first):
         limit, parent = quotas[number].lending_limit, parents[number]
@@ -198,6 +200,9 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
         parent, limit = parents[number], quotas[number].borrowing_limit
         most = own[number] if parent < 0 else min(UNLIMITED, kept[number] + potential[parent])
         potential[number] = most if limit is None or parent < 0 else min(most, own[number] + limit)
+        if parent >= 0:
+            is_narrow = kept[number] > 0 or (limit is not None and lent[number] < UNLIMITED)
+            narrow[number] = (number, *narrow[parent]) if is_narrow else narrow[parent]
     limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
-    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, tuple(declared))
+    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, tuple(declared), tuple(narrow))

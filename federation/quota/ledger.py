@@ -14,7 +14,9 @@ Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -59,9 +61,26 @@ class QuotaLedger:
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
         """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
+        path = self._paths[node]
         for key, units in amounts.items():
             if units and times:
-                self._charge(node, key, units * times)
+                self._charge(path, key, units * times)
+
+    def charge_all(self, charges: Iterable[tuple[int, Amounts]], times: int = 1) -> None:
+        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all."""
+        sums: dict[FlavorResource, defaultdict[int, defaultdict[int, int]]] = {}
+        for node, amounts in charges:
+            depth = len(self._paths[node])
+            for key, units in amounts.items():
+                if key not in sums:
+                    sums[key] = defaultdict(lambda: defaultdict(int))
+                sums[key][depth][node] += units * times
+        for key, levels in sums.items():
+            for depth in range(max(levels), 0, -1):
+                for node, by in levels[depth].items():
+                    above = self._charge((node,), key, by) if by else 0
+                    if above and depth > 1:
+                        levels[depth - 1][self.forest.parents[node]] += above
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -73,31 +92,35 @@ class QuotaLedger:
             if self.use(node, key) < by:
                 raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be given back")
             if by:
-                self._charge(node, key, -by)
+                self._charge(self._paths[node], key, -by)
 
-    def _charge(self, node: int, key: FlavorResource, by: int) -> None:
+    def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> int:
+        """Add to the use of the first node of a way up; what passes the kept parts goes on to the next. What passes the last one's."""
         column = self._columns.get(key) or self._open(key)
         rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
-        for step in self._paths[node]:
+        own, kepts = rows.own, rows.kept
+        for step in path:
             use[step] = after = use[step] + by
             versions[step] += 1
-            above = after - rows.own[step]
+            above = after - own[step]
             if above > 0 and above > by:
                 if rows.is_declared[step]:
                     borrowed[step] += by
             elif above > 0 or above > by:
                 self._cross(column, step, above, above - by)
-            kept = rows.kept[step]
+            kept = kepts[step]
             if kept:
                 by = max(0, after - kept) - max(0, after - by - kept)
                 if by == 0:
-                    return
+                    return 0
+        return by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
         """The node's use less its own is above 0 now and was not before, or the other way round."""
+        is_over = above > 0
         if column.rows.is_declared[node]:
-            column.borrowed[node] += max(0, above) - max(0, before)
-        if above > 0:
+            column.borrowed[node] += above if is_over else -before
+        if is_over:
             column.over.add(node)
             self._over_keys[node] += 1
         else:
@@ -153,6 +176,10 @@ class QuotaLedger:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
+    def over(self, keys: Iterable[FlavorResource]) -> tuple[AbstractSet[int], ...]:
+        """For each of these: the nodes that use more than their own of it; views that follow each charge."""
+        return tuple([(self._columns.get(key) or self._open(key)).over for key in keys])
+
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
         for key in keys:
@@ -167,7 +194,11 @@ class QuotaLedger:
 
     def stays_within_own(self, node: int, amounts: Amounts) -> bool:
         """Would the node use no more than its own of all of these, with so much more?"""
-        return not any(self.excess(node, key) + units > 0 for key, units in amounts.items())
+        for key, units in amounts.items():
+            column = self._columns.get(key) or self._open(key)
+            if column.use[node] + units > column.rows.own[node]:
+                return False
+        return True
 
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Units that the node can use without asking its parent."""
@@ -180,12 +211,16 @@ class QuotaLedger:
         """
         column = self._columns.get(key) or self._open(key)
         rows, use, path = column.rows, column.use, self._paths[node]
+        narrow = rows.narrow[node]
+        room = UNLIMITED
         if steps is None:
             own = rows.own[path[-1]]
-            room, steps = UNLIMITED if own == UNLIMITED else own - use[path[-1]], len(path) - 1
-        else:
-            room = UNLIMITED
-        for step in path[:steps][::-1]:
+            if own != UNLIMITED:
+                room = own - use[path[-1]]
+        elif narrow:
+            below = path[:steps]
+            narrow = tuple([step for step in narrow if step in below])
+        for step in reversed(narrow):
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
                 room = min(room, rows.lent[step] - max(0, use[step] - kept) + limit)
@@ -193,7 +228,7 @@ class QuotaLedger:
                 room = 0
             if kept > use[step]:
                 room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use[step])
-        return room
+        return 0 if room < 0 and self.keeps_local and len(path) > 1 else room
 
     def available(self, node: int, key: FlavorResource) -> int:
         """As `room`, and never below 0."""
@@ -207,16 +242,16 @@ class QuotaLedger:
         if not self.keeps_local:
             return max(0, units - self.room(node, key))
         column = self._columns.get(key) or self._open(key)
-        rows, use, path = column.rows, column.use, self._paths[node]
+        rows, use, root = column.rows, column.use, self._paths[node][-1]
         worst, rest = 0, units
-        for step in path[:-1]:
+        for step in rows.narrow[node]:
             kept, limit = rows.kept[step], rows.borrowing_limit[step]
-            rest -= max(0, kept - use[step])
+            if kept > use[step]:
+                rest -= kept - use[step]
             if rest <= 0:
                 return worst
             if limit is not None and rows.lent[step] < UNLIMITED:
                 worst = max(worst, rest - (rows.lent[step] - max(0, use[step] - kept) + limit))
-        root = path[-1]
         return max(worst, 0 if rows.own[root] == UNLIMITED else rest - (rows.own[root] - use[root]))
 
     def deficit(self, node: int, key: FlavorResource) -> int:
@@ -241,7 +276,7 @@ class QuotaLedger:
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""
-        return all(units <= max(0, self.room(node, key, steps)) for key, units in amounts.items())
+        return all(units <= 0 or units <= self.room(node, key, steps) for key, units in amounts.items())
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?

@@ -35,17 +35,16 @@ class ShareRanks:
         self._ledger, self._forest = ledger, ledger.forest
         self._versions = ledger.versions
         self._scales: dict[int, _Scale] = {}
-        self._known: dict[int, tuple[int, int]] = {}  #: Node to the version of its use, and the rank then.
+        self._ranks = [0] * len(self._versions)
+        self._counted_at = [0] * len(self._versions)  #: The version of the use that each rank is of; nothing was in use at the first.
 
     def rank(self, node: int) -> int:
         """Of the share of a node; 0 at a root, and where nothing is borrowed."""
         version = self._versions[node]
-        known = self._known.get(node)
-        if known is not None and known[0] == version:
-            return known[1]
-        rank = self._weighted(node, {}) if self._ledger.borrows(node) else 0
-        self._known[node] = version, rank
-        return rank
+        if self._counted_at[node] != version:
+            self._counted_at[node] = version
+            self._ranks[node] = self._counted(node) if self._ledger.borrows(node) else 0
+        return self._ranks[node]
 
     def is_borrowing(self, node: int) -> bool:
         """Does the node borrow anything that it declares? Possible with a rank of 0, too: where the parent has nothing to lend."""
@@ -55,19 +54,27 @@ class ShareRanks:
 
     def rank_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
         """As `rank`, with so much more, or less, in use at the node itself."""
-        return self._weighted(node, self._ledger.borrowed_more(node, extra))
-
-    def _weighted(self, node: int, more: Mapping[str, int]) -> int:
-        parent = self._forest.parents[node]
-        if parent < 0:
-            return 0
-        scale = self._scales.get(parent) or self._measure(parent)
+        more, scale = self._ledger.borrowed_more(node, extra), self._scale_of(node)
         ratio = 0
         for name, borrowed, factor in scale.factors:
-            ratio = max(ratio, (borrowed[node] + more[name] if name in more else borrowed[node]) * factor)
+            ratio = max(ratio, (borrowed[node] + more.get(name, 0)) * factor)
         return ratio * scale.weights[node] if ratio else 0
 
+    def _counted(self, node: int) -> int:
+        """As `rank_with` without anything more: asked for so often that it has its own loop."""
+        scale, ratio = self._scale_of(node), 0
+        for _, borrowed, factor in scale.factors:
+            ratio = max(ratio, borrowed[node] * factor)
+        return ratio * scale.weights[node] if ratio else 0
+
+    def _scale_of(self, node: int) -> _Scale:
+        parent = self._forest.parents[node]
+        return self._scales.get(parent) or self._measure(parent)
+
     def _measure(self, parent: int) -> _Scale:
+        if parent < 0:
+            self._scales[parent] = scale = _Scale((), {})
+            return scale
         most = {name: units for name, units in self._forest.lendable(parent).items() if units > 0}
         whole = lcm(*most.values())
         factors = tuple((name, self._ledger.borrowed_by_node(name), whole // units) for name, units in most.items())

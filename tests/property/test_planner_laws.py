@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from fractions import Fraction
+from types import MappingProxyType
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Want
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger
+from federation.quota.policies import MESH, Policies, Preempt, QueueSettings, Rules
 from federation.tenants import Quota
 
 FLAVOR, RESOURCES = "a100", ("cpu", "gpu")
@@ -69,8 +72,11 @@ def worlds(draw: st.DrawFn) -> tuple[QuotaForest, list[Want]]:
 class Federation:
     """Leases that follow every plan at once, and wants that stay; less than a slot is given back."""
 
-    def __init__(self, forest: QuotaForest, wants: list[Want]) -> None:
+    def __init__(
+        self, forest: QuotaForest, wants: list[Want], rules: Rules = MESH, orders: Mapping[str, QueueSettings] = MappingProxyType({})
+    ) -> None:
         self.forest = forest
+        self.rules, self.settings = rules, orders
         self.wants = {(want.mesh, want.tenant): want for want in wants}
         self.held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
         self.tokens: dict[tuple[str, str], int] = {}
@@ -80,7 +86,7 @@ class Federation:
             self.held[key] = (
                 {name: self.slots_of(key) * units for name, units in self.wants[key].slot.items()} if any(held.values()) else {}
             )
-        answer = plan(self.forest, self.holdings(), self.missing(), now_ms=NOW_MS)
+        answer = plan(self.forest, self.holdings(), self.missing(), now_ms=NOW_MS, rules=self.rules, settings=self.settings)
         for target in (*answer.lowered, *answer.raised):
             key = target.mesh, target.tenant
             self.held[key] = dict(target.amounts)
@@ -146,6 +152,28 @@ def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tu
 @settings(max_examples=150, deadline=None)
 def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[Want]]):
     federation = Federation(*world)
+    for _ in range(ROUNDS_MAX):
+        answer = federation.round()
+        if not answer.lowered and not answer.raised:
+            return
+    raise AssertionError(f"still moving after {ROUNDS_MAX} rounds: {answer}")
+
+
+borrowing = st.builds(
+    Policies,
+    within_queue=st.just(Preempt.LOWER_PRIORITY),
+    reclaim=st.sampled_from([Preempt.LOWER_PRIORITY, Preempt.ANY]),
+    borrow=st.sampled_from([Preempt.NEVER, Preempt.LOWER_PRIORITY]),
+    borrow_priority_max=st.none() | st.integers(0, 1),
+)
+
+
+@given(world=worlds(), policies=st.lists(borrowing, min_size=9, max_size=9))
+@settings(max_examples=150, deadline=None)
+def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(world: tuple[QuotaForest, list[Want]], policies: list[Policies]):
+    forest, _ = world
+    orders = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
+    federation = Federation(*world, Rules(fair_sharing=False), orders)
     for _ in range(ROUNDS_MAX):
         answer = federation.round()
         if not answer.lowered and not answer.raised:

@@ -189,6 +189,20 @@ def test_use_that_was_counted_step_by_step_is_the_use_from_scratch(case):
     assert ledger.usage() == recompute(forest, charges)
 
 
+@given(case=used, times=st.sampled_from([1, 3]))
+def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
+    forest, ledger, charges = case
+    at_once = QuotaLedger(forest, keeps_local=True)
+    at_once.charge_all(charges)
+    assert at_once.usage() == ledger.usage()
+    for node in range(len(forest.names)):
+        assert (at_once.borrows(node), at_once.borrowed(node)) == (ledger.borrows(node), ledger.borrowed(node))
+    at_once.charge_all(charges, times)
+    at_once.charge_all(charges, -times - 1)
+    assert at_once.usage() == {}
+    assert not any(at_once.borrows(node) for node in range(len(forest.names)))
+
+
 @given(used, st.sampled_from(KEYS))
 def test_what_is_available_can_be_charged_and_no_more(case, key):
     forest, ledger, _ = case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -48,7 +48,7 @@ class PlainReclaiming:
         for is_room in (True, False) if claim.want.is_crowded else (False,):
             givers = self.givers(claim, needed)
             while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
-                lease, part = giver[0], self.part_of(*giver, short, claim)
+                lease, part = giver[0], self.part_of(*giver, short)
                 is_here = lease.key[0] == claim.want.mesh
                 if not self.may_take(claim, lease):
                     continue
@@ -96,22 +96,34 @@ class PlainReclaiming:
         ledger.discharge(node, {key: units})
         return deficit
 
-    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey]]:
+    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey, Sequence[int]]]:
         own = self.board.leases_of.get((claim.node, claim.want.flavor), [])
         within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else Preempt.ANY
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         less = [] if within is Preempt.NEVER else less
-        yield from ((lease, None, (0, 0)) for lease in sorted(less, key=lambda lease: self.rank(lease, claim.node)))
+        yield from ((lease, None, (0, 0), ()) for lease in sorted(less, key=lambda lease: self.rank(lease, claim.node)))
         for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
             if not any(self.board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
-                yield from ((lease, None, (0, 0)) for lease in self.in_turn(claim, below, ancestor, needed))
-            elif self.rules.fair_sharing:
+                yield from ((lease, None, (0, 0), [lease.node]) for lease in self.in_turn(claim, below, ancestor, needed))
+            elif not self.rules.fair_sharing:
+                lesser = (lease for lease in self.in_turn(claim, below, ancestor, needed) if self.may_borrow_from(claim, lease))
+                yield from ((lease, None, (0, 0), self.way(lease, ancestor)) for lease in lesser)
+            else:
                 share = self.share(below, needed)
                 found = [
                     lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) >= share
                 ]
                 found.sort(key=lambda lease: self.rank(lease, ancestor))
-                yield from ((lease, self.under(lease, ancestor), share) for lease in found)
+                yield from ((lease, self.under(lease, ancestor), share, [lease.node]) for lease in found)
+
+    def may_borrow_from(self, claim: Claim, lease: Lease) -> bool:
+        own = self.settings.get(claim.want.tenant, QueueSettings()).policies
+        is_low = lease.holding.priority < claim.want.priority
+        return own.borrow is not Preempt.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
+
+    def way(self, lease: Lease, ancestor: int) -> Sequence[int]:
+        path = self.board.forest.paths[lease.node]
+        return path[: path.index(ancestor)]
 
     def in_turn(self, claim: Claim, below: int, ancestor: int, needed) -> Iterator[Lease]:
         asked: list[Lease] = []
@@ -123,7 +135,7 @@ class PlainReclaiming:
         ledger, paths = self.board.ledger, self.board.forest.paths
         found = [lease for lease in self.board.leases.values() if ancestor in paths[lease.node][1:] and below not in paths[lease.node]]
         found = [lease for lease in found if lease.key[2] == claim.want.flavor and self.borrowers.may_be_asked(lease)]
-        ways = [paths[lease.node][: paths[lease.node].index(ancestor)] for lease in found]
+        ways = [self.way(lease, ancestor) for lease in found]
         return [lease for lease, way in zip(found, ways, strict=True) if all(ledger.is_over(node, needed) for node in way)]
 
     def under(self, lease: Lease, ancestor: int) -> int:
@@ -135,10 +147,9 @@ class PlainReclaiming:
         lost_ms = NOW_MS - max(holding.since_ms, holding.saved_ms or 0) if self.rules.weighs_lost_work else 0
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
 
-    def part_of(self, lease: Lease, sibling: int | None, share: ShareKey, short, claim: Claim) -> dict[str, int]:
-        is_own = lease.node == claim.node
-        most = {key: lease.target.get(key[1], 0) if is_own else self.board.ledger.excess(lease.node, key) for key in short}
-        part = {key[1]: min(units, most[key], lease.target.get(key[1], 0)) for key, units in short.items()}
+    def part_of(self, lease: Lease, sibling: int | None, share: ShareKey, spared: Sequence[int], short) -> dict[str, int]:
+        excess = self.board.ledger.excess
+        part = {key[1]: min(units, lease.target.get(key[1], 0), *(excess(node, key) for node in spared)) for key, units in short.items()}
         halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
         return next(
             some
@@ -214,13 +225,15 @@ def world(chance: random.Random) -> dict[str, object]:
             policies=Policies(
                 within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
                 reclaim=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.ANY)),
+                borrow=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
+                borrow_priority_max=chance.choice((0, 1)),
             ),
         )
         for team in teams
-        if chance.random() < 0.2
+        if chance.random() < 0.4
     }
     rules = Rules(
-        fair_sharing=chance.random() < 0.8,
+        fair_sharing=chance.random() < 0.6,
         keeps_local=chance.random() < 0.8,
         weighs_lost_work=chance.random() < 0.7,
         min_run_ms=chance.choice((0, 1_000)),

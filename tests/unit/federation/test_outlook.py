@@ -87,6 +87,24 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == [(BATCH, CPU.times(3))]
 
 
+@pytest.mark.parametrize(
+    ("priority", "reason", "gives_way"),
+    [
+        pytest.param(5, Reason.WAITING_FOR_VICTIMS, [(BATCH, CPU)], id="the more urgent"),
+        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and nobody else"),
+    ],
+)
+def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, gives_way):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    takes = QueueSettings(policies=Policies(reclaim=Preempt.ANY, borrow=Preempt.LOWER_PRIORITY))
+    rules = Rules(min_run_ms=0, fair_sharing=False)
+    orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
+    told = outlooks(store, orders).would_be(piece(ACME, priority=priority))
+    assert told.reason is reason
+    assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == gives_way
+
+
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)

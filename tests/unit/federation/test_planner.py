@@ -205,6 +205,70 @@ def test_without_fair_sharing_borrowers_keep_what_they_have():
     assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (want("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
 
 
+BY_PRIORITY = Rules(fair_sharing=False)
+
+
+def borrows(who: str = "vision", most: int | None = None, reclaim: Preempt = Preempt.ANY) -> dict[str, QueueSettings]:
+    """The tenant takes from less urgent borrowers while it borrows itself."""
+    return {who: QueueSettings(policies=Policies(reclaim=reclaim, borrow=Preempt.LOWER_PRIORITY, borrow_priority_max=most))}
+
+
+@pytest.mark.parametrize(
+    ("priority", "most", "lowered"),
+    [
+        pytest.param(5, None, {"batch": 3}, id="from less urgent work"),
+        pytest.param(2, None, {}, id="not from work as urgent"),
+        pytest.param(5, 2, {"batch": 3}, id="from work up to the highest priority that it may touch"),
+        pytest.param(5, 1, {}, id="not from work above that"),
+    ],
+)
+def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: int, most: int | None, lowered: dict[str, int]):
+    tree, held = company(idle=4, vision=0, batch=0), (holding("batch", 4, priority=2),)
+    answer = decide(tree, held, (want("vision", 1, priority=priority),), rules=BY_PRIORITY, settings=borrows(most=most))
+    assert gpus_of(answer.lowered) == lowered
+    assert gpus_of(answer.raised) == ({"vision": 1} if lowered else {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "rules"),
+    [
+        pytest.param({}, BY_PRIORITY, id="when nothing was said"),
+        pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other may"),
+        pytest.param(borrows(reclaim=Preempt.NEVER), BY_PRIORITY, id="when it takes from no other tenant at all"),
+        pytest.param(borrows(), MESH, id="when shares count, which are even"),
+    ],
+)
+def test_a_borrower_takes_from_nobody_by_priority(settings: dict[str, QueueSettings], rules: Rules):
+    held = (holding("batch", 2), holding("vision", 2, priority=5))
+    answer = decide(company(idle=4, vision=0, batch=0), held, (want("vision", 1, priority=5),), rules=rules, settings=settings)
+    assert answer.lowered == ()
+
+
+def test_an_urgent_borrower_takes_the_least_urgent_first_and_only_what_is_borrowed():
+    held = (holding("a", 3, priority=1), holding("b", 3, priority=0), holding("c", 2, priority=4))
+    tree = company(idle=4, vision=0, a=2, b=2, c=0)
+    answer = decide(tree, held, (want("vision", 9, priority=5),), rules=BY_PRIORITY, settings=borrows(most=3))
+    assert gpus_of(answer.lowered) == {"a": 2, "b": 2}
+
+
+def test_an_urgent_borrower_leaves_every_subtree_its_own():
+    tree = forest(
+        acme=(None, Quota(nominal=3), 1),
+        research=("acme", Quota(), 1),
+        sales=("acme", Quota(nominal=3), 1),
+        vision=("research", Quota(), 1),
+        batch=("sales", Quota(), 1),
+    )
+    answer = decide(tree, (holding("batch", 6),), (want("vision", 6, priority=5),), rules=BY_PRIORITY, settings=borrows())
+    assert gpus_of(answer.lowered) == {"batch": 3}
+
+
+def test_what_is_its_own_a_tenant_takes_back_from_any_work_also_where_it_borrows_by_priority_only():
+    tree, held = company(vision=4, batch=0), (holding("batch", 4, priority=9),)
+    answer = decide(tree, held, (want("vision", 4),), rules=BY_PRIORITY, settings=borrows())
+    assert gpus_of(answer.lowered) == {"batch": 0}
+
+
 def test_a_gang_gets_all_or_nothing():
     tree = company(vision=4)
     assert decide(tree, (holding("vision", 2),), (want("vision", 3, slots_min=3),)).raised == ()
