@@ -13,7 +13,7 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
-from federation.quota.policies import OnMaxWait, StandingOrders
+from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, StandingOrders
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
@@ -83,6 +83,10 @@ class Starting:
         if before is None:
             return allowed
         return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
+
+    def settings(self, tenant: TenantPath) -> QueueSettings:
+        """What its file says: of flavors, in which order they are tried, and how far."""
+        return self._starts.orders.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
 
     def yielding(self, tenant: TenantPath) -> YieldRules:
         """What holds among the tenant's stages on one mesh."""

@@ -201,6 +201,13 @@ class RoutingSection(Section):
         alias="run_time",
         description="How long a stage is taken to run where none has ended yet; later the mesh's own recent mean counts.",
     )
+    flavor_delay_ms: DurationMs = Field(
+        default=1_000,
+        le=86_400_000,
+        alias="flavor_delay",
+        description="How much later work may begin for the sake of a flavor that is tried earlier (the order is that of `flavors`): "
+        "so long its inputs may be on the way. 0s: flavors decide between meshes where it would begin at the same time.",
+    )
 
 
 class DispatchSection(Section):
