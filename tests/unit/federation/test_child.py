@@ -28,6 +28,7 @@ from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
 
 CPU = ResourceSet.of({"cpu": 1})
+IN_ORDER = YieldRules(in_order=True)
 TTL_MS, GRACE_MS, HEARTBEAT_MS = 3_000, 1_000, 700
 DURATION_MS = 100
 
@@ -222,6 +223,24 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
         Reason.QUOTA_EXHAUSTED,
         "acme may take 0 cpu of standard now, one slot takes 1",
     )
+
+
+def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
+    federation = Federation(pool("general", 3))
+    federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), yielding=IN_ORDER)
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}), yielding=IN_ORDER)
+    federation.submit("small", yielding=IN_ORDER)
+    federation.mail()
+    assert federation.running() == {"runs"}
+    assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {
+        "large": Reason.CAPACITY_BUSY,
+        "small": Reason.BEHIND_HEAD,
+    }
+    federation.work()
+    assert federation.running() == {"large"}
+    federation.work()
+    assert federation.running() == {"small"}
 
 
 def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
