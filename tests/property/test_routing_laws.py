@@ -174,6 +174,32 @@ orders = st.builds(
 )
 
 
+@st.composite
+def choices(draw):
+    """Work that any mesh may take, and meshes of one flavor or the other: so that there is something to choose."""
+    snapshot = draw(snapshots())
+    pool = st.builds(
+        PoolRecord,
+        pool=st.just(PoolName("p")),
+        flavor=st.sampled_from(FLAVORS),
+        capacity=capacities,
+        used=cpus_and_gpus(st.integers(0, 2), 0),
+    )
+    meshes = [
+        MeshView(
+            record=MeshRecord(mesh=name, labels={}, pools=(draw(pool),), cluster="c"),
+            incarnation=1,
+            alive=True,
+            heartbeat_age_ms=0,
+            waiting=draw(mostly(0, 1, 3)),
+        )
+        for name in NAMES
+    ]
+    near = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([2**20 * 3 // 2, 2**20, 2**19, 2**22]), max_size=2))
+    demand = Demand(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
+    return demand, replace(snapshot, meshes=tuple(meshes)), draw(orders)
+
+
 def needs_borrowing(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> bool:
     """By the definition: one slot more is more than the tenant itself brings."""
     tree, path = snapshot.tree, demand.tenant
@@ -182,9 +208,12 @@ def needs_borrowing(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> b
     )
 
 
-@given(demands, snapshots(), orders)
-def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_at_once_and_without_a_later_start(demand, snapshot, settings):
-    answer = route(replace(demand, settings=settings), snapshot, rules=CostRules(flavor_delay_ms=FLAVOR_WORTH_MS))
+@given(choices())
+def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_and_not_begin_much_later(choice):
+    demand, snapshot, settings = choice
+    answer = route(
+        replace(demand, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
+    )
     if isinstance(answer, Refused) or answer.flavor == settings.flavors[0]:
         return
     first = settings.flavors[0]
@@ -196,8 +225,9 @@ def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_at_once_and_with
             assert verdict.wait_ms + verdict.transfer_ms > soonest_ms + FLAVOR_WORTH_MS
 
 
-@given(demands, snapshots(), orders)
-def test_a_flavor_costs_no_more_time_than_it_is_worth_but_for_those_who_give_way(demand, snapshot, settings):
+@given(choices())
+def test_a_flavor_costs_no_more_time_than_it_is_worth_but_for_those_who_give_way(choice):
+    demand, snapshot, settings = choice
     rules = CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
     answer = route(replace(demand, settings=settings), snapshot, rules=rules)
     plain = route(demand, snapshot, rules=rules)
