@@ -264,7 +264,8 @@ class Coordinator:
         if allowed.is_closed and allowed.gate is not None:
             placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
         else:
-            placed = place(machine, machine.record.tenant, snapshot, self._costs, now_ms=now_ms)
+            tenant = machine.record.tenant
+            placed = place(machine, tenant, snapshot, self._costs, self._starting.settings(tenant), now_ms=now_ms)
         return placed if placed.placements or _is_news(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:

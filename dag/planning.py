@@ -6,12 +6,14 @@ later: its place depends on where that one goes.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from dag.compiling import NodePlan
 from dag.events import Blockage, NodesPlaced, Placement
 from federation.estimates import CostRules
+from federation.headroom import Headroom
+from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.routing import COST_RULES, Demand, Refused, Routed, Survey, Verdict, choose, survey
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId, NodeId, TenantPath
@@ -44,16 +46,26 @@ class Unplaced(Protocol):
         ...
 
 
-def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRules = COST_RULES, *, now_ms: int) -> NodesPlaced:
+def place(
+    run: Unplaced,
+    tenant: TenantPath,
+    snapshot: Snapshot,
+    rules: CostRules = COST_RULES,
+    settings: QueueSettings = NO_SETTINGS,
+    *,
+    now_ms: int,
+) -> NodesPlaced:
     """Route every unplaced node that can be routed now, on one snapshot.
 
     Args:
+        settings: Of the tenant: in which order its flavors are tried, and how far.
         now_ms: By the clock that the run machine is told; that of the snapshot is the store's.
     """
     waiting = run.unplaced(now_ms)
     left = set(waiting)
+    alike = _alike(run, waiting) if settings.flavors else {}
     where: dict[NodeId, MeshId] = {}
-    asked = _Asked(tenant, snapshot, rules)
+    asked = _Asked(tenant, snapshot, rules, settings)
     placements: dict[NodeId, Placement] = {}
     blockages: dict[NodeId, Blockage] = {}
     for node in waiting:
@@ -61,7 +73,7 @@ def place(run: Unplaced, tenant: TenantPath, snapshot: Snapshot, rules: CostRule
         if any(need in left for need in (*plan.inputs, *plan.after)):
             continue
         near, pinned = _inputs_at(run, plan, where)
-        answer, words = asked.answer(plan, near, pinned)
+        answer, words = asked.answer(plan, near, pinned, alike.get(node, 1))
         if isinstance(answer, Routed):
             where[node] = answer.mesh
             left.discard(node)
@@ -86,6 +98,8 @@ def why(answer: Routed) -> str:
     if len(telling) > OTHERS_TOLD:
         others.append(f"{len(telling) - OTHERS_TOLD} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
+    if answer.flavor_why:
+        own = f"{own}: {answer.flavor_why}"
     return f"{own} ({'; '.join(others)})" if others else own
 
 
@@ -107,31 +121,49 @@ def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) ->
     return near, pinned
 
 
+def _kind(plan: NodePlan) -> tuple[object, ...]:
+    return plan.resources, tuple(sorted(plan.labels.items()))
+
+
+def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
+    """How many nodes of its kind could run beside each one: those that stand as many steps behind what is placed."""
+    steps: dict[NodeId, int] = {}
+    kinds: dict[NodeId, tuple[object, ...]] = {}
+    for node in waiting:
+        plan = run.plans[node]
+        steps[node] = 1 + max((steps[need] for need in (*plan.inputs, *plan.after) if need in steps), default=0)
+        kinds[node] = (steps[node], *_kind(plan))
+    counted = Counter(kinds.values())
+    return {node: counted[kind] for node, kind in kinds.items()}
+
+
 class _Asked:
     """What the meshes have been asked already on one snapshot."""
 
-    def __init__(self, tenant: TenantPath, snapshot: Snapshot, rules: CostRules) -> None:
+    def __init__(self, tenant: TenantPath, snapshot: Snapshot, rules: CostRules, settings: QueueSettings) -> None:
         self._tenant = tenant
+        self._settings = settings
         self._snapshot = snapshot
+        self._headroom = Headroom(snapshot)
         self._rules = rules
         self._surveys: dict[tuple[object, ...], Survey] = {}
         self._answers: dict[tuple[object, ...], tuple[Routed | Refused, str]] = {}
 
-    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None) -> tuple[Routed | Refused, str]:
+    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | Refused, str]:
         """Where the node goes or why it goes nowhere, and that in words."""
-        kind = (plan.resources, tuple(sorted(plan.labels.items())))
-        key = (*kind, plan.mesh, pinned, tuple(sorted(near.items())))
+        kind = _kind(plan)
+        key = (*kind, plan.mesh, pinned, pieces, tuple(sorted(near.items())))
         if key not in self._answers:
-            answer = choose(self._survey(kind, plan, plan.mesh or pinned), near)
+            answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, pieces=pieces)
             if isinstance(answer, Refused) and pinned is not None and plan.mesh is None:
                 # The mesh that has the value takes nothing; elsewhere the value is computed again.
-                answer = choose(self._survey(kind, plan, None), near)
+                answer = choose(self._survey(kind, plan, None), near, pieces=pieces)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
         return self._answers[key]
 
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, mesh)
         if key not in self._surveys:
-            demand = Demand(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh)
-            self._surveys[key] = survey(demand, self._snapshot, self._rules)
+            demand = Demand(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings)
+            self._surveys[key] = survey(demand, self._snapshot, self._rules, self._headroom)
         return self._surveys[key]

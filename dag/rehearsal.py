@@ -17,6 +17,7 @@ from dag.sending import spec_of
 from dag.spec import load
 from dag.states import StageState
 from federation.estimates import CostRules
+from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.snapshot import Snapshot
 from mesh.ids import NodeId
 from mesh.resources import ResourceSet
@@ -40,16 +41,18 @@ class Rehearsal:
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
 
 
-def rehearse(record: RunRecord, snapshot: Snapshot, rules: CostRules) -> Rehearsal:
+def rehearse(record: RunRecord, snapshot: Snapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> Rehearsal:
     """Place, split and send a run that nobody stores; `record` is used up.
 
+    Args:
+        settings: Of its tenant; see `place`.
     Raises:
         SpecError: The record holds no graph.
     """
     spec = load(record.spec)
     plans = tasks_of(spec)
     machine = RunMachine(record, plans, runtime_env=spec.code.runtime_env, on_error=spec.on_error)
-    placed = place(machine, record.tenant, snapshot, rules, now_ms=snapshot.at_ms)
+    placed = place(machine, record.tenant, snapshot, rules, settings, now_ms=snapshot.at_ms)
     machine.handle([placed], snapshot.at_ms)
     stages = []
     for stage in record.stages.values():

@@ -13,7 +13,7 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
-from federation.quota.policies import OnMaxWait, StandingOrders
+from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, StandingOrders
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
@@ -88,6 +88,10 @@ class Starting:
         is_within = self._starts is not None and self._starts.tree.is_within(record.tenant, TenantPath(other.gate.node))
         is_same_gate = is_within and (other.gate.reason is Reason.RUNNING_LIMIT or other.user == record.user)
         return is_same_gate and other.created_ms <= record.created_ms
+
+    def settings(self, tenant: TenantPath) -> QueueSettings:
+        """What its file says: of flavors, in which order they are tried, and how far."""
+        return self._starts.orders.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
 
     def yielding(self, tenant: TenantPath) -> YieldRules:
         """What holds among the tenant's stages on one mesh."""

@@ -78,6 +78,7 @@ def cost_rules_of(config: FederationConfig) -> CostRules:
         bandwidth_bytes_per_s=config.routing.bandwidth_bytes_per_s,
         run_ms_unknown=config.routing.run_time_ms,
         queue_max=config.dispatch.queue_max,
+        flavor_delay_ms=config.routing.flavor_delay_ms,
     )
 
 

@@ -201,6 +201,13 @@ class RoutingSection(Section):
         alias="run_time",
         description="How long a stage is taken to run where none has ended yet; later the mesh's own recent mean counts.",
     )
+    flavor_delay_ms: DurationMs = Field(
+        default=1_000,
+        le=86_400_000,
+        alias="flavor_delay",
+        description="How much later work may begin for the sake of a flavor that is tried earlier (the order is that of `flavors`): "
+        "so long its inputs may be on the way. 0s: flavors decide between meshes where it would begin at the same time.",
+    )
 
 
 class DispatchSection(Section):
@@ -353,19 +360,21 @@ class SchedulingSection(Section):
     )
     on_borrow: Search | None = Field(
         default=None,
-        description=f"When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one. {_EXPLAINED}",
+        description="When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one. Flavors are tried in the "
+        "order of `flavors`, see [quota](quota.md#which-flavor).",
     )
     on_preempt: Search | None = Field(
         default=None,
-        description=f"When a flavor would do by preempting: `stop` and take it, or try the `next` one (at the top). {_EXPLAINED}",
+        description="When others would give way for a flavor: `stop`, take it and wait for them, or try the `next` one (at the top).",
     )
     prefer: Prefer | None = Field(
         default=None,
-        description=f"Of several flavors that would do: rather `borrowing` (at the top), or rather `preemption`. {_EXPLAINED}",
+        description="Of several flavors that were tried and would do: rather `borrowing` (at the top), or rather `preemption`.",
     )
     strict_order: StrictBool | None = Field(
         default=None,
-        description=f"Does nothing start before the first in the queue? null: as the tenant above, at the top: no. {_EXPLAINED}",
+        description="Does nothing of the tenant start on a mesh before the first of it that waits there, by priority, then arrival? "
+        "null: as the tenant above, at the top: no.",
     )
     min_run_ms: DurationMs | None = Field(
         default=None, alias="min_run", description="As `min_run` of `quota`, for its work; at the top: that one."

@@ -28,6 +28,7 @@ class CostRules:
     bandwidth_bytes_per_s: int = 100 * 2**20  #: Between meshes.
     run_ms_unknown: int = 1_000  #: A stage's run time where none has ended yet.
     queue_max: int = 10_000  #: Stages that may wait for one mesh; with more it gets nothing new.
+    flavor_delay_ms: int = 1_000  #: How much later work may begin for the sake of a flavor that its tenant likes better.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class MakingWay:
         for occupant in self.occupants:
             least[occupant.tenant] = min(least.get(occupant.tenant, occupant.priority), occupant.priority)
         found = (workload for workload in self.admission.workloads.values() if workload.state is WorkloadState.QUEUED)
+        found = (workload for workload in found if not self.admission.is_behind(workload))
         offers = ((one, one.offer) for one in found if one.offer.yielding.takes and one.offer.slot)
         able = [one for one, offer in offers if least.get(offer.tenant, offer.priority) < offer.priority]
         yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.arrival))

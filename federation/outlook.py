@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, typical_run_ms, wait_ms
+from federation.flavor_choice import in_order
 from federation.foreseeing import ForeseenStop, RunningStage, foresee
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, left_over, wants_of
@@ -173,13 +174,17 @@ class Outlooks:
         return scheduler
 
     def _settings(self) -> dict[int, QueueSettings]:
-        """As ordered, but for how many run: those who send stages count them, and a lease is not one workload. Every flavor is tried."""
+        """As ordered, but for how many run: those who send stages count them, and a lease is not one workload. Every flavor is tried,
+        in the tenant's order."""
         keys = self._forest.keys
         flavors, resources = sorted({flavor for flavor, _ in keys}), sorted({resource for _, resource in keys})
-        group = ResourceGroup(resources=tuple(resources), flavors=tuple(flavors))
+        groups: dict[tuple[str, ...], ResourceGroup] = {}
         settings = {}
         for node in range(len(self._forest.names)):
             known = self._orders.settings.get(self._forest.tenant_of(node), QueueSettings())
+            if known.flavors not in groups:
+                groups[known.flavors] = ResourceGroup(resources=tuple(resources), flavors=tuple(in_order(flavors, known)))
+            group = groups[known.flavors]
             settings[node] = replace(known, groups=(group,), running_max=None, running_max_per_user=None)
         return settings
 

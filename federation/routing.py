@@ -10,6 +10,10 @@ elsewhere (`federation.estimates` has the formula). Data so hold work at their m
 waiting beside them, and not else. At the same cost it is the one where most of the inputs lie; then the one with the least
 work before it, measured against its size; then the one with the most room.
 
+Before time, the flavor is chosen, as the work's tenant asks (`federation.flavor_choice`): among meshes at which the work would begin
+at most `flavor_delay_ms` later than at the soonest one. Where others give back what is its own, their giving way counts as no wait.
+Where it would wait for every flavor, time alone decides.
+
 What the meshes say does not depend on where the inputs are, and is most of the work: `survey` asks them once for all work of
 a kind, `choose` picks a mesh for each piece. `route` is both.
 
@@ -23,6 +27,10 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from federation.estimates import CostRules, transfer_ms, typical_run_ms, wait_ms
+from federation.flavor_choice import Graded, search, words_of
+from federation.headroom import Borrowing, Headroom
+from federation.quota.flavors import WORST, Grade, Mode
+from federation.quota.policies import NO_SETTINGS, Preempt, QueueSettings
 from federation.snapshot import MeshView, PoolRecord, Snapshot
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.labels import mismatch
@@ -34,8 +42,6 @@ WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY})
 
 #: Loads are compared in millionths of a pool.
 _PARTS = 1_000_000
-#: What the tenant could ever hold and would get now, of the flavors that were looked at.
-_Quotas = dict[FlavorName, tuple[ResourceSet, ResourceSet]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,7 @@ class Demand:
     labels: Mapping[str, str] = field(default_factory=dict)  #: See `mesh.labels.mismatch`.
     mesh: MeshId | None = None  #: Only this one, when set.
     near: Mapping[MeshId, int] = field(default_factory=dict)  #: Bytes of its inputs by the mesh that they lie in.
+    settings: QueueSettings = NO_SETTINGS  #: Of its tenant. Without an order of flavors in it, they are all alike.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +82,10 @@ class Routed:
     mesh: MeshId
     pool: PoolName
     flavor: FlavorName
-    reason: Reason  #: ONLY_FIT, LOCALITY or MOST_HEADROOM.
+    reason: Reason  #: ONLY_FIT, FLAVOR_ORDER, LOCALITY or MOST_HEADROOM.
     detail: str  #: In words.
     verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+    flavor_why: str = ""  #: With FLAVOR_ORDER: what spoke for the flavor, in words.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +99,20 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """A mesh that accepts a kind of work."""
+    """A mesh that accepts a kind of work, with one of its flavors."""
 
     view: MeshView
     verdict: Verdict  #: As if the inputs were there.
     pool: PoolRecord
     load: int  #: Work before this one, in millionths of the mesh.
     run_ms: int  #: How long a stage runs there, about.
+    grade: Grade  #: How well the flavor would do there.
+    is_first: bool = True  #: Its verdict is the one that the mesh gives.
+
+    @property
+    def graded(self) -> Graded:
+        """Its flavor with the grade."""
+        return Graded(self.pool.flavor, self.grade)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +121,9 @@ class Survey:
 
     demand: Demand
     verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
-    accepting: tuple[Acceptance, ...]  #: By id.
+    accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor where flavors have an order.
     rules: CostRules
+    has_choice: bool = False  #: Flavors have an order, and there are several of them.
 
 
 class _Fit(NamedTuple):
@@ -120,7 +136,8 @@ class _Fit(NamedTuple):
     far: int  #: Bytes of the inputs that are there already, negated.
     load: int  #: Work before this one, in millionths of the mesh.
     full: int  #: Slots that could be granted there now, negated.
-    mesh: MeshId  #: No two are alike, so nothing below is ever compared.
+    mesh: MeshId
+    pool: PoolName  #: No two of a mesh are alike, so nothing below is ever compared.
     wait_ms: int
     transfer_ms: int
     accepted: Acceptance
@@ -143,38 +160,56 @@ def route(
     return choose(survey(demand, snapshot, rules), demand.near, planned)
 
 
-def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES) -> Survey:
-    """Ask every mesh; `demand.near` is not looked at. Pure."""
+def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
+    """Ask every mesh; `demand.near` is not looked at. Pure.
+
+    Args:
+        headroom: Over the same snapshot, when several kinds of work are asked about.
+    """
     views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
     typical_ms = typical_run_ms((view.standing.pace for view in views), rules)
-    verdicts, accepting = [], []
-    quotas: _Quotas = {}
+    asking = _Asking(demand, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot))
+    verdicts: list[Verdict] = []
+    accepting: list[Acceptance] = []
     for view in views:
         run_ms = view.standing.pace.run_ms if view.standing.pace is not None else typical_ms
-        verdict, pool = _judge(demand, view, snapshot, quotas, run_ms, rules.queue_max)
+        verdict, accepted = asking.ask(view, run_ms)
         verdicts.append(verdict)
-        if pool is not None:
-            load = _load(demand.slot, view, NOTHING)
-            accepting.append(Acceptance(view=view, verdict=verdict, pool=pool, load=load, run_ms=run_ms))
-    return Survey(demand=demand, verdicts=tuple(verdicts), accepting=tuple(accepting), rules=rules)
+        accepting.extend(accepted)
+    has_choice = bool(demand.settings.flavors) and len({accepted.pool.flavor for accepted in accepting}) > 1
+    return Survey(demand=demand, verdicts=tuple(verdicts), accepting=tuple(accepting), rules=rules, has_choice=has_choice)
 
 
-def choose(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None) -> Routed | Refused:
+def choose(
+    asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None, *, pieces: int = 1
+) -> Routed | Refused:
     """Pick the mesh for a piece of the work that was asked about. Pure.
 
     Args:
         near: Bytes of its inputs by the mesh that they lie in.
         planned: See `route`.
+        pieces: How many like it get this answer. A flavor with room for all of them goes before one with room for some.
     """
     if not asked.accepting:
         return _refuse(asked.demand, asked.verdicts)
     fits = _fits(asked, near, planned or {})
     best, *others = nsmallest(2, fits)
-    told = {fit.mesh: _told(fit) for fit in fits if fit.transfer_ms or fit.wait_ms != fit.accepted.verdict.wait_ms}
+    passed = best
+    if asked.has_choice:
+        best = min(_of_one_flavor(asked, fits, pieces))
+        others = nsmallest(1, [fit for fit in fits if fit.mesh != best.mesh])
+    told = {fit.mesh: _told(fit) for fit in fits if fit.accepted.is_first and _is_told_anew(fit)}
+    if not best.accepted.is_first or _is_told_anew(best):
+        told[best.mesh] = _told(best)
     verdicts = tuple([told.get(verdict.mesh, verdict) for verdict in asked.verdicts]) if told else asked.verdicts
+    pool, flavor_why = best.accepted.pool, ""
     reason, detail = _why(best, others)
-    pool = best.accepted.pool
-    return Routed(mesh=best.mesh, pool=pool.pool, flavor=pool.flavor, reason=reason, detail=detail, verdicts=verdicts)
+    if passed.accepted.pool.flavor != pool.flavor:
+        flavor_why = words_of(best.accepted.graded, passed.accepted.graded)
+        reason, detail = Reason.FLAVOR_ORDER, f"{_words(best)}; {flavor_why}"
+    return Routed(
+        mesh=best.mesh, pool=pool.pool, flavor=pool.flavor, reason=reason, detail=detail, verdicts=verdicts, flavor_why=flavor_why
+    )
 
 
 def _fits(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet]) -> list[_Fit]:
@@ -189,8 +224,28 @@ def _fits(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, Re
             waits_ms = _expected_wait_ms(asked.demand.slot, accepted.view, verdict.room, accepted.run_ms, ours)
             load = _load(asked.demand.slot, accepted.view, ours)
         moves_ms = transfer_ms(total - here, asked.rules) if here else all_far_ms
-        fits.append(_Fit(waits_ms + moves_ms, -here, load, -verdict.room, mesh, waits_ms, moves_ms, accepted))
+        fits.append(_Fit(waits_ms + moves_ms, -here, load, -verdict.room, mesh, accepted.pool.pool, waits_ms, moves_ms, accepted))
     return fits
+
+
+def _of_one_flavor(asked: Survey, fits: list[_Fit], pieces: int) -> list[_Fit]:
+    """Those near enough in time that have the flavor which the tenant's search finds; all, when it would wait for any flavor.
+
+    First is looked at where all pieces could start at once, as a workload in a quota round is tried whole before it is shrunk.
+    """
+    latest_ms = min([fit.cost_ms for fit in fits]) + asked.rules.flavor_delay_ms
+    in_time = [fit for fit in fits if (fit.transfer_ms if fit.accepted.grade.mode is Mode.RECLAIM else fit.cost_ms) <= latest_ms]
+    settings = asked.demand.settings
+    roomy = [fit for fit in in_time if fit.accepted.grade.mode is Mode.FIT and pieces <= -fit.full] if asked.demand.slot else []
+    found = search([fit.accepted.graded for fit in roomy], settings) if pieces > 1 else None
+    if found is None:
+        found = search([fit.accepted.graded for fit in in_time], settings)
+    return [fit for fit in in_time if fit.accepted.pool.flavor == found.flavor] if found is not None else fits
+
+
+def _is_told_anew(fit: _Fit) -> bool:
+    """Do this piece's inputs, or what is planned, change what the mesh says?"""
+    return bool(fit.transfer_ms) or fit.wait_ms != fit.accepted.verdict.wait_ms
 
 
 def _told(fit: _Fit) -> Verdict:
@@ -221,16 +276,83 @@ def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
     return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
 
 
-def _judge(
-    demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int, queue_max: int
-) -> tuple[Verdict, PoolRecord | None]:
-    """The mesh's verdict, and the pool that takes the work when the mesh accepts it."""
-    refusal = _closed(demand, view, snapshot.at_ms, queue_max)
-    if refusal is None:
-        return _judge_pools(demand, view, snapshot, quotas, run_ms)
-    reason, detail = refusal
-    held_ms = view.unsteady_ms(snapshot.at_ms) if reason is Reason.MESH_UNSTEADY else 0
-    return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), None
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The questions to each mesh about one kind of work."""
+
+    demand: Demand
+    now_ms: int
+    queue_max: int
+    headroom: Headroom
+    borrowings: dict[FlavorName, Borrowing] = field(default_factory=dict)
+
+    def ask(self, view: MeshView, run_ms: int) -> tuple[Verdict, tuple[Acceptance, ...]]:
+        """The mesh's verdict, and the pools that take the work when the mesh accepts it."""
+        refusal = _closed(self.demand, view, self.now_ms, self.queue_max)
+        if refusal is None:
+            return self._pools(view, run_ms)
+        reason, detail = refusal
+        held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_UNSTEADY else 0
+        return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
+
+    def _pools(self, view: MeshView, run_ms: int) -> tuple[Verdict, tuple[Acceptance, ...]]:
+        """The verdict of the pool that suits best: one that could start the work, else one where it would wait. Where flavors have
+        an order, the best pool of each flavor takes the work."""
+        demand, mesh = self.demand, view.record.mesh
+        pools = sorted(view.record.pools, key=lambda pool: pool.pool)
+        holding = [pool for pool in pools if demand.slot <= pool.capacity]
+        if not holding:
+            sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
+            words = f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
+            return Verdict(mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=words), ()
+        judged = [(*self._judge(view, pool, run_ms), pool) for pool in holding]
+        accepting = [each for each in judged if each[0].accepts]
+        if not accepting:
+            return judged[0][0], ()
+        accepting.sort(key=lambda each: (each[0].reason is not None, -each[0].room, each[2].pool))
+        load, first = _load(demand.slot, view, NOTHING), accepting[0][0]
+        kept = {pool.flavor: (verdict, grade, pool) for verdict, grade, pool in reversed(accepting)}
+        taken = kept.values() if demand.settings.flavors else accepting[:1]
+        return first, tuple(
+            Acceptance(view=view, verdict=verdict, pool=pool, load=load, run_ms=run_ms, grade=grade, is_first=verdict is first)
+            for verdict, grade, pool in taken
+        )
+
+    def _judge(self, view: MeshView, pool: PoolRecord, run_ms: int) -> tuple[Verdict, Grade]:
+        """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
+        mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
+        grantable = {name: self.headroom.grantable(tenant, flavor, name) for name in slot}
+        short = _short(slot, {name: quota.potential for name, quota in grantable.items()})
+        if short is not None:
+            words = f"{tenant} can be granted at most {short} of flavor {flavor}, even when nobody else uses any"
+            return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
+        # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
+        free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
+        available = {name: quota.available for name, quota in grantable.items()}
+        borrowing = self._borrowing(flavor)
+        reason, words = _wait(self.demand, pool, available, free, borrowing)
+        grade = Grade(Mode.FIT, borrowing.level) if reason is None else self._waiting_grade(mesh, flavor, free, borrowing)
+        if grade.mode is Mode.RECLAIM:
+            words = f"{words}; others there hold what is its own, and would have to give it back"
+        room = min([min(free[name], available[name]) // units for name, units in slot.items()], default=0)
+        waits_ms = _expected_wait_ms(slot, view, room, run_ms, NOTHING)
+        return Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, wait_ms=waits_ms), grade
+
+    def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
+        """Would others give way there: is it entitled, and do they hold as much of the pool as is missing?"""
+        tenant, policies = self.demand.tenant, self.demand.settings.policies
+        is_entitled = borrowing.is_entitled and policies.reclaim is Preempt.ANY
+        gives = is_entitled and all(
+            units <= free[name] or units <= free[name] + self.headroom.borrowed_at(mesh, flavor, name, tenant)
+            for name, units in self.demand.slot.items()
+        )
+        return Grade(Mode.RECLAIM if gives else Mode.NO_VICTIMS, borrowing.level)
+
+    def _borrowing(self, flavor: FlavorName) -> Borrowing:
+        known = self.borrowings.get(flavor)
+        if known is None:
+            self.borrowings[flavor] = known = self.headroom.borrowing(self.demand.tenant, flavor, self.demand.slot)
+        return known
 
 
 def _closed(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> tuple[Reason, str] | None:
@@ -264,42 +386,9 @@ def _unsteady(view: MeshView) -> str:
     return f"it was lost {times} lately and came back; it gets nothing new before {until}"
 
 
-def _judge_pools(demand: Demand, view: MeshView, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> tuple[Verdict, PoolRecord | None]:
-    """The verdict of the pool that suits best: one that could start the work, else one where it would wait."""
-    mesh = view.record.mesh
-    pools = sorted(view.record.pools, key=lambda pool: pool.pool)
-    holding = [pool for pool in pools if demand.slot <= pool.capacity]
-    if not holding:
-        sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
-        return Verdict(
-            mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
-        ), None
-    judged = [(_judge_pool(demand, view, pool, snapshot, quotas, run_ms), pool) for pool in holding]
-    accepting = [(verdict, pool) for verdict, pool in judged if verdict.accepts]
-    if not accepting:
-        return judged[0][0], None
-    return min(accepting, key=lambda pair: (pair[0].reason is not None, -pair[0].room, pair[1].pool))
-
-
-def _judge_pool(demand: Demand, view: MeshView, pool: PoolRecord, snapshot: Snapshot, quotas: _Quotas, run_ms: int) -> Verdict:
-    """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
-    mesh, slot = view.record.mesh, demand.slot
-    if pool.flavor not in quotas:
-        quotas[pool.flavor] = _quota(demand, pool.flavor, snapshot)
-    potential, available = quotas[pool.flavor]
-    short = _short(slot, potential)
-    if short is not None:
-        words = f"{demand.tenant} can be granted at most {short} of flavor {pool.flavor}, even when nobody else uses any"
-        return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words)
-    # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
-    free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
-    reason, words = _wait(demand, pool, available, free)
-    room = min([min(free[name], available[name]) // units for name, units in slot.items()], default=0)
-    waits_ms = _expected_wait_ms(slot, view, room, run_ms, NOTHING)
-    return Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=pool.flavor, room=room, wait_ms=waits_ms)
-
-
-def _wait(demand: Demand, pool: PoolRecord, available: ResourceSet, free: Mapping[str, int]) -> tuple[Reason | None, str]:
+def _wait(
+    demand: Demand, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
+) -> tuple[Reason | None, str]:
     """Why the work would wait in the pool; no reason when it would not."""
     short = _short(demand.slot, available)
     if short is not None:
@@ -308,20 +397,8 @@ def _wait(demand: Demand, pool: PoolRecord, available: ResourceSet, free: Mappin
     short = _short(demand.slot, free)
     if short is not None:
         return Reason.CAPACITY_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
-    return None, f"could start now in pool {pool.pool}"
-
-
-def _quota(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> tuple[ResourceSet, ResourceSet]:
-    """What the tenant could ever hold of the flavor, and what it would be granted now: only of what the slot asks for.
-
-    A tenant that was taken out of the tree while its run goes on is granted nothing.
-    """
-    if demand.tenant not in snapshot.tree.tenants:
-        return NOTHING, NOTHING
-    tree, usage = snapshot.tree, snapshot.usage
-    potential = {name: tree.potential(demand.tenant, (flavor, name)) for name in demand.slot}
-    available = {name: max(0, tree.available(usage, demand.tenant, (flavor, name))) for name in demand.slot}
-    return ResourceSet(potential), ResourceSet(available)
+    how = "by borrowing" if borrowing.level else "within its own quota"
+    return None, f"could start now in pool {pool.pool}, {how} of flavor {pool.flavor}"
 
 
 def _short(slot: ResourceSet, room: Mapping[str, int]) -> str | None:
@@ -346,9 +423,7 @@ def _load(slot: ResourceSet, view: MeshView, planned: ResourceSet) -> int:
 
 def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
     """The first comparison that set the best apart from the second, as a reason and in words."""
-    words = best.accepted.verdict.detail
-    if best.wait_ms:
-        words = f"{words}; about {_seconds(best.wait_ms)} to wait"
+    words = _words(best)
     if not others:
         return Reason.ONLY_FIT, words
     second = others[0]
@@ -359,6 +434,11 @@ def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
     if best.load < second.load:
         return Reason.MOST_HEADROOM, f"{words}; less work is before it than elsewhere"
     return Reason.MOST_HEADROOM, words
+
+
+def _words(best: _Fit) -> str:
+    words = best.accepted.verdict.detail
+    return f"{words}; about {_seconds(best.wait_ms)} to wait" if best.wait_ms else words
 
 
 def _seconds(span_ms: int) -> str:

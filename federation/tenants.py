@@ -188,6 +188,27 @@ class TenantTree:
             room += max(0, kept - use)
         return room
 
+    def borrowing_level(
+        self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource, units: int
+    ) -> tuple[int, bool]:
+        """How many steps up the first tenant stands whose own quota covers so much more, and whether what it owns may be reclaimed:
+        it has tenants beside it, or above it, that may have borrowed it.
+
+        0: the tenant itself, so nothing is borrowed. When no own quota covers it, the steps to the root, and False.
+
+        Raises:
+            UnknownTenant: Not in the tree.
+        Source:
+            Kueue's height of the lowest subtree that fits; along one way up, steps and heights compare alike.
+        """
+        way = tuple(self._way_up(path))
+        for steps, node in enumerate(way):
+            use = usage.get((node, *key), 0)
+            if use + units <= self.own_quota(node, key):
+                return steps, steps < len(way) - 1
+            units -= max(0, self.kept(node, key) - use)
+        return len(way) - 1, False
+
     def potential(self, path: TenantPath, key: FlavorResource) -> int:
         """Units that the node could hold if nobody else held any. Raises UnknownTenant."""
         root, *below = reversed(tuple(self._way_up(path)))

@@ -15,12 +15,17 @@ _MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Want, ...]:
     """One want for each lease that stages wait for: that of the most urgent of them, since the ledger keeps no more than one."""
     first: dict[LeaseKey, Want] = {}
-    queued = (workload for workload in admission.workloads.values() if workload.state is WorkloadState.QUEUED)
+    queued = (workload for workload in admission.workloads.values() if _is_next(workload, admission))
     for workload in sorted(queued, key=lambda kept: kept.turn):
         found = _waits_for(workload, admission)
         if found is not None and found[0] not in first:
             first[found[0]] = _want(workload, *found, balance)
     return tuple(first[key] for key in sorted(first))
+
+
+def _is_next(workload: Workload, admission: StageAdmission) -> bool:
+    """What may not start before others of its tenant have has no use for quota yet."""
+    return workload.state is WorkloadState.QUEUED and not admission.is_behind(workload)
 
 
 def _want(workload: Workload, key: LeaseKey, reason: Reason, balance: LeaseBalance) -> Want:

@@ -1,8 +1,9 @@
 """Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
-Queued workloads are looked at by priority, then arrival. For each the pools are tried in their order: one slot has to
-fit; room for as many slots as are worth having is reserved; a lease is asked for. A refusal gives the room back and the
-next pool is tried. A workload that does not fit now does not hold up those behind it.
+Queued workloads are looked at by priority, then arrival. For each the pools are tried in the order of their flavors that its
+tenant's file gives, then in their own: one slot has to fit; room for as many slots as are worth having is reserved; a lease is asked
+for. A refusal gives the room back and the next pool is tried. A workload that does not fit now does not hold up those behind it,
+unless its tenant's start in order: then nothing of the tenant is tried before the first has started.
 
 What refuses one refuses all of its kind, the same tenant and slot: they are queued together, and only kinds for which something has
 changed are looked at. So a long queue of one tenant costs the others nothing, and is not gone through for each answer.
@@ -15,7 +16,7 @@ The shape is h11's and dask's: events in, decisions out, `handle` is the only wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heapreplace
@@ -34,14 +35,17 @@ from mesh.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.admission_kinds import Kind, KindKey, Turn
+from mesh.admission_order import Lines
 from mesh.errors import IllegalTransition
-from mesh.ids import PoolName, StageId
+from mesh.ids import PoolName, StageId, TenantPath
 from mesh.pools import Pool, PoolLedger, PoolSpec
 from mesh.reasons import PASSING, Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Refusals that room in a pool may lift.
 WANT_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.ROOM_RESERVED})
+#: What is said to those who wait for their turn. Not who is before them: then each start would be news to the whole queue.
+_BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
 
 class WorkloadState(str, Enum):
@@ -97,6 +101,11 @@ class StageAdmission:
         self._open: set[KindKey] = set()  #: Kinds that not every pool has refused yet.
         self._news: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
         self._gathering: dict[StageId, None] = {}
+        self._lines = Lines()
+
+    def is_behind(self, workload: Workload) -> bool:
+        """Does it have to wait until others of its tenant have started?"""
+        return workload.offer.yielding.in_order and self._lines.first(workload.offer.tenant) != workload.turn
 
     def handle(self, *events: AdmissionEvent) -> list[AdmissionDecision]:
         """Take the events in; return what must be done, in order.
@@ -116,7 +125,9 @@ class StageAdmission:
     def _take(self, event: AdmissionEvent) -> list[AdmissionDecision]:
         if isinstance(event, WorkloadOffered):
             if event.workload not in self.workloads:
-                self._queue(self._add(event))
+                workload = self._add(event)
+                self._queue(workload)
+                self._line_up(workload, self._lines.add)
             return []
         if isinstance(event, WorkloadFound):
             self._take_over(event)
@@ -151,6 +162,14 @@ class StageAdmission:
         workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind)
         return workload
 
+    def _line_up(self, workload: Workload, change: Callable[[TenantPath, Turn], tuple[Turn, ...]]) -> None:
+        """Where its tenant's start in order: who comes first now is tried; it, and who did before, wait for another reason."""
+        for turn in change(workload.offer.tenant, workload.turn) if workload.offer.yielding.in_order else ():
+            other = self.workloads.get(turn[-1])
+            if other is not None and other.key in self._kinds:
+                self._news[other.key] = None
+                self._open.add(other.key)
+
     def _queue(self, workload: Workload) -> None:
         """It waits from now on, with all of its kind."""
         key = workload.key
@@ -175,6 +194,7 @@ class StageAdmission:
         self.ledger.commit(pool, event.workload, used)
         workload.state = WorkloadState.RUNNING
         self._answered(workload)
+        self._line_up(workload, self._lines.remove)
         if used != reserved:
             self._capacity_came()
         return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
@@ -184,6 +204,7 @@ class StageAdmission:
         self.ledger.release(event.workload)
         self._answered(workload)
         self._queue(workload)
+        self._line_up(workload, self._lines.withdraw)
         workload.kind.refuse_lease(pool, (event.reason, event.detail))
         self._capacity_came()
 
@@ -197,6 +218,7 @@ class StageAdmission:
         workload = self.workloads.pop(event.workload, None)
         if workload is None:
             return []
+        self._line_up(workload, self._lines.remove)
         if workload.state is WorkloadState.QUEUED:
             workload.kind.remove(workload.turn)
         elif workload.state is WorkloadState.RESERVED:
@@ -217,6 +239,7 @@ class StageAdmission:
         workload.state, workload.pool = WorkloadState.GATHERING, event.pool
         workload.victims, workload.until_ms = event.victims, event.until_ms
         self.ledger.reserve(event.pool, event.workload, NOTHING)
+        self._line_up(workload, self._lines.promise)
         return self._tell(workload, Reason.WAITING_FOR_VICTIMS, event.detail)
 
     def _end_promise(self, event: PromiseEnded) -> None:
@@ -225,6 +248,7 @@ class StageAdmission:
             self.ledger.release(event.workload)
             del self._gathering[event.workload]
             self._queue(workload)
+            self._line_up(workload, self._lines.withdraw)
             self._reopen(workload.key)
             self._capacity_came()
 
@@ -250,7 +274,7 @@ class StageAdmission:
         while heap:
             turn, key = heap[0]
             kind, workload = self._kinds[key], self.workloads[turn[-1]]
-            pool = self._try_pools(workload)
+            pool = None if self.is_behind(workload) else self._try_pools(workload)
             if pool is not None:
                 kind.remove(turn)
                 yield self._reserve(workload, pool)
@@ -276,13 +300,22 @@ class StageAdmission:
     def _try_pools(self, workload: Workload) -> Pool | None:
         """The first pool that has not refused its kind and has room for a slot."""
         kind = workload.kind
-        for name, pool in self.ledger.pools.items():
+        for pool in self._pools_in_order(workload.offer.yielding.flavors):
+            name = pool.spec.pool
             if name in kind.refused_by:
                 continue
             if kind.slot.copies_in(pool.free) != 0:
                 return pool
             kind.refuse_room(name, _no_room(workload, pool, self._set_aside(name)))
         return None
+
+    def _pools_in_order(self, flavors: tuple[str, ...]) -> Iterable[Pool]:
+        """Those of the first flavor first; of one flavor, and of flavors that are not named, in the order of the mesh."""
+        pools = self.ledger.pools.values()
+        if not flavors or len(pools) == 1:
+            return pools
+        ranks = {flavor: rank for rank, flavor in enumerate(flavors)}
+        return sorted(pools, key=lambda pool: ranks.get(pool.spec.flavor, len(ranks)))
 
     def _reserve(self, workload: Workload, pool: Pool) -> AdmissionDecision:
         """Room for as many slots as are worth having; the pool has room for one."""
@@ -308,9 +341,10 @@ class StageAdmission:
             if kind is not None and not kind.queue:
                 del self._kinds[key]
             elif kind is not None:
-                reason, detail = kind.explanation(PASSING)
+                told = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
-                    yield from self._tell(self.workloads[name], reason, detail)
+                    workload = self.workloads[name]
+                    yield from self._tell(workload, *(_BEHIND if self.is_behind(workload) else told))
 
     def _tell(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
         if workload.told == (reason, detail):

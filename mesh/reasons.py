@@ -168,6 +168,8 @@ class Reason(str, Enum):
     """Chosen: most of the inputs are there already."""
     MOST_HEADROOM = "MOST_HEADROOM"
     """Chosen: the largest free share of quota and capacity."""
+    FLAVOR_ORDER = "FLAVOR_ORDER"
+    """Chosen: its flavor is the one that the tenant's search finds first, or the better one by its rules."""
     ONLY_FIT = "ONLY_FIT"
     """Chosen: no other mesh accepts the work."""
     ELIGIBLE = "ELIGIBLE"

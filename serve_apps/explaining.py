@@ -134,7 +134,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
     )
     orders = ports.orders.in_force()
-    rehearsal = rehearse(record, snapshot, ports.costs)
+    rehearsal = rehearse(record, snapshot, ports.costs, orders.filed.settings_of(tenant))
     outlooks = Outlooks(snapshot, orders, queues, ports.costs, cache(partial(_running_of, ports)))
     told: list[Outlook] = []
     before: list[Piece] = []

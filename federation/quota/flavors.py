@@ -88,16 +88,19 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grade:
+class Grade:
+    """How well a flavor would do."""
+
     mode: Mode
-    level: int
+    level: int  #: How far up it borrows; 0: not at all.
 
 
-_BEST = _Grade(Mode.FIT, 0)
-_WORST = _Grade(Mode.NO_FIT, 0)
+BEST = Grade(Mode.FIT, 0)
+WORST = Grade(Mode.NO_FIT, 0)
 
 
-def _is_better(one: _Grade, other: _Grade, preference: Preference) -> bool:
+def is_better(one: Grade, other: Grade, preference: Preference) -> bool:
+    """Of two flavors that were both tried, is the first one the better one?"""
     if one.mode is Mode.NO_FIT or other.mode is Mode.NO_FIT:
         return one.mode > other.mode
     if Mode.NO_VICTIMS in (one.mode, other.mode) and one.mode is not other.mode:
@@ -107,8 +110,8 @@ def _is_better(one: _Grade, other: _Grade, preference: Preference) -> bool:
     return (one.mode, -one.level) > (other.mode, -other.level)
 
 
-def _goes_on(grade: _Grade, fungibility: Fungibility) -> bool:
-    """Is it worth to look at the next flavor?"""
+def goes_on(grade: Grade, fungibility: Fungibility) -> bool:
+    """Is it worth to look at the next flavor after one that would do so well?"""
     if grade.mode <= Mode.NO_VICTIMS:
         return True
     if grade.mode < Mode.FIT and fungibility.on_preempt is TryOn.NEXT:
@@ -137,7 +140,7 @@ class FlavorAssigner:
         self._groups = {
             resource: group for group in reversed(self._settings.groups) for resource in group.resources
         }  # The first one counts.
-        self._graded: dict[tuple[FlavorResource, int], tuple[_Grade, Refusal | None]] = {}
+        self._graded: dict[tuple[FlavorResource, int], tuple[Grade, Refusal | None]] = {}
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """The assignment for these counts; the full ones when none are given."""
@@ -195,16 +198,16 @@ class FlavorAssigner:
         """The best flavor of a group for what is wanted together."""
         fungibility = self._settings.fungibility
         best: dict[str, FlavorChoice] | None = None
-        best_grade = _WORST
+        best_grade = WORST
         flavors = self._flavors(set_name, group, wanted)
         for place, flavor in enumerate(flavors):
             if self._workload.flavors and flavor not in self._workload.flavors:
                 refusals += [Refusal(flavor=flavor, resource=name, reason=Reason.FLAVOR_EXCLUDED) for name in wanted]
                 continue
             choices, grade = self._try(flavor, wanted, assumed, refusals)
-            if not _goes_on(grade, fungibility):
+            if not goes_on(grade, fungibility):
                 return choices, place < len(flavors) - 1
-            if _is_better(grade, best_grade, fungibility.preference):
+            if is_better(grade, best_grade, fungibility.preference):
                 best, best_grade = choices, grade
         return best, False
 
@@ -216,51 +219,51 @@ class FlavorAssigner:
 
     def _try(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[FlavorResource, int], refusals: list[Refusal]
-    ) -> tuple[dict[str, FlavorChoice], _Grade]:
+    ) -> tuple[dict[str, FlavorChoice], Grade]:
         """What one flavor would give, and how good that is: as good as the worst of its resources."""
-        worst = _BEST
+        worst = BEST
         choices: dict[str, FlavorChoice] = {}
         for resource, units in wanted.items():
             key = (FlavorName(flavor), resource)
             grade, refusal = self._grade(key, assumed.get(key, 0) + units)
             if refusal is not None:
                 refusals.append(refusal)
-            if _is_better(worst, grade, self._settings.fungibility.preference):
+            if is_better(worst, grade, self._settings.fungibility.preference):
                 worst = grade
             if worst.mode is Mode.NO_FIT:
                 break
             choices[resource] = FlavorChoice(flavor=flavor, mode=grade.mode, level=grade.level)
         return choices, worst
 
-    def _grade(self, key: FlavorResource, units: int) -> tuple[_Grade, Refusal | None]:
+    def _grade(self, key: FlavorResource, units: int) -> tuple[Grade, Refusal | None]:
         """As `_graded` anew; the same question is asked often while a workload is shrunk."""
         known = self._graded.get((key, units))
         if known is None:
             self._graded[key, units] = known = self._graded_anew(key, units)
         return known
 
-    def _graded_anew(self, key: FlavorResource, units: int) -> tuple[_Grade, Refusal | None]:
+    def _graded_anew(self, key: FlavorResource, units: int) -> tuple[Grade, Refusal | None]:
         ledger, node = self._snapshot.ledger, self._node
         rows = self._snapshot.forest.rows(key)
         most = rows.potential[node]
         if units > most:
             available = ledger.available(node, key)
             refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_TOO_SMALL, wanted=units, available=available, most=most)
-            return _WORST, refusal
+            return WORST, refusal
         level, is_below_root = ledger.height_that_holds(node, key, units)
         available = ledger.available(node, key)
         if units <= available:
-            return _Grade(Mode.FIT, level), None
+            return Grade(Mode.FIT, level), None
         refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_EXHAUSTED, wanted=units, available=available, most=most)
         if self._may_preempt and (rows.nominal[node] >= units or is_below_root or self._preempts_while_borrowing()):
             return self._preempting(key, units), refusal
-        return _Grade(Mode.NO_FIT, level), refusal
+        return Grade(Mode.NO_FIT, level), refusal
 
     def _preempts_while_borrowing(self) -> bool:
         policies = self._settings.policies
         return policies.borrow is not Preempt.NEVER or (self._snapshot.rules.fair_sharing and policies.reclaim is not Preempt.NEVER)
 
-    def _preempting(self, key: FlavorResource, units: int) -> _Grade:
+    def _preempting(self, key: FlavorResource, units: int) -> Grade:
         """Who would give way for this one (flavor, resource) alone, and how much is borrowed then."""
         snapshot, node = self._snapshot, self._node
         ask = Ask(workload=self._workload, node=node, amounts={key: units}, needed=frozenset({key}))
@@ -270,6 +273,6 @@ class FlavorAssigner:
         level, _ = snapshot.ledger.height_that_holds(node, key, units)
         snapshot.undo(mark)
         if not victims:
-            return _Grade(Mode.NO_VICTIMS, level)
+            return Grade(Mode.NO_VICTIMS, level)
         takes_own = any(victim.running.workload.queue == self._workload.queue for victim in victims)
-        return _Grade(Mode.PREEMPT if takes_own else Mode.RECLAIM, level)
+        return Grade(Mode.PREEMPT if takes_own else Mode.RECLAIM, level)

@@ -124,6 +124,15 @@ class QueueSettings:
     on_cut: OnCut = OnCut.KEEP
     min_run_ms: int | None = None  #: Instead of the one of `Rules`.
 
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Every flavor in the order to try it; empty where nobody gave an order."""
+        return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
+
+
+#: Of tenants of whom no file says anything.
+NO_SETTINGS = QueueSettings()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -167,6 +176,10 @@ class StandingOrders:
     weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 where there is none.
     settings: Mapping[str, QueueSettings] = field(default_factory=dict)  #: By path.
 
+    def settings_of(self, tenant: str) -> QueueSettings:
+        """What holds for the tenant; of whom nobody said anything, nothing."""
+        return self.settings.get(tenant, NO_SETTINGS)
+
     def yielding(self, tenant: str) -> YieldRules:
         """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
         own = self.settings.get(tenant)
@@ -175,4 +188,6 @@ class StandingOrders:
             takes=own is None or own.policies.within_queue is not Preempt.NEVER,
             min_run_ms=self.rules.min_run_ms if min_run_ms is None else min_run_ms,
             hold_ms=self.rules.hold_ms,
+            flavors=own.flavors if own is not None else (),
+            in_order=own is not None and own.is_strict,
         )

@@ -53,6 +53,7 @@ tenants:
     tenants:
       owner: {{quotas: {{standard: {{cpu: {{nominal: 3}}}}}}}}
       guest: {{}}
+      orderly: {{scheduling: {{strict_order: true}}}}
 quota: {{min_run: 200ms}}
 """
 

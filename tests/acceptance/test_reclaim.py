@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_bed import LIMIT_S, eventually, submit
+from federation_bed import LIMIT_S, eventually, submit, wait_for
 
 import dag
 from dag.store.client_access import Access
@@ -23,7 +23,7 @@ from serve_apps.stores import Stores
 
 pytestmark = pytest.mark.ray
 
-OWNER, GUEST = "shared/owner", "shared/guest"
+OWNER, GUEST, ORDERLY = "shared/owner", "shared/guest", "shared/orderly"
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
@@ -103,6 +103,19 @@ def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_t
     assert [run.result(LIMIT_S) for run in runs] == ["one", "two"]
     assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.LOWER_IN_QUEUE.value)]
     assert sum(attempts(tmp_path, name) for name in ("one", "two")) == 3
+
+
+def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(sharers: Client, tmp_path: Path) -> None:
+    runs = [gated(sharers, tmp_path, "first", EAST, ORDERLY)]
+    for name, cpus, reason in (("large", 2, Reason.CAPACITY_BUSY), ("small", 1, Reason.BEHIND_HEAD)):
+        task = dag.task(wait_for_gate, labels=EAST, name=name, num_cpus=cpus)
+        runs.append(submit(sharers, task.bind(str(tmp_path), name), tenant=ORDERLY))
+        wait_for(runs[-1], lambda event, reason=reason: event.reason is reason)  # type: ignore[misc]
+    assert attempts(tmp_path, "small") == 0  # One CPU of the mesh is free.
+    (tmp_path / "gate").touch()
+    assert [run.result(LIMIT_S) for run in runs] == ["first", "large", "small"]
+    began = [next(event.at_ms for event in run.events() if event.kind == "stage" and event.after == "RUNNING") for run in runs]
+    assert began == sorted(began)
 
 
 def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(

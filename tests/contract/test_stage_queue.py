@@ -44,7 +44,7 @@ def spec(stage=ONE, *, run=RUN, priority=0) -> StageSpec:
         slot=SLOT,
         width=2,
         priority=priority,
-        yielding=YieldRules(takes=True, min_run_ms=7),
+        yielding=YieldRules(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True),
         runtime_env={"env_vars": {}},
     )
 
@@ -106,7 +106,7 @@ def test_a_queued_stage_tells_what_a_mesh_must_know(store):
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
     assert queued.slot == {"cpu": 10_000, "memory": 2**30}
-    assert queued.yielding == YieldRules(takes=True, min_run_ms=7)
+    assert queued.yielding == YieldRules(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True)
     assert queued.reason is Reason.WAITING_IN_QUEUE
 
 

@@ -19,6 +19,7 @@ from mesh.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.admission_invariants import violations
+from mesh.giving_way import YieldRules
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
@@ -31,6 +32,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     """Holds what the scheduler has decided so far: leases asked for and not answered, work started and not ended."""
 
     names = Bundle("names")
+    yielding = YieldRules(flavors=("f1",))
 
     @initialize(capacities=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), min_size=1, max_size=3))
     def begin(self, capacities):
@@ -64,7 +66,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def offer(self, slot, width, priority):
         self.count += 1
         name = f"w{self.count}"
-        self.tell(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority))
+        self.tell(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, yielding=self.yielding))
         return name
 
     @rule(name=names, slot=slots)
@@ -134,7 +136,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     @invariant()
     def whoever_is_queued_has_been_refused_by_every_pool(self):
         for kept in self.scheduler.workloads.values():
-            if kept.state is WorkloadState.QUEUED:
+            if kept.state is WorkloadState.QUEUED and not self.scheduler.is_behind(kept):
                 assert set(kept.refused_by) == set(self.capacity)
                 kind = [each for each in self.scheduler.workloads.values() if each.key == kept.key]
                 assert kept.told is not None or any(each.state is WorkloadState.RESERVED for each in kind)
@@ -156,5 +158,36 @@ class AnyInterleaving(RuleBasedStateMachine):
                 assert all(held[name] == units or not pool.free[name] for name, units in slot.items())
 
 
+class InOrder(AnyInterleaving):
+    """The same, where the tenant's stages start in order: but for whom others stop, the first in line is the only one that is tried."""
+
+    yielding = YieldRules(flavors=("f1",), in_order=True)
+
+    def tell(self, *events):
+        gathering = {name for name, kept in self.scheduler.workloads.items() if kept.state is WorkloadState.GATHERING}
+        gathering |= {event.workload for event in events if isinstance(event, RoomPromised)}
+        asked = set(self.asked)
+        super().tell(*events)
+        waiting = {name: kept for name, kept in self.scheduler.workloads.items() if kept.state is not WorkloadState.RUNNING}
+        for name in (set(self.asked) - asked - gathering) & waiting.keys():
+            before = {other for other, kept in waiting.items() if kept.turn < waiting[name].turn}
+            assert not before
+            assert not any(kept.state is WorkloadState.GATHERING for kept in waiting.values())
+
+    @invariant()
+    def one_may_start_and_all_others_say_that_they_stand_behind(self):
+        waiting = [kept for kept in self.scheduler.workloads.values() if kept.state is not WorkloadState.RUNNING]
+        free = [kept for kept in waiting if not self.scheduler.is_behind(kept)]
+        assert len(free) == bool(waiting)
+        for kept in waiting:
+            kind = [each for each in waiting if each.key == kept.key]
+            is_answered = all(each.state is not WorkloadState.RESERVED for each in kind)
+            if kept.state is WorkloadState.QUEUED and self.scheduler.is_behind(kept) and is_answered:
+                assert kept.told is not None
+                assert kept.told[0] is Reason.BEHIND_HEAD
+
+
+TestInOrder = InOrder.TestCase
+TestInOrder.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestAnyInterleaving = AnyInterleaving.TestCase
 TestAnyInterleaving.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

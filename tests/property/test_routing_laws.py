@@ -1,9 +1,12 @@
 """What holds for every snapshot and every demand."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
+from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing import Demand, Refused, Routed, may_use, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Drain, Standing
@@ -11,6 +14,7 @@ from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.labels import mismatch
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 TENANTS = [TenantPath(path) for path in ("acme", "acme/lab", "acme/lab/nlp", "acme/ops")]
@@ -154,6 +158,101 @@ def test_times_are_whole_and_never_negative_and_what_could_start_with_nobody_bef
         assert verdict.transfer_ms >= 0
         if verdict.reason is None and not waiting[verdict.mesh] and not planned.get(verdict.mesh):
             assert verdict.wait_ms == 0
+
+
+FLAVOR_WORTH_MS = 1_000
+searches = st.builds(
+    Fungibility, on_borrow=st.sampled_from(TryOn), on_preempt=st.sampled_from(TryOn), preference=st.sampled_from(Preference)
+)
+orders = st.builds(
+    lambda flavors, search, reclaim: QueueSettings(
+        groups=(ResourceGroup(resources=("cpu", "gpu"), flavors=tuple(flavors)),), fungibility=search, policies=Policies(reclaim=reclaim)
+    ),
+    st.permutations(FLAVORS),
+    searches,
+    st.sampled_from([Preempt.ANY, Preempt.NEVER]),
+)
+
+
+@st.composite
+def choices(draw):
+    """Work that any mesh may take, and meshes of one flavor or the other: so that there is something to choose."""
+    snapshot = draw(snapshots())
+    pool = st.builds(
+        PoolRecord,
+        pool=st.just(PoolName("p")),
+        flavor=st.sampled_from(FLAVORS),
+        capacity=capacities,
+        used=cpus_and_gpus(st.integers(0, 2), 0),
+    )
+    meshes = [
+        MeshView(
+            record=MeshRecord(mesh=name, labels={}, pools=(draw(pool),), cluster="c"),
+            incarnation=1,
+            alive=True,
+            heartbeat_age_ms=0,
+            waiting=draw(mostly(0, 1, 3)),
+        )
+        for name in NAMES
+    ]
+    near = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([2**20 * 3 // 2, 2**20, 2**19, 2**22]), max_size=2))
+    demand = Demand(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
+    return demand, replace(snapshot, meshes=tuple(meshes)), draw(orders)
+
+
+def needs_borrowing(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> bool:
+    """By the definition: one slot more is more than the tenant itself brings."""
+    tree, path = snapshot.tree, demand.tenant
+    return any(
+        snapshot.usage.get((path, flavor, name), 0) + units > tree.own_quota(path, (flavor, name)) for name, units in demand.slot.items()
+    )
+
+
+@given(choices())
+def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_and_not_begin_much_later(choice):
+    demand, snapshot, settings = choice
+    answer = route(
+        replace(demand, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
+    )
+    if isinstance(answer, Refused) or answer.flavor == settings.flavors[0]:
+        return
+    first = settings.flavors[0]
+    soonest_ms = min(verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts)
+    borrows = needs_borrowing(demand, first, snapshot)
+    for verdict in answer.verdicts:
+        would_do = verdict.reason is None and verdict.flavor == first and (not borrows or settings.fungibility.on_borrow is TryOn.STOP)
+        if would_do:
+            assert verdict.wait_ms + verdict.transfer_ms > soonest_ms + FLAVOR_WORTH_MS
+
+
+@given(choices())
+def test_a_flavor_costs_no_more_time_than_it_is_worth_but_for_those_who_give_way(choice):
+    demand, snapshot, settings = choice
+    rules = CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
+    answer = route(replace(demand, settings=settings), snapshot, rules=rules)
+    plain = route(demand, snapshot, rules=rules)
+    assert isinstance(answer, Routed) == isinstance(plain, Routed)
+    if isinstance(answer, Routed) and isinstance(plain, Routed):
+        taken = next(verdict for verdict in answer.verdicts if verdict.mesh == answer.mesh)
+        soonest = next(verdict for verdict in plain.verdicts if verdict.mesh == plain.mesh)
+        latest_ms = soonest.wait_ms + soonest.transfer_ms + FLAVOR_WORTH_MS
+        assert taken.transfer_ms <= latest_ms
+        assert taken.wait_ms + taken.transfer_ms <= latest_ms or "give it back" in taken.detail
+        assert (answer.reason is Reason.FLAVOR_ORDER) == bool(answer.flavor_why)
+
+
+@given(demands, snapshots(), orders)
+def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
+    meshes = tuple(
+        replace(view, record=replace(view.record, pools=tuple(replace(pool, flavor=FLAVORS[0]) for pool in view.record.pools)))
+        for view in snapshot.meshes
+    )
+    snapshot = replace(snapshot, meshes=meshes)
+    answer, plain = route(replace(demand, settings=settings), snapshot), route(demand, snapshot)
+    assert answer.reason == plain.reason
+    assert [(one.mesh, one.reason, one.pool) for one in answer.verdicts] == [(one.mesh, one.reason, one.pool) for one in plain.verdicts]
+    if isinstance(answer, Routed) and isinstance(plain, Routed):
+        assert (answer.mesh, answer.pool) == (plain.mesh, plain.pool)
 
 
 @given(demands, snapshots(), plans, st.randoms(use_true_random=False))

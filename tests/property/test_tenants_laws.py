@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.leases import Lease
+from federation.quota.forest import OWN_LEAF, QuotaForest
+from federation.quota.ledger import QuotaLedger
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -130,3 +132,22 @@ def test_moving_to_another_tree_counts_as_if_it_had_always_been_that_tree(case, 
         for resource, amount in lease.amounts.items():
             other.charge(usage, lease.tenant, (lease.flavor, resource), -amount)
     assert usage == {}
+
+
+@given(leased(), st.integers(1, 30))
+def test_the_borrowing_level_of_a_leaf_is_the_height_that_the_quota_core_finds(case, wanted):
+    tree, leases, usage = case
+    forest = QuotaForest.of_tenants(tree)
+    ledger = QuotaLedger(forest, keeps_local=True)
+    for lease in leases:
+        own = lease.tenant + OWN_LEAF
+        node = forest.index[own] if own in forest.index else forest.node(lease.tenant)
+        ledger.charge(node, {(lease.flavor, name): units for name, units in lease.amounts.items()})
+    for path in tree.tenants:
+        if tree.children(path):
+            continue
+        node = forest.node(path)
+        for key in KEYS:
+            steps, is_entitled = tree.borrowing_level(usage, path, key, wanted)
+            way = forest.paths[node]
+            assert (forest.heights[way[steps]], is_entitled) == ledger.height_that_holds(node, key, wanted)

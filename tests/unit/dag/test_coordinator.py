@@ -15,7 +15,7 @@ from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
-from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, Rules, StandingOrders, TimeWindow
+from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import SteadinessRules
@@ -102,8 +102,8 @@ class Root:
             steadiness=SteadinessRules(probation_ms=PROBATION_MS),
         )
 
-    def join(self, mesh):
-        pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}))
+    def join(self, mesh, flavor="standard"):
+        pool = PoolRecord(pool="general", flavor=flavor, capacity=ResourceSet.of({"cpu": 4}))
         record = MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}")
         self.sessions[mesh] = HandMesh(self.store, record)
         self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
@@ -936,6 +936,27 @@ def test_a_stage_is_told_whether_others_of_its_tenant_stop_for_it(root, settings
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
     assert queued.yielding == rules
+
+
+def test_a_stage_is_told_the_order_of_flavors_and_whether_it_starts_in_order(root):
+    ordered(root, groups=(ResourceGroup(resources=("cpu",), flavors=("spot", "standard")),), is_strict=True)
+    root.submit(a="")
+    root.coordinator.step(0)
+    (queued,) = root.store.waiting("east")
+    assert (queued.yielding.flavors, queued.yielding.in_order) == (("spot", "standard"), True)
+
+
+@pytest.mark.parametrize("flavors", [("standard", "spot"), ("spot", "standard")], ids=" before ".join)
+def test_work_goes_where_the_first_flavor_of_its_tenant_is(root, flavors):
+    quotas = {(flavor, "cpu"): Quota(nominal=100_000) for flavor in flavors}
+    root.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quotas)]))
+    root.join("spots", flavor="spot")
+    ordered(root, groups=(ResourceGroup(resources=("cpu",), flavors=flavors),))
+    root.coordinator.tick()
+    root.submit(a="")
+    root.coordinator.step(0)
+    stage = root.record().stages["r.1"]
+    assert stage.mesh == ("spots" if flavors[0] == "spot" else "east")
 
 
 def test_less_urgent_stages_stop_where_nobody_said_anything(root):

@@ -4,6 +4,7 @@ import pytest
 
 from dag.compiling import NodePlan
 from dag.planning import place
+from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing import survey
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenants import Quota, Tenant, TenantTree
@@ -44,8 +45,8 @@ class Run:
         return self._sizes.get(node)
 
 
-def mesh(name, *, cpus=8, used=0, alive=True, **labels):
-    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used}))
+def mesh(name, *, cpus=8, used=0, alive=True, flavor="standard", **labels):
+    pool = PoolRecord(pool="general", flavor=flavor, capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used}))
     record = MeshRecord(mesh=name, labels={"zone": name, **labels}, pools=(pool,), cluster=f"c-{name}")
     return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0)
 
@@ -169,3 +170,27 @@ def test_nodes_of_one_kind_ask_once(monkeypatch):
     run = Run("a:", *(f"n{index}: a" for index in range(50)), "big: a", at={"a": "east"}, big={"resources": ResourceSet.of({"cpu": 2})})
     assert len(placed(run, EAST, WEST)[0]) == 51
     assert [demand.slot["cpu"] for demand in asked] == [10_000, 20_000]
+
+
+BOTH = TenantTree([Tenant(path="acme", parent=None, quotas={(flavor, "cpu"): Quota(nominal=1_000_000) for flavor in ("spot", "standard")})])
+SPOT_FIRST = QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=("spot", "standard")),))
+
+
+def by_flavor(run, *meshes, settings=SPOT_FIRST):
+    """Node to the words why."""
+    answer = place(run, "acme", Snapshot(at_ms=0, tree=BOTH, meshes=meshes), settings=settings, now_ms=0)
+    return {node: placement.why for node, placement in answer.placements.items()}
+
+
+def test_the_words_tell_which_flavor_was_taken_and_why():
+    words = by_flavor(Run("a:"), mesh("spots", cpus=2, flavor="spot"), EAST)
+    assert words == {"a": "FLAVOR_ORDER spots/general: flavor spot is tried before standard"}
+    assert by_flavor(Run("a:"), mesh("spots", cpus=2, flavor="spot"), EAST, settings=QueueSettings()) == {"a": "MOST_HEADROOM east/general"}
+
+
+def test_a_fan_goes_to_a_flavor_with_room_for_all_of_it_and_a_chain_to_the_first():
+    spots = mesh("spots", cpus=2, flavor="spot")
+    fan = by_flavor(Run("a:", "b:", "c:", "d: a b c"), spots, EAST)
+    assert [fan[node].split()[1].partition("/")[0] for node in "abcd"] == ["east"] * 3 + ["spots"]
+    chain = by_flavor(Run("a:", "b: a", "c: b", "d: ~c"), spots, EAST)
+    assert [chain[node].split()[1].partition("/")[0] for node in "abcd"] == ["spots"] * 4

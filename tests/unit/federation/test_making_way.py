@@ -48,8 +48,8 @@ class Books:
         else:
             self.occupants.append(Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0))
 
-    def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True):
-        yielding = YieldRules(takes=takes, min_run_ms=0, hold_ms=700)
+    def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True, in_order=False):
+        yielding = YieldRules(takes=takes, min_run_ms=0, hold_ms=700, in_order=in_order)
         offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority, yielding=yielding)
         self.admission.handle(offer)
         for reason in refused:
@@ -83,6 +83,15 @@ def test_only_stages_that_others_could_stop_for_are_looked_at_the_most_urgent_fi
     books.wait("polite", priority=9, takes=False)
     books.wait("high", priority=8)
     assert [workload.offer.workload for workload in books.made().waiting()] == ["high", "late"]
+
+
+def test_in_strict_order_others_stop_for_the_first_only():
+    books = Books(2, held=2)
+    books.run("a")
+    books.run("b")
+    books.wait("low", priority=5, in_order=True)
+    books.wait("high", priority=8, in_order=True)
+    assert [workload.offer.workload for workload in books.made().waiting()] == ["high"]
 
 
 def test_the_pool_where_it_does_least_harm_is_chosen():

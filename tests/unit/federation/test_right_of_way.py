@@ -176,3 +176,22 @@ def test_two_urgent_stages_do_not_count_on_the_same_victim():
     assert stopping(federation) == {"a", "b"}
     federation.work(0)
     assert federation.running() == {"first", "second"}
+
+
+def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
+    in_order = YieldRules(in_order=True)
+    federation = Federation(pool("general", 3))
+    federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), yielding=in_order)
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}), yielding=in_order)
+    federation.submit("small", yielding=in_order)
+    federation.mail()
+    assert federation.running() == {"runs"}
+    assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {
+        "large": Reason.CAPACITY_BUSY,
+        "small": Reason.BEHIND_HEAD,
+    }
+    federation.work()
+    assert federation.running() == {"large"}
+    federation.work()
+    assert federation.running() == {"small"}

@@ -1,0 +1,81 @@
+"""What tenants could be granted of each flavor on one snapshot, and what others there would have to give back.
+
+Each question is reckoned once, whoever asks: work of one tenant comes in many shapes, and meshes share flavors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from federation.snapshot import Snapshot
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.resources import ResourceSet
+
+
+class Grantable(NamedTuple):
+    """Of one (flavor, resource), in units."""
+
+    potential: int  #: What the tenant could hold if nobody else held any.
+    available: int  #: What it would be granted now.
+
+
+class Borrowing(NamedTuple):
+    """What it means for a tenant to hold one slot more of a flavor."""
+
+    level: int  #: How far up its quota has to come from; 0: its own covers it.
+    is_entitled: bool  #: It is covered below the root: who has borrowed that has to give it back.
+
+
+_NOTHING = Grantable(potential=0, available=0)
+
+
+class Headroom:
+    """Over one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._grantable: dict[tuple[TenantPath, FlavorName, str], Grantable] = {}
+        self._borrowed: dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] | None = None
+
+    def grantable(self, tenant: TenantPath, flavor: FlavorName, resource: str) -> Grantable:
+        """What the tenant could hold and would get. One that was taken out of the tree while its run goes on is granted nothing."""
+        row = (tenant, flavor, resource)
+        known = self._grantable.get(row)
+        if known is None:
+            self._grantable[row] = known = self._reckon(tenant, flavor, resource)
+        return known
+
+    def _reckon(self, tenant: TenantPath, flavor: FlavorName, resource: str) -> Grantable:
+        tree, usage = self._snapshot.tree, self._snapshot.usage
+        if tenant not in tree.tenants:
+            return _NOTHING
+        key = (flavor, resource)
+        return Grantable(potential=tree.potential(tenant, key), available=max(0, tree.available(usage, tenant, key)))
+
+    def borrowing(self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet) -> Borrowing:
+        """For the worst resource of the slot. The tenant is in the tree."""
+        tree, usage = self._snapshot.tree, self._snapshot.usage
+        levels = [tree.borrowing_level(usage, tenant, (flavor, name), units) for name, units in slot.items()]
+        return Borrowing(level=max((level for level, _ in levels), default=0), is_entitled=all(entitled for _, entitled in levels))
+
+    def borrowed_at(self, mesh: MeshId, flavor: FlavorName, resource: str, tenant: TenantPath) -> int:
+        """Units that tenants other than this one hold on the mesh beyond their own quota."""
+        if self._borrowed is None:
+            self._borrowed = self._borrowed_by_mesh()
+        return sum(units for other, units in self._borrowed.get((mesh, flavor, resource), {}).items() if other != tenant)
+
+    def _borrowed_by_mesh(self) -> dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]]:
+        """No lease counts for more than it holds, and no tenant for more than it borrows."""
+        tree, usage = self._snapshot.tree, self._snapshot.usage
+        borrowed: defaultdict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] = defaultdict(dict)
+        for lease in self._snapshot.leases:
+            if lease.tenant not in tree.tenants:
+                continue
+            for name, held in lease.amounts.items():
+                key = (lease.flavor, name)
+                beyond = min(held, usage.get((lease.tenant, *key), 0) - tree.own_quota(lease.tenant, key))
+                if beyond > 0:
+                    row = borrowed[lease.mesh, lease.flavor, name]
+                    row[lease.tenant] = row.get(lease.tenant, 0) + beyond
+        return borrowed
