@@ -32,7 +32,7 @@ from federation.blobs import BlobStore
 from federation.books import Books
 from federation.claims import Claims
 from federation.deadlines import Permission
-from federation.dispatch import FIRST_LETTER, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.docket import Docket
 from federation.errors import (
     BatchTooLarge,
@@ -237,6 +237,12 @@ class ChildMesh:
                 self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
             self._tidings.add_start(running, heirloom.holder, heirloom.note)
         self._host.go_on(frozenset(self._books.running))
+        for remnant in adoption.remnants:
+            claim = Claim(
+                stage=remnant.stage, mesh=self._record.mesh, incarnation=self._tenure.held().incarnation, token=remnant.note.claim
+            )
+            self._books.running[remnant.stage] = RunningStage.left_by(claim)
+            self._books.balance.spend(remnant.stage, remnant.note.payer, remnant.amounts, self._clock.monotonic_ms())
         self._purse.take_in(self._tenure.told)  # Now that it is known what is spent.
         for claimed in adoption.missing:
             self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
@@ -290,7 +296,7 @@ class ChildMesh:
         self._tidings.add_report(running, report)
         if over:
             del self._books.running[report.stage]
-            self._tidings.then(partial(self._docket.take, events.WorkloadEnded(workload=report.stage)))
+            self._tidings.then(partial(self._docket.end, report.stage))
         self._guard(self._tidings.tell)
         if over and running.gives_way:
             self._tenure.hurry()  # Somebody waits to hear that what was wanted back is free.
