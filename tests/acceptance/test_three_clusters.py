@@ -16,6 +16,7 @@ from federation.config import load_config
 from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
+from mesh.runtime.cluster import OwnCluster
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores
@@ -23,6 +24,7 @@ from serve_apps.stores import Stores
 pytestmark = pytest.mark.ray
 
 OWNER, GUEST = "shared/owner", "shared/guest"
+CLUSTERS = {"east": "second", "west": "third"}
 TERMS = LeaseTerms(ttl_ms=4_000, grace_ms=1_000)
 #: How long after its time a sweep may come on a machine that has two cores for three clusters.
 SWEEP_MS_MAX = 10_000
@@ -91,11 +93,11 @@ def _assert_is_free(stores: Stores) -> None:
 
 
 def wait_for_gate(folder: str, name: str) -> str:
-    """A line per attempt, with the cluster where it is made; ends when the gate of its name is open."""
+    """A line per attempt, with the port of the cluster where it is made; ends when the gate of its name is open."""
     import ray
 
     with Path(folder, name).open("a") as file:
-        file.write(f"{ray.get_runtime_context().gcs_address}\n")
+        file.write(ray.get_runtime_context().gcs_address.rpartition(":")[2] + "\n")
     while not Path(folder, f"{name}.gate").exists():
         time.sleep(0.01)
     return name
@@ -107,9 +109,13 @@ def open_gate(folder: Path, *names: str) -> None:
 
 
 def attempts(folder: Path, name: str) -> list[str]:
-    """The clusters where it was tried."""
+    """The ports of the clusters where it was tried."""
     path = folder / name
     return path.read_text().splitlines() if path.exists() else []
+
+
+def port_of(cluster: OwnCluster) -> str:
+    return cluster.address.rpartition(":")[2]
 
 
 def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
@@ -168,7 +174,7 @@ def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_e
     run = gated(client, tmp_path, "moved", {"lent": "yes"})
     (dead,) = cpus(stores)[GUEST]
     (heir,) = {"east", "west"} - {dead}
-    cluster = stack.clusters["second" if dead == "east" else "third"]
+    cluster = stack.clusters[CLUSTERS[dead]]
     stack.children[dead].kill()  # The whole machine at once: nobody is left who could tell of it.
     cluster.kill()
     killed_ms = stores.ledger.snapshot().at_ms
@@ -180,4 +186,4 @@ def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_e
     open_gate(tmp_path, "mine", "moved")
     assert (mine.result(LIMIT_S), run.result(LIMIT_S)) == ("mine", "moved")
     assert losses(run) == [(dead, Reason.LEASE_EXPIRED.value)]
-    assert attempts(tmp_path, "moved") == [cluster.address, stack.clusters["second" if heir == "east" else "third"].address]
+    assert attempts(tmp_path, "moved") == [port_of(cluster), port_of(stack.clusters[CLUSTERS[heir]])]
