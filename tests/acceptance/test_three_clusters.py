@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ from federation_bed import LIMIT_S, REPOSITORY, eventually, submit, wait_for
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
-from federation.config import load_config
+from federation.config import FederationConfig, load_config
 from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
-from mesh.runtime.cluster import OwnCluster
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores
@@ -24,26 +25,29 @@ from serve_apps.stores import Stores
 pytestmark = pytest.mark.ray
 
 OWNER, GUEST = "shared/owner", "shared/guest"
-CLUSTERS = {"east": "second", "west": "third"}
 TERMS = LeaseTerms(ttl_ms=4_000, grace_ms=1_000)
 #: How long after its time a sweep may come on a machine that has two cores for three clusters.
 SWEEP_MS_MAX = 10_000
 
-#: One CPU each, so that where a stage runs decides on what is left; all quota is the owner's.
-CONFIG = f"""
+#: One CPU each, so that where a stage runs decides on what is left.
+SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+
+
+def config(addresses: list[str]) -> FederationConfig:
+    """All quota is the owner's."""
+    first, second, third = addresses
+    room = "pools: {general: {flavor: standard, capacity: {cpu: 1, memory: 1GiB}}}"
+    text = f"""
 federation: {{name: three, lease_ttl: {TERMS.ttl_ms}ms, heartbeat: 500ms, lease_grace: {TERMS.grace_ms}ms}}
 root: {{cluster: first, port: 18200}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters:
-  first: {{nodes: [{{cpu: 1}}], object_store: 80MiB}}
-  second: {{nodes: [{{cpu: 1}}], object_store: 80MiB}}
-  third: {{nodes: [{{cpu: 1}}], object_store: 80MiB}}
+clusters: {{first: {{address: "{first}"}}, second: {{address: "{second}"}}, third: {{address: "{third}"}}}}
 flavors: {{standard: {{}}}}
 meshes:
-  north: {{cluster: first, labels: {{zone: north}}, pools: &room {{general: {{flavor: standard, capacity: {{cpu: 1, memory: 1GiB}}}}}}}}
-  east: {{cluster: second, labels: {{zone: east, lent: "yes"}}, pools: *room}}
-  west: {{cluster: third, labels: {{zone: west, lent: "yes"}}, pools: *room}}
+  north: {{cluster: first, labels: {{zone: north}}, {room}}}
+  east: {{cluster: second, labels: {{zone: east, lent: "yes"}}, {room}}}
+  west: {{cluster: third, labels: {{zone: west, lent: "yes"}}, {room}}}
 tenants:
   shared:
     pickled_code: true
@@ -52,13 +56,25 @@ tenants:
       guest: {{}}
 quota: {{min_run: 200ms}}
 """
+    return load_config(text, source="tests/acceptance/test_three_clusters.py")
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def clusters() -> Iterator[dict[str, OwnCluster]]:
+    """By mesh. One after the other: all at once they starve each other, and Ray gives up a node that takes too long to come up."""
+    with ExitStack() as ends:
+        started: dict[str, OwnCluster] = {}
+        for mesh in ("north", "east", "west"):
+            started[mesh] = OwnCluster.start(SPEC, python_path=(str(REPOSITORY),))
+            ends.callback(started[mesh].stop)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Nobody starts again here what has died; all that was started ends, however the tests went."""
     with StateFolder(tmp_path_factory.mktemp("state")) as owned:
-        stack = Stack(load_config(CONFIG, source="tests/acceptance/test_three_clusters.py"), owned, say=print)
+        stack = Stack(config([cluster.address for cluster in clusters.values()]), owned, say=print)
         stack.start()
         try:
             yield stack
@@ -168,15 +184,14 @@ def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_
 
 # The last one: the cluster stays dead.
 def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_elsewhere_once(
-    stack: Stack, client: Client, stores: Stores, tmp_path: Path
+    stack: Stack, clusters: dict[str, OwnCluster], client: Client, stores: Stores, tmp_path: Path
 ) -> None:
     mine = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
     run = gated(client, tmp_path, "moved", {"lent": "yes"})
     (dead,) = cpus(stores)[GUEST]
     (heir,) = {"east", "west"} - {dead}
-    cluster = stack.clusters[CLUSTERS[dead]]
     stack.children[dead].kill()  # The whole machine at once: nobody is left who could tell of it.
-    cluster.kill()
+    clusters[dead].kill()
     killed_ms = stores.ledger.snapshot().at_ms
     assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Charged still, and all there is: its work has to wait for that.
     eventually(lambda: _assert_attempts(tmp_path, "moved", 2))
@@ -186,4 +201,4 @@ def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_e
     open_gate(tmp_path, "mine", "moved")
     assert (mine.result(LIMIT_S), run.result(LIMIT_S)) == ("mine", "moved")
     assert losses(run) == [(dead, Reason.LEASE_EXPIRED.value)]
-    assert attempts(tmp_path, "moved") == [port_of(cluster), port_of(stack.clusters[CLUSTERS[heir]])]
+    assert attempts(tmp_path, "moved") == [port_of(clusters[dead]), port_of(clusters[heir])]
