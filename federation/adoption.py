@@ -2,7 +2,8 @@
 
 The host tells what it has, with what was noted of each stage at its start; the store tells what the session pays for. Only what
 both name goes on, at the place where it was let in, if the mesh still has that room and the lease that paid. Everything else is put
-right: what nobody pays for is stopped, what nobody runs is given back. Pure: no part of this asks anybody.
+right: what nobody pays for is stopped, and takes its part of a lease until it has; what nobody runs is given back. Pure: no part of
+this asks anybody.
 
 Source: references of the protocol §3 (`join adopt`) and §6, row 1; ADR 0024.
 """
@@ -17,10 +18,12 @@ from federation.dispatch import Claim, ClaimedStage
 from mesh.admission_events import WorkloadFound, WorkloadOffered
 from mesh.errors import RuntimeDoorError
 from mesh.hosting import Found, FoundStage
-from mesh.ids import FlavorName, PoolName
+from mesh.ids import FlavorName, PoolName, StageId, TenantPath
 from mesh.messages import StageStarted
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.wire import decode, encode
+
+_NOBODY = TenantPath("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,13 @@ class StageNote:
     flavor: FlavorName  #: Of the lease that pays; the tenant's own.
     slots: int
     token: int  #: Of the lease that pays; 0 for a stage that takes nothing.
+    tenant: TenantPath = _NOBODY  #: Whose lease pays; empty where an earlier version has written the note.
+    slot: ResourceSet = NOTHING
+
+    @property
+    def payer(self) -> LeaseKey:
+        """The lease that pays, when it takes something."""
+        return self.tenant, self.flavor
 
     def started(self, claim: Claim, holder: int, cluster: str) -> StageStarted:
         """The word that it has started; the same whoever says it."""
@@ -66,11 +76,25 @@ class Heirloom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remnant:
+    """A stage that does not go on, and still takes its part of a lease until it has stopped."""
+
+    stage: StageId
+    note: StageNote
+
+    @property
+    def amounts(self) -> ResourceSet:
+        """What it takes of the lease of `note.payer`."""
+        return self.note.slot.times(self.note.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What becomes of what was found. What was found and is in neither is to be stopped."""
+    """What becomes of what was found. What was found and is not in `stages` is to be stopped."""
 
     stages: tuple[Heirloom, ...]  #: In the order in which they were claimed.
     missing: tuple[ClaimedStage, ...]  #: Claimed, and not to go on: to be given back.
+    remnants: tuple[Remnant, ...] = ()  #: Of what is to be stopped, those that a lease of the session pays for.
 
 
 def adoption_of(
@@ -95,7 +119,10 @@ def adoption_of(
         else:
             left[heirloom.note.pool] -= heirloom.amounts
             stages.append(heirloom)
-    return Adoption(stages=tuple(stages), missing=tuple(missing))
+    goes_on = {heirloom.claimed.claim.stage for heirloom in stages}
+    stopped = ((stage.stage, note_of(stage)) for stage in found.stages if stage.stage not in goes_on)
+    remnants = (Remnant(stage=stage, note=note) for stage, note in stopped if note is not None and note.slot and note.payer in leases)
+    return Adoption(stages=tuple(stages), missing=tuple(missing), remnants=tuple(remnants))
 
 
 def seen_in(found: Found) -> int:

@@ -27,12 +27,12 @@ from functools import partial
 
 import structlog
 
-from federation.adoption import Adoption, adoption_of, seen_in
+from federation.adoption import Adoption, Remnant, adoption_of, seen_in
 from federation.blobs import BlobStore
 from federation.books import Books
 from federation.claims import Claims
 from federation.deadlines import Permission
-from federation.dispatch import FIRST_LETTER, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.docket import Docket
 from federation.errors import (
     BatchTooLarge,
@@ -236,13 +236,23 @@ class ChildMesh:
             if heirloom.payer is not None:
                 self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
             self._tidings.add_start(running, heirloom.holder, heirloom.note)
-        self._host.go_on(frozenset(self._books.running))
+        goes_on = frozenset(self._books.running)
+        for remnant in adoption.remnants:
+            self._keep_paying(remnant)
+        self._host.go_on(goes_on)
         self._purse.take_in(self._tenure.told)  # Now that it is known what is spent.
         for claimed in adoption.missing:
             self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
         for heirloom in adoption.stages:
             self._guard(partial(self._catch_up, heirloom.claimed))
         self._guard(self._forget_what_was_missed)
+
+    def _keep_paying(self, remnant: Remnant) -> None:
+        """Until the host tells that it has stopped, nobody may start in its place."""
+        incarnation = self._tenure.held().incarnation
+        claim = Claim(stage=remnant.stage, mesh=self._record.mesh, incarnation=incarnation, token=remnant.note.claim)
+        self._books.running[remnant.stage] = RunningStage.left_by(claim)
+        self._books.balance.spend(remnant.stage, remnant.note.payer, remnant.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
         """What was delivered before is harmless again; what was said since nobody listened is heard now."""
@@ -290,7 +300,7 @@ class ChildMesh:
         self._tidings.add_report(running, report)
         if over:
             del self._books.running[report.stage]
-            self._tidings.then(partial(self._docket.take, events.WorkloadEnded(workload=report.stage)))
+            self._tidings.then(partial(self._docket.end, report.stage))
         self._guard(self._tidings.tell)
         if over and running.gives_way:
             self._tenure.hurry()  # Somebody waits to hear that what was wanted back is free.

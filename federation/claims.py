@@ -63,7 +63,15 @@ class Claims:
         running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms())
         running.delivered.update(claimed.inputs)
         flavor = admission.ledger.pools[decision.pool].spec.flavor
-        note = StageNote(claim=claimed.claim.token, pool=decision.pool, flavor=flavor, slots=decision.slots, token=decision.token)
+        note = StageNote(
+            claim=claimed.claim.token,
+            pool=decision.pool,
+            flavor=flavor,
+            slots=decision.slots,
+            token=decision.token,
+            tenant=claimed.spec.tenant,
+            slot=claimed.spec.slot,
+        )
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
         self.tidings.add_start(running, holder, note)

@@ -62,6 +62,13 @@ class Docket:
         self._note(self.books.admission.handle(*happened))
         self.go_on()
 
+    def end(self, stage: StageId) -> None:
+        """Nothing of the stage runs any more. One that admission never knew, since an earlier process let it in, was paid for as well."""
+        if stage in self.books.admission.workloads:
+            self.take(events.WorkloadEnded(workload=stage))
+        elif self.purse.put_back(stage):
+            self.take(events.RoomMayHaveCome())
+
     def go_on(self) -> None:
         """Carry out what is left."""
         if not self._is_at_work:

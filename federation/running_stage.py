@@ -36,6 +36,11 @@ class RunningStage:
         """One that is found running may be asked to stop no sooner than one that starts now: how long it runs is not known."""
         return cls(claim=claimed.claim, run=claimed.spec.run, priority=claimed.spec.priority, started_ms=now_ms)
 
+    @classmethod
+    def left_by(cls, claim: Claim) -> RunningStage:
+        """What an earlier process has left and nobody goes on with: it is being stopped, and nothing of it is told."""
+        return cls(claim=claim, run=RunId(""), gives_way=True, is_disowned=True)
+
     @property
     def stops(self) -> bool:
         """It was asked to stop, for whatever reason."""

@@ -26,7 +26,8 @@ from federation.dispatch import (
 from federation.errors import LeaseLost, LedgerLearning, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
 from federation.snapshot import MeshView, Snapshot
-from federation.store.memory_ledger import MemoryLedger, Seat
+from federation.store.memory_ledger import MemoryLedger
+from federation.store.memory_rows import Seat
 from federation.store.stage_letters import closing_state, ended, head_of, lost, refuse_foreign, waiting_for
 from mesh.clock import Clock
 from mesh.ids import MeshId, NodeId, RunId, StageId

@@ -20,8 +20,8 @@ def claimed(name="s", token=5, *, slot=CPU, cancelled=False):
     return ClaimedStage(claim=Claim(stage=name, mesh="west", incarnation=9, token=token), spec=spec, inputs={}, cancelled=cancelled)
 
 
-def note(claim=5, *, pool="general", flavor="standard", slots=1, token=3):
-    return StageNote(claim=claim, pool=pool, flavor=flavor, slots=slots, token=token)
+def note(claim=5, *, pool="general", flavor="standard", slots=1, token=3, **named):
+    return StageNote(claim=claim, pool=pool, flavor=flavor, slots=slots, token=token, **named)
 
 
 def stage(name="s", kept=None, **named):
@@ -50,6 +50,21 @@ def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
 
 def test_what_runs_and_is_not_claimed_does_not_go_on():
     assert names(sorted_out([stage()], [])) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("paid", "leases", "remnants"),
+    [
+        pytest.param({"tenant": "lab", "slot": CPU}, LEASES, [("t", CPU.times(2))], id="that a lease of the session pays for"),
+        pytest.param({"tenant": "lab", "slot": CPU}, set(), [], id="whose lease is gone"),
+        pytest.param({"tenant": "lab", "slot": NOTHING}, LEASES, [], id="that takes nothing"),
+        pytest.param({}, LEASES, [], id="that an earlier version has noted"),
+    ],
+)
+def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(paid, leases, remnants):
+    kept = note(slots=2, **paid)
+    adoption = sorted_out([stage("s"), stage("t", kept)], [claimed("s", slot=NOTHING)], leases=leases)
+    assert [(remnant.stage, remnant.amounts) for remnant in adoption.remnants] == remnants
 
 
 def test_what_is_claimed_and_does_not_run_is_given_back():

@@ -9,6 +9,7 @@ import pytest
 from federation.child import ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
+from federation.leases import Aim
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
@@ -42,10 +43,10 @@ class Deaf:
 class World:
     """A store and a host that outlive every child."""
 
-    def __init__(self, cpus=4, duration_ms=DURATION_MS):
+    def __init__(self, cpus=4, duration_ms=DURATION_MS, quota=4):
         self.clock = ManualClock(1_000_000)
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
-        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=40_000)})]))
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=quota * 10_000)})]))
         self.deaf = Deaf(self.store)
         self.reports = []
         self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (duration_ms, False))
@@ -195,9 +196,41 @@ def test_a_start_that_was_not_told_is_told_by_the_next():
 def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     world.store.forget("r", ())
     world.restart()
-    assert world.child._books.running == {}
+    assert world.host._stages["s"].cancelled
     world.work()
+    assert world.child._books.running == {}
     assert (world.words(), world.host.find().stages) == ([], ())
+
+
+def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
+    world = World(quota=1)
+    world.run()
+    world.store.forget("r", ())
+    world.store.release_id("r")
+    world.submit("t")
+    world.restart()
+    assert (set(world.host._stages), world.held()) == ({"s"}, 1)
+    world.beat()
+    world.beat()
+    world.beat()
+    assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
+    world.work()
+    assert (set(world.child._books.running), world.held()) == ({"t"}, 1)
+
+
+def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
+    world = World(quota=2, duration_ms=10 * TTL_MS)
+    world.run("s")
+    world.run("t")
+    planner = world.store.elect("p", 60_000)
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    world.store.plan_apply(planner, world.store.snapshot().version, (aim,))
+    world.restart(cpus=1)
+    running = world.child._books.running
+    assert (running["s"].gives_way, world.host._stages["t"].cancelled) == (False, True)
+    world.work()
+    world.beat()
+    assert (set(running), world.held()) == ({"s"}, 1)
 
 
 def test_a_claim_that_no_runner_has_is_given_back(world):
@@ -252,12 +285,14 @@ def test_values_of_runs_that_were_forgotten_meanwhile_go(world):
 
 
 def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
-    world = World()
+    world = World(duration_ms=10 * TTL_MS)
     world.run("s")
     world.run("t")
     world.restart(cpus=1)
-    assert set(world.child._books.running) == {"s"}
     assert [message.stage for message in world.told() if isinstance(message, StageLost)] == ["t"]
+    assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
+    world.work()
+    assert (set(world.child._books.running), [message.kind for message in world.told() if message.stage == "t"]) == ({"s"}, [])
 
 
 def test_a_session_that_has_run_out_is_not_gone_on_with(world):

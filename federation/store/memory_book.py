@@ -1,0 +1,260 @@
+"""The book of the ledger in memory: its clock, tokens and epochs, who may speak, and the rows, written in one place.
+
+What a stage queue has to do when a session ends or room comes is left to the subclass.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
+from federation.leases import Chapter, Lease, LeaseTerms, Session, Told
+from federation.store.lease_rows import holder_of
+from federation.store.memory_rows import LeaseKey, Row, Seat, Wanted, by_field
+from federation.tenants import FlavorResource, TenantTree
+from mesh.clock import Clock
+from mesh.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.resources import ResourceSet
+
+_SKEW_US_MAX = 60_000_000
+_SET_BACK_US = 50_000
+_LOG_KEPT = 100_000
+#: What is not data.
+_NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
+
+
+class MemoryBook(ABC):
+    """All that the ledger knows; every change of a row goes through `_set` and `_keep`.
+
+    Args:
+        clock: The server's clock: tokens and the lease clock follow its wall time.
+        terms: In force.
+        uid: Who the ledger is.
+    """
+
+    def __init__(self, *, clock: Clock, terms: LeaseTerms, uid: str = "memory") -> None:
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._terms = terms
+        self._uid = uid
+        self._token = self._last_us = self._now_us()
+        self._epoch = self._token
+        self._lt = 0
+        self._learn = 0
+        self._clamped = -1
+        self._version = 0
+        self._configured = TenantTree()
+        self._vanished: dict[TenantPath, TenantPath | None] = {}
+        self._tree = TenantTree()  #: The configured tree and the vanished tenants: what is charged.
+        self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._aims: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._seats: dict[MeshId, Seat] = {}
+        self._rows: dict[str, dict[LeaseKey, Row]] = {}
+        self._due: dict[str, int] = {}
+        self._marks: dict[MeshId, int] = {}
+        self._learn_since = 0  #: The epoch in which the last learning began.
+        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mark that the mesh had then.
+        self._growing: set[MeshId] = set()
+        self._wants: dict[MeshId, dict[LeaseKey, Wanted]] = {}
+        self._planner: tuple[str, int, int] | None = None  #: Name, token, until when.
+        self._plans = 0
+        self._log: list[tuple[Chapter, MeshId | None]] = []
+
+    # ---- what the stage queue does
+
+    @abstractmethod
+    def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
+        """Report what the session has claimed as lost; which stages it was."""
+
+    @abstractmethod
+    def _hand_over_stages(self, seat: Seat) -> None:
+        """What the mesh has claimed is claimed by this session from now on."""
+
+    @abstractmethod
+    def _wake_meshes(self) -> None:
+        """Room may have come."""
+
+    @abstractmethod
+    def _ask_for_idle(self, mesh: MeshId) -> None:
+        """Somebody wants what the mesh may hold idle."""
+
+    @abstractmethod
+    def _tell_of_plan(self, mesh: MeshId) -> None:
+        """The mesh has to give something up."""
+
+    # ---- clock, tokens, epochs: see lua/lib_clock.lua
+
+    def _now_us(self) -> int:
+        return self._clock.wall_ms() * 1000
+
+    def _tick(self) -> None:
+        passed_us = self._now_us() - self._last_us
+        if passed_us < -_SET_BACK_US:
+            self._last_us = self._now_us()
+            self._begin_epoch("the clock of the server was set back")
+        elif passed_us > 0:
+            passed_ms = passed_us // 1000
+            self._last_us += passed_ms * 1000
+            if passed_ms > self._terms.max_step_ms:
+                was_clamped = self._clamped >= 0 and self._lt - self._clamped < self._terms.ttl_ms
+                passed_ms = 0 if was_clamped else self._terms.max_step_ms
+                self._clamped = self._lt
+            self._lt += passed_ms
+
+    def _next_token(self) -> int:
+        self._token = max(self._token + 1, self._now_us())
+        return self._token
+
+    def _learn_left(self) -> int:
+        return max(0, self._learn - self._lt)
+
+    def _begin_epoch(self, why: str, known: int = 0) -> None:
+        self._token = max(self._token, known)
+        self._epoch = self._next_token()
+        self._learn_since = self._learn_since if self._learn_left() else self._epoch
+        self._learn = self._lt + self._terms.learn_ms
+        self._note(Chapter(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
+
+    def restart(self) -> None:
+        """What a restart of the server does: writes may have been lost, so an epoch begins."""
+        with self._changed:
+            self._tick()
+            self._begin_epoch("the server restarted or another was promoted")
+
+    def copied(self) -> dict[str, object]:
+        """All that a server would have written, as it is now."""
+        with self._changed:
+            return copy.deepcopy({name: value for name, value in vars(self).items() if name not in _NEVER_LOST})
+
+    def lose_writes(self, kept: dict[str, object]) -> None:
+        """What a restart does that loses what was written since the copy."""
+        with self._changed:
+            for name, value in copy.deepcopy(kept).items():
+                setattr(self, name, value)
+            self.restart()
+
+    def _hear(self, known: int) -> None:
+        """A token that somebody has."""
+        if known > max(self._token, self._now_us() + _SKEW_US_MAX):
+            raise FutureToken(f"token {known} is from the future; is the clock of a server far ahead?")
+        if known > self._token:
+            self._begin_epoch("a mesh has seen a token that was not given out: writes were lost", known)
+
+    def _admit(self, session: Session) -> None:
+        """What every verb of a session does first: see lua/lib_caller.lua."""
+        self._tick()
+        if session.ledger != self._uid:
+            raise ForeignLedger(f"mesh {session.mesh}: this is another ledger than the one it joined")
+        self._hear(max(session.mark, session.incarnation))
+        if session.epoch != self._epoch:
+            raise EpochChanged("the ledger began another epoch; say it again", epoch=self._epoch, learn_ms=self._learn_left())
+
+    def _seat_of(self, session: Session, *, live: bool = False) -> Seat:
+        seat = self._seats.get(session.mesh)
+        if seat is None:
+            raise SessionUnknown(f"mesh {session.mesh}: it has no session; join")
+        if seat.incarnation != session.incarnation:
+            raise SessionSuperseded(f"mesh {session.mesh}: it has joined again since; only its latest session may speak")
+        if seat.expires == 0 or (live and seat.expires <= self._lt):
+            raise SessionExpired(f"mesh {session.mesh}: its session has run out; join again")
+        return seat
+
+    def _is_current(self, session: Session) -> bool:
+        seat = self._seats.get(session.mesh)
+        return seat is not None and seat.expires > 0 and seat.incarnation == session.incarnation
+
+    # ---- rows
+
+    def _room(self, sums: Mapping[tuple[TenantPath, FlavorName, str], int], row: Row, resource: str) -> int:
+        return self._tree.available(sums, row.tenant, (row.flavor, resource))
+
+    def _set(self, row: Row, resource: str, held: int, target: int) -> None:
+        key: FlavorResource = (row.flavor, resource)
+        self._tree.charge(self._usage, row.tenant, key, held - row.held.get(resource, 0))
+        self._tree.charge(self._aims, row.tenant, key, target - row.target.get(resource, 0))
+        row.held[resource], row.target[resource] = held, target
+
+    def _row_of(self, holder: str, key: LeaseKey) -> Row:
+        rows = self._rows.setdefault(holder, {})
+        return rows.get(key) or rows.setdefault(key, Row(tenant=key[0], flavor=key[1]))
+
+    def _keep(self, holder: str, row: Row, verb: str) -> None:
+        """The lease was changed."""
+        row.version = self._next_token()
+        row.token = row.token or row.version
+        self._log_row(holder, row, verb)
+
+    def _log_row(self, holder: str, row: Row, verb: str) -> None:
+        mesh, _ = holder_of(holder)
+        if self._learn_left():
+            self._mark_before_loss(MeshId(holder))
+        self._marks[MeshId(holder)] = max(self._marks.get(MeshId(holder), 0), row.version)
+        self._note(Chapter(at_ms=self._clock.wall_ms(), verb=verb, lease=self._lease(mesh, row)))
+        if row.is_empty:
+            self._rows[holder].pop((row.tenant, row.flavor), None)
+
+    def _mark_before_loss(self, mesh: MeshId) -> int:
+        """Of a mesh when the ledger began to learn, or now: nothing up to it can have been lost. See lua/lib_lease.lua."""
+        since, mark = self._before_loss.get(mesh, (-1, 0))
+        if since != self._learn_since:
+            mark = self._marks.get(mesh, 0)
+            self._before_loss[mesh] = (self._learn_since, mark)
+        return mark
+
+    def _note(self, chapter: Chapter) -> None:
+        self._log.append((chapter, chapter.lease.mesh if chapter.lease else None))
+        del self._log[:-_LOG_KEPT]
+
+    def _prune(self, holder: str) -> None:
+        rows = self._rows.get(holder, {})
+        for key in [key for key, row in rows.items() if row.version == 0 or row.is_empty]:
+            del rows[key]
+
+    def _lease(self, mesh: MeshId, row: Row) -> Lease:
+        return Lease(
+            tenant=row.tenant,
+            mesh=mesh,
+            flavor=row.flavor,
+            held=ResourceSet(row.held),
+            target=ResourceSet(row.target),
+            token=row.token,
+            version=row.version,
+            priority=row.priority,
+            shrink_ms=max(0, row.cut - self._lt) if row.cut else None,
+        )
+
+    def _told(self, session: Session) -> Told:
+        self._prune(session.mesh)
+        mark = self._marks.get(session.mesh, 0)
+        rows = (row for _, row in sorted(self._rows.get(session.mesh, {}).items(), key=by_field) if row.version > session.mark)
+        return Told(
+            epoch=self._epoch,
+            learn_ms=self._learn_left(),
+            mark=mark,
+            others_want=any(mesh != session.mesh for mesh, wants in self._wants.items() if wants),
+            leases=tuple(self._lease(session.mesh, row) for row in rows) if mark != session.mark else (),
+        )
+
+    def _free_all(self, holder: str, verb: str) -> int:
+        self._prune(holder)
+        rows = list(self._rows.get(holder, {}).values())
+        for row in rows:
+            for resource in row.held:
+                self._set(row, resource, 0, 0)
+            self._keep(holder, row, verb)
+        self._rows.pop(holder, None)
+        return len(rows)
+
+    def _cut_down(self, holder: str, row: Row, verb: str) -> None:
+        for resource, held in tuple(row.held.items()):
+            self._set(row, resource, min(held, row.target[resource]), row.target[resource])
+        row.cut = 0
+        self._keep(holder, row, verb)
+
+    def _wanted_priority(self, mesh: MeshId, key: LeaseKey, default: int) -> int:
+        """Of what is noted for the lease."""
+        noted = self._wants.get(mesh, {}).get(key)
+        return default if noted is None else noted.want.priority

@@ -1,0 +1,226 @@
+"""Tenants and sessions of the ledger in memory: the tree is replaced; meshes join, renew, tell what they hold, and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from federation.errors import HoldingsWanted, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
+from federation.leases import ROWS_MAX, TOLD_MAX, Beat, Configured, Kept, Lease, Session, Told, Want
+from federation.moving import moved
+from federation.snapshot import MeshRecord
+from federation.store.lease_rows import EARLIER, refuse_unfit
+from federation.store.memory_book import MemoryBook
+from federation.store.memory_rows import Row, Seat, Wanted, bounded, by_field, over_limits
+from federation.tenants import Tenant, TenantTree
+from mesh.ids import MeshId, TenantPath
+from mesh.resources import ResourceSet
+
+
+class MemorySessions(MemoryBook):
+    """The verbs about the tenant tree and about sessions."""
+
+    # ---- tenants
+
+    def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
+        """See `LeaseLedger.configure`."""
+        with self._changed:
+            self._tick()
+            return self._replace_tree(tree, expected, is_strict=False)
+
+    def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
+        """See `LeaseLedger.reparent`."""
+        with self._changed:
+            self._tick()
+            return self._replace_tree(moved(self._configured, tenant, parent), expected, is_strict=not force)
+
+    def _replace_tree(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
+        if expected is not None and expected != self._version:
+            raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {expected}; look at it again")
+        vanished: dict[TenantPath, TenantPath | None] = {}
+        for row in self._all_rows():
+            path: TenantPath | None = row.tenant
+            while path is not None and path not in tree.tenants and path not in vanished:
+                vanished[path] = self._tree.tenant(path).parent
+                path = vanished[path]
+        charged = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
+        usage, aims = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
+        over = over_limits(charged, usage)
+        newly = set(over) - set(over_limits(self._tree, self._usage))
+        if is_strict and newly:
+            raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
+        self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
+        self._version += 1
+        self._wake_meshes()
+        return Configured(version=self._version, over=over)
+
+    def _all_rows(self) -> Iterator[Row]:
+        return (row for rows in self._rows.values() for row in rows.values() if row.version)
+
+    def _charges(self, which: str) -> Iterable[Lease]:
+        for row in self._all_rows():
+            amounts = ResourceSet(row.held if which == "held" else row.target)
+            yield Lease(tenant=row.tenant, mesh=MeshId(""), flavor=row.flavor, held=amounts)
+
+    # ---- sessions
+
+    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+        """See `LeaseLedger.join`."""
+        with self._changed:
+            self._tick()
+            self._hear(seen)
+            mesh, freed = record.mesh, 0
+            before = self._seats.get(mesh)
+            if adopt:
+                self._check_heir(mesh, adopt)
+            elif before is not None and before.expires > 0:
+                freed = self._end(before, is_over=before.incarnation == over)
+            self._wants.pop(mesh, None)
+            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
+            self._seats[mesh] = seat
+            if adopt:
+                self._hand_over_stages(seat)
+            self._renew(seat)
+            if freed:
+                self._wake_meshes()
+            session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
+            told = self._told(session)
+            return replace(session, mark=told.mark, told=told)
+
+    def _check_heir(self, mesh: MeshId, adopt: int) -> None:
+        """May a new session go on with the work of the one that it names? See lua/join.lua."""
+        if self._learn_left():
+            raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; nothing can be taken over")
+        before = self._seats.get(mesh)
+        is_repeat = before is not None and before.beat == 0 and before.heir_of == adopt
+        named = before.incarnation if is_repeat and before is not None else adopt
+        self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
+
+    def _end(self, before: Seat, *, is_over: bool) -> int:
+        """Its stages are lost; its leases return at once, when nothing of it runs any more, else in their own time."""
+        mesh = before.record.mesh
+        self._lose_stages(before)
+        self._prune(mesh)
+        if is_over:
+            return self._free_all(mesh, "clear")
+        if self._rows.get(mesh):
+            holder = f"{mesh}{EARLIER}{before.incarnation}"
+            self._rows[holder] = self._rows.pop(mesh)
+            self._due[holder] = before.expires + self._terms.grace_ms
+        return 0
+
+    def _renew(self, seat: Seat) -> None:
+        seat.heartbeat = self._lt
+        seat.expires = self._lt + seat.ttl_ms
+        self._due[seat.record.mesh] = seat.expires + self._terms.grace_ms
+
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+        """See `LeaseLedger.heartbeat`."""
+        _check_beat(beat)
+        with self._changed:
+            self._admit(session)
+            is_known = session.mesh in self._seats  # By the ledger, not by the mesh's own word.
+            if not is_known and session.incarnation and self._learn_left() and beat.claims is not None:
+                self._seats[session.mesh] = Seat(
+                    record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
+                )
+            seat = self._seat_of(session)
+            if beat.number < seat.beat:
+                raise StaleBeat(f"mesh {session.mesh}: a later heartbeat was taken in")
+            if beat.number == seat.beat:
+                return self._told(session)
+            if self._learn_left():
+                if beat.claims is None:
+                    raise HoldingsWanted(f"mesh {session.mesh}: the ledger learns; tell all that is held")
+                seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
+                self._reconcile(session.mesh, beat.claims, seen)
+            freed = [self._obey(session.mesh, ack) for ack in beat.acks]
+            if session.mesh in self._growing and not self._learn_left():
+                self._grow(session.mesh)
+            seat.beat, seat.record = beat.number, record
+            self._renew(seat)
+            if beat.wants is not None:
+                self._replace_wants(session.mesh, beat.wants)
+            if any(freed):
+                self._wake_meshes()
+            return self._told(session)
+
+    def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
+        for claim in claims:
+            self._restore(mesh, claim, seen)
+        named = {(claim.tenant, claim.flavor) for claim in claims}
+        for key, row in sorted(self._rows.get(mesh, {}).items(), key=by_field):
+            if key not in named and row.version:
+                for resource in row.held:
+                    self._set(row, resource, 0, 0)
+                self._keep(mesh, row, "not held")
+
+    def _restore(self, mesh: MeshId, claim: Lease, seen: int) -> None:
+        row = self._row_of(mesh, (claim.tenant, claim.flavor))
+        if not row.version and claim.version <= seen:
+            return  # The ledger itself has seen it given back: an old receipt.
+        if claim.tenant not in self._tree.tenants:
+            self._vanished[claim.tenant] = None
+            self._tree = TenantTree([*self._tree.tenants.values(), Tenant(path=claim.tenant, parent=None)])
+        if row.version < claim.version:
+            for resource in {*row.held, *claim.held}:
+                self._set(row, resource, claim.held[resource], claim.held[resource])
+            row.token, row.priority, row.cut = claim.token, claim.priority, 0
+            self._keep(mesh, row, "restore")  # A version of its own, so that it is told: the mesh may know it under another target.
+
+    def _obey(self, mesh: MeshId, ack: Kept) -> bool:
+        row = self._row_of(mesh, (ack.tenant, ack.flavor))
+        obeyed = row.version == ack.version and row.shrinks
+        obeyed = obeyed and all(ack.amounts[resource] <= target for resource, target in row.target.items())
+        if obeyed:
+            self._cut_down(mesh, row, "shrink")
+        return obeyed
+
+    def _grow(self, mesh: MeshId) -> None:
+        for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=by_field) if row.grows]:
+            more = False
+            for resource, target in tuple(row.target.items()):
+                held = row.held.get(resource, 0)
+                by = min(target - held, max(0, self._room(self._usage, row, resource)))
+                if by > 0:
+                    self._set(row, resource, held + by, target)
+                    more = True
+            if more:
+                row.priority = max(row.priority, self._wanted_priority(mesh, (row.tenant, row.flavor), row.priority))
+                self._keep(mesh, row, "grow")
+        if not any(row.grows for row in self._rows.get(mesh, {}).values()):
+            self._growing.discard(mesh)
+
+    def _replace_wants(self, mesh: MeshId, wants: tuple[Want, ...]) -> None:
+        before = self._wants.get(mesh, {})
+        self._wants[mesh] = {}
+        for want in wants:
+            key = (want.tenant, want.flavor)
+            since = before[key].since if key in before else self._lt
+            self._wants[mesh][key] = Wanted(want=want, since=since)
+
+    def leave(self, session: Session) -> None:
+        """See `LeaseLedger.leave`."""
+        with self._changed:
+            self._tick()
+            seat = self._seats.get(session.mesh)
+            if seat is None or seat.incarnation != session.incarnation:
+                return
+            self._lose_stages(seat)
+            freed = self._free_all(session.mesh, "leave")
+            self._wants.pop(session.mesh, None)
+            self._marks[session.mesh] = max(self._marks.get(session.mesh, 0), session.incarnation)
+            self._before_loss.pop(session.mesh, None)
+            self._growing.discard(session.mesh)
+            self._due.pop(session.mesh, None)
+            del self._seats[session.mesh]
+            if freed:
+                self._wake_meshes()
+
+
+def _check_beat(beat: Beat) -> None:
+    bounded(beat.acks, ROWS_MAX)
+    for want in bounded(beat.wants or (), TOLD_MAX):
+        refuse_unfit(want.tenant, want.flavor, want.slot)
+    for claim in bounded(beat.claims or (), TOLD_MAX):
+        refuse_unfit(claim.tenant, claim.flavor, claim.held)
