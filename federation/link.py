@@ -262,7 +262,8 @@ def meshes_in(value: object) -> Iterator[MeshId]:
         for part in value:
             yield from meshes_in(part)
     else:
-        for name in _parts_of(type(value)):
+        kind: Any = type(value)
+        for name in _parts_of(kind):
             inner = getattr(value, name)
             if name == "mesh":
                 yield inner
