@@ -13,6 +13,7 @@ Source: references of the protocol §7.1, §7.3, §7.11; ADR 0019.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
@@ -260,13 +261,20 @@ def meshes_in(value: object) -> Iterator[MeshId]:
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from meshes_in(part)
-    elif is_dataclass(value):
-        for part in fields(value):
-            inner = getattr(value, part.name)
-            if part.name == "mesh":
+    else:
+        kind: Any = type(value)
+        for name in _parts_of(kind):
+            inner = getattr(value, name)
+            if name == "mesh":
                 yield inner
             else:
                 yield from meshes_in(inner)
+
+
+@cache
+def _parts_of(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass; none of anything else."""
+    return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

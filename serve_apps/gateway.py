@@ -41,10 +41,10 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.dependencies = dependencies
     app.state.metrics = metrics
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
+    app.include_router(link_routes.router)  # First, for it is asked most, and routes are tried in turn.
     app.include_router(explain_routes.router)
     app.include_router(run_routes.router)
     app.include_router(federation_routes.router)
-    app.include_router(link_routes.router)
     app.include_router(dead_routes.router)
     app.include_router(_operating)
     app.add_exception_handler(MeshError, _tell_error)

@@ -3,7 +3,8 @@
 Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
 their own, so neither tenants nor waiting meshes can keep a session from being renewed. Before a byte of a body is read, or one
 of these threads is taken, the key is looked at, in threads of yet another kind; an address from which too many wrong keys come is
-not looked at for a while, unless the key is one that was good before.
+not looked at for a while, unless the key is one that was good before. A key that was good at its last call is looked at in the
+thread that does the work, before any of it: it is one thread less to wait for, and a key that was revoked gets no further.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class LinkDesk:
         }
         self._door = CapacityLimiter(DOOR_THREADS)
         self._wrong = CallBudget(calls_per_s=WRONG_PER_S, burst=WRONG_BURST, keys_max=ADDRESSES_MAX)
-        self._good: set[bytes] = set()  #: Digests of headers that were let in.
+        self._good: dict[bytes, MeshPrincipal] = {}  #: Who was let in, by the digest of the header.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
         self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
 
@@ -120,8 +121,8 @@ class LinkDesk:
             NotAuthenticated: Its key is none.
             TooManyCalls: Its budget is used up, or too many wrong keys came from its address.
         """
-        authorization, address = request.headers.get("authorization"), request.client.host if request.client is not None else ""
-        shown = hashlib.sha256((authorization or "").encode()).digest()
+        authorization, address = request.headers.get("authorization"), _address_of(request)
+        shown = _digest_of(authorization)
         now_ms = ports.clock.monotonic_ms()
         wait_ms = 0 if shown in self._good else self._wrong.wait_ms(address, now_ms)
         if wait_ms:
@@ -129,20 +130,44 @@ class LinkDesk:
         try:
             principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._door)
         except NotAuthenticated:
-            self._good.discard(shown)
+            self._good.pop(shown, None)
             self._wrong.take(address, now_ms)
             raise
         if len(self._good) >= GOOD_MAX:
             self._good.clear()
-        self._good.add(shown)
+        self._good[shown] = principal
         return principal
+
+    def was_good(self, ports: Dependencies, request: Request, budget: Budget) -> bool:
+        """Was the key good at its last call? Then this call is counted, and `look_again` has to come before anything is done for it.
+
+        Raises:
+            TooManyCalls: Its budget is used up.
+        """
+        before = self._good.get(_digest_of(request.headers.get("authorization")))
+        if before is not None:
+            self._count_call(ports, before, budget)
+        return before is not None
+
+    def look_again(self, ports: Dependencies, request: Request) -> MeshPrincipal:
+        """The mesh whose key it still is; in a thread. Raises NotAuthenticated."""
+        authorization = request.headers.get("authorization")
+        try:
+            return asking_mesh(authorization, ports)
+        except NotAuthenticated:
+            self._good.pop(_digest_of(authorization), None)
+            self._wrong.take(_address_of(request), ports.clock.monotonic_ms())
+            raise
 
     def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
         principal = asking_mesh(authorization, ports)
+        self._count_call(ports, principal, budget)
+        return principal
+
+    def _count_call(self, ports: Dependencies, principal: MeshPrincipal, budget: Budget) -> None:
         wait_ms = self._budgets[budget].take(principal.key, ports.clock.monotonic_ms())
         if wait_ms:
             raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
-        return principal
 
     def may_put(self, ports: Dependencies, session: Session, run: RunId) -> bool:
         """Has the session claimed a stage of the run?"""
@@ -167,6 +192,14 @@ class LinkDesk:
             raise BodyTooLarge(f"meshes have put {format_units('memory', most_bytes)} into run {run.run}, more than it has use for")
 
 
+def _digest_of(authorization: str | None) -> bytes:
+    return hashlib.sha256((authorization or "").encode()).digest()
+
+
+def _address_of(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
 def _desk_of(request: Request) -> LinkDesk:
     return cast(LinkDesk, request.app.state.desk)
 
@@ -177,14 +210,15 @@ def _desk_of(request: Request) -> LinkDesk:
 def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
     async def answer(request: Request) -> Response:
         ports, desk = dependencies_of(request), _desk_of(request)
-        principal = await desk.admit(ports, request, verb.budget)
+        principal = None if desk.was_good(ports, request, verb.budget) else await desk.admit(ports, request, verb.budget)
         _expect_json(request)
         body = await _body_of(request, CALL_BYTES_MAX)
         proof = request.headers.get(PROOF_HEADER, "")
 
         def work() -> tuple[Any, str | None]:
-            asked = read_call(verb, body, principal.mesh)
-            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, principal.mesh, proof)
+            mesh = (principal or desk.look_again(ports, request)).mesh
+            asked = read_call(verb, body, mesh)
+            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, mesh, proof)
 
         answered, told = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
         if verb is MAIL:

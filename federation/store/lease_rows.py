@@ -16,9 +16,14 @@ from mesh.wire import decode
 EARLIER = "~"
 
 
-def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str, shrink_ms: int | None = None) -> Lease:
+def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str) -> Lease:
     """From `token|version|priority|cut` and then resource, held, target, …"""
-    token, version, priority, _, *amounts = row.split(SEPARATOR, 4)
+    return _lease(mesh, [tenant, flavor, "", *row.split(SEPARATOR, 4)])
+
+
+def _lease(mesh: MeshId, parts: list[str]) -> Lease:
+    """From tenant, flavor, ms until the cut or nothing, token, version, priority, cut, and the amounts, if there are any."""
+    tenant, flavor, left, token, version, priority, _, *amounts = parts
     held, target = _held_and_target(amounts[0] if amounts else "")
     return Lease(
         tenant=TenantPath(tenant),
@@ -29,7 +34,7 @@ def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str, shrink_ms: int | 
         token=int(token),
         version=int(version),
         priority=int(priority),
-        shrink_ms=shrink_ms,
+        shrink_ms=int(left) if left else None,
     )
 
 
@@ -44,10 +49,7 @@ def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
 
 def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
     """From what `lua/lib_lease.lua` tells a mesh, a line for each lease; in the order of the ledger's fields."""
-    leases = []
-    for line in lines.splitlines():
-        tenant, flavor, left, row = line.split(SEPARATOR, 3)
-        leases.append(lease_of(mesh, tenant, flavor, row, int(left) if left else None))
+    leases = [_lease(mesh, line.split(SEPARATOR, 7)) for line in lines.splitlines()]
     leases.sort(key=lambda lease: f"{lease.tenant}{SEPARATOR}{lease.flavor}")
     return tuple(leases)
 

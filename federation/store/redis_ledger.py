@@ -70,6 +70,7 @@ from mesh.wire import encode
 
 #: Of the log that is read at once in search of a story.
 _PAGE = 1000
+_GRANTED = f"GRANTED{SEPARATOR}"
 
 
 class RedisLedger:
@@ -336,9 +337,9 @@ def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
 
 
 def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
+    if answer.startswith(_GRANTED):
+        return _granted(answer)
     code, *rest = answer.split(SEPARATOR)
-    if code == "GRANTED":
-        return Granted(slots=int(rest[0]))
     if code == "CHANGED":
         return LookAgain()
     if code == "UNKNOWN_TENANT":
@@ -347,6 +348,12 @@ def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
     return LeaseRefused(
         reason=Reason(reason), tenant=want.tenant, flavor=want.flavor, resource=resource, wanted=int(wanted), available=int(available)
     )
+
+
+@lru_cache(maxsize=1024)
+def _granted(answer: str) -> Granted:
+    """Kept, as most answers of a call are the same."""
+    return Granted(slots=int(answer.removeprefix(_GRANTED)))
 
 
 def _lease_views(holders: list[Any]) -> list[Any]:

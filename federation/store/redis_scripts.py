@@ -184,7 +184,7 @@ class Scripts:
     def __init__(
         self, client: "redis.Redis", keys: tuple[str, ...], package: str = "federation.store.lua", *, functions: bool | None = None
     ) -> None:
-        self._client = client
+        self._client: Any = client  # redis-py has no types for `execute_command`.
         self._keys = keys
         self._package = package
         self._functions = functions

@@ -56,7 +56,8 @@ local function fitting(lease, want)
   return slots, never or short, never
 end
 
-local function answer(want)
+local unmet, granted = {}, {} -- By the place of the want: slots that it waits for, and whether it was granted any.
+local function answer(want, at)
   if learns then
     return 'REFUSED|LEDGER_LEARNING||0|0'
   elseif not IS_CONFIGURED[want.tenant] then
@@ -68,7 +69,9 @@ local function answer(want)
   end
   local fits, refused, never = fitting(lease, want)
   if refused then
-    want.wanted = not never and want.slots or nil
+    if not never then
+      unmet[at] = want.slots
+    end
     return refused
   end
   local resources, units = want.shape.resources, want.shape.units
@@ -79,8 +82,10 @@ local function answer(want)
   end
   lease.priority = want.pays_for
   note_change(lease, 'grant')
-  want.is_granted = true
-  want.wanted = fits < want.slots and want.slots - fits or nil
+  granted[at] = true
+  if fits < want.slots then
+    unmet[at] = want.slots - fits
+  end
   return 'GRANTED|' .. text(fits)
 end
 
@@ -88,19 +93,18 @@ local answers = {}
 read_leases(MESH, asked)
 for place = 1, #asked do
   local want = asked[place]
-  answers[place] = answer(want)
+  answers[place] = answer(want, place)
 end
 
 keep_leases()
 local is_news = false
 local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
-for _, want in ipairs(asked) do
-  local noted = want.wanted and wanted_priority(MESH, want.field)
-  if noted and noted > want.priority then
-    want.wanted = nil -- More urgent work wants the same lease: that stands.
-  elseif want.wanted then
-    is_news = note_want(MESH, want.tenant, want.flavor, want.shape.units, want.wanted, want.priority) or is_news
-  elseif has_wanted and want.is_granted then
+for place, want in ipairs(asked) do
+  local wanted = unmet[place]
+  local noted = wanted and wanted_priority(MESH, want.field)
+  if wanted and not (noted and noted > want.priority) then -- Else more urgent work wants the same lease: that stands.
+    is_news = note_want(MESH, want.tenant, want.flavor, want.shape.units, wanted, want.priority) or is_news
+  elseif has_wanted and granted[place] and not wanted then
     drop_want(MESH, want.field)
   end
 end

@@ -21,10 +21,28 @@ local function field_of(tenant, flavor)
   return tenant .. '|' .. flavor
 end
 
--- The row as a table; what is not there holds nothing and has version 0.
-local function lease_from(holder, tenant, flavor, field, packed)
+-- A table with 0 for each. Lua makes room for what stands in one constructor at once, and else anew with every second entry.
+local function zeros(resources)
+  local first, second, third = unpack(resources)
+  if third or not second then
+    local made = {}
+    for place = 1, #resources do
+      made[resources[place]] = 0
+    end
+    return made
+  end
+  return { [first] = 0, [second] = 0 }
+end
+
+-- The row as a table; what is not there holds nothing, or 0 of the resources of a shape, and has version 0.
+local function lease_from(holder, tenant, flavor, field, packed, shape)
   local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field, token = 0, version = 0,
-    priority = 0, cut = 0, had_cut = false, resources = {}, held = {}, target = {} }
+    priority = 0, cut = 0, had_cut = false, resources = nil, held = nil, target = nil }
+  if not packed and shape then
+    lease.resources, lease.held, lease.target = { unpack(shape.resources) }, zeros(shape.resources), zeros(shape.resources)
+  else
+    lease.resources, lease.held, lease.target = {}, {}, {}
+  end
   if packed then
     local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
@@ -226,7 +244,7 @@ local function shape_of(packed)
   return shape
 end
 
--- Read the leases that are named ({tenant = …, flavor = …, field = …}, …), with all nodes that they are charged to.
+-- Read the leases that are named ({tenant = …, flavor = …, field = …, shape = …}, …), with all nodes that they are charged to.
 local function read_leases(holder, named)
   local fields = {}
   for place = 1, #named do
@@ -236,7 +254,7 @@ local function read_leases(holder, named)
   for place = 1, #named do
     local one = named[place]
     if not (LEASE_ROWS[holder] and LEASE_ROWS[holder][one.field]) then
-      lease_from(holder, one.tenant, one.flavor, one.field, packed[place])
+      lease_from(holder, one.tenant, one.flavor, one.field, packed[place], one.shape)
     end
   end
   read_ahead(named)

@@ -63,7 +63,7 @@ end
 local function row_of(node, resource)
   local row = node.rows[resource]
   if not row then
-    row = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
+    row = { own = 0, kept = 0, held = 0, target = 0 } -- And no limit, which most have not: four fields take half the room of five.
     node.rows[resource] = row
   end
   return row

@@ -119,6 +119,14 @@ def test_a_revoked_key_is_refused_from_then_on(world):
         ledger.heartbeat(session, RECORD, Beat(number=1))
 
 
+def test_of_a_key_that_was_good_and_is_revoked_nothing_is_read(world):
+    text = key_of(world)
+    client = http(world, f"Bearer {text}")
+    statuses = [post(client, "terms", b"no JSON").status_code for _ in range(2)]
+    world.keys.revoke(text[4:12])
+    assert (statuses, post(client, "terms", b"no JSON").status_code) == ([400, 400], 401)
+
+
 def test_a_mesh_cannot_join_as_another(world):
     with pytest.raises(LinkRefused, match="east"):
         HttpLedger(link(world, WEST)).join(RECORD)
