@@ -7,8 +7,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 from faults.bed import PATIENCE_S, Bed, kill
-from faults.conftest import Row
 from faults.parts import HEARTBEAT_MS, TERMS
+from faults.table import Row
 from patience import eventually
 
 pytestmark = pytest.mark.faults

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
-from faults.conftest import Row
 from faults.nursery import ROOT, Nursery
 from faults.parts import VALUE, VALUE_BYTES, record_of
 from faults.server import Server
+from faults.table import Row
 from patience import eventually
 
 from federation.dispatch import STAGE_MESSAGES
