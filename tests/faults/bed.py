@@ -163,9 +163,10 @@ class Bed:
         return process
 
     def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
-        """A mesh that has joined; `login`: user and password for Redis."""
+        """A mesh whose session stands; `login`: user and password for Redis. On a busy machine the first one may have taken so long to
+        be had that it is over when its answer comes: only one that was renewed is one that a row can count on."""
         mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
-        eventually(lambda: self.view(name), PATIENCE_S)
+        eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
         return mesh
 
     # ---- work
