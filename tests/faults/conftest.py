@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from faults.bed import LAB, Bed
 from faults.nursery import Nursery
+from faults.parts import TERMS
 from faults.server import Server
 from faults.table import Row
 
@@ -25,8 +26,8 @@ def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..
     """Make the row's bed: tenants with their slots, by default `lab` with two. It is judged when the row is over."""
     beds: list[Bed] = []
 
-    def make(server: Server | None = None, limits: dict[str, int] | None = None, **quota: int) -> Bed:
-        beds.append(Bed(tmp_path, nursery, quota=quota or {LAB: 2}, limits=limits, server=server))
+    def make(server: Server | None = None, limits: dict[str, int] | None = None, ttl_ms: int = TERMS.ttl_ms, **quota: int) -> Bed:
+        beds.append(Bed(tmp_path, nursery, quota=quota or {LAB: 2}, limits=limits, server=server, ttl_ms=ttl_ms))
         return beds[-1]
 
     yield make
