@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,12 @@ def stack(folder: Path) -> Iterator[Stack]:
 
 
 def _running_here() -> set[psutil.Process]:
-    return {process for process in psutil.Process().children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE}
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ended between the look and the question.
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return found
 
 
 def _assert_nothing_runs(folder: Path, before: set[psutil.Process]) -> None:
