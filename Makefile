@@ -2,6 +2,8 @@
 .PHONY: help setup demo test faults check fix bench clean docs
 PY := .venv/bin/python
 STAMP := .venv/.installed
+# Processes that share the tests, file by file: while one waits for Ray, the other one computes. More of them want more cores.
+WORKERS := 2
 
 help: ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -11,8 +13,8 @@ setup: $(STAMP) ## Make .venv with everything at the versions of constraints.txt
 demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what happened, stop it
 	.venv/bin/schedulemesh demo $(ARGS)
 
-test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray
-	$(PY) -m pytest -m "not slow"
+test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, by two processes; WORKERS=0: by one
+	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, minutes; see docs/faults.md
 	$(PY) -m pytest -q -m faults tests/faults

@@ -113,17 +113,37 @@ def key_places(package: str, verb: str) -> tuple[int, ...] | None:
 
 @cache
 def _whole(package: str, verb: str, *, without: str = "") -> str:
-    names = [name for name in _in_order(package, verb) if name != without]
-    return _reached("\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in names))
+    return _reached("
+".join(_text(package, name) for name in _in_order(package, verb) if name != without))
 
 
 def _reached(text: str) -> str:
-    """Without the functions that nothing names: a script makes all that it has anew with every call."""
-    for function in _FUNCTION.finditer(text):
-        others = text[: function.start()] + text[function.end() :]
-        if not re.search(rf"\b{function['name']}\b", _COMMENT.sub("", others)):
-            return _reached(others)
-    return text
+    """Without the functions that nothing names: a script makes all that it has anew with every call.
+
+    Each piece's words are found once: every process does this before its first word to the server, and a mesh that comes back to
+    its work has no second to lose.
+    """
+    functions = {function.span(): function["name"] for function in _FUNCTION.finditer(text)}
+    words = {span: _words(text[slice(*span)]) for span in functions}
+    ends, starts = [0, *(end for _, end in functions)], [*(start for start, _ in functions), len(text)]
+    between = list(zip(ends, starts, strict=True))
+    outside = _words("\n".join(text[slice(*span)] for span in between))
+    dropped: set[tuple[int, int]] = set()
+    while unnamed := {
+        span
+        for span, name in functions.items()
+        if span not in dropped
+        and name not in outside
+        and not any(name in words[other] for other in functions if other != span and other not in dropped)
+    }:
+        dropped |= unnamed
+    return "".join(text[slice(*span)] for span in sorted([*(functions.keys() - dropped), *between]))
+
+
+@cache
+def _words(text: str) -> frozenset[str]:
+    """All of the code; what only a comment names is not needed. Most verbs share most of their functions."""
+    return frozenset(re.findall(r"\w+", _COMMENT.sub("", text)))
 
 
 def verbs(package: str) -> tuple[str, ...]:
@@ -134,14 +154,19 @@ def verbs(package: str) -> tuple[str, ...]:
 
 def on_full_server(package: str, verb: str) -> str:
     """What the verb does on a server whose memory is full: `passes`, `reads only`, or is refused: nothing."""
-    said = _ON_FULL.search((files(package) / f"{verb}.lua").read_text(encoding="utf-8"))
+    said = _ON_FULL.search(_text(package, verb))
     return said["does"] if said is not None else ""
+
+
+@cache
+def _text(package: str, name: str) -> str:
+    return (files(package) / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _in_order(package: str, name: str) -> list[str]:
     """The file and all that it needs, every file after what it needs itself."""
     order: list[str] = []
-    header = _NEEDS.match((files(package) / f"{name}.lua").read_text(encoding="utf-8"))
+    header = _NEEDS.match(_text(package, name))
     needs = header["names"].split(",") if header else []
     for need in ["full", *needs] if on_full_server(package, name) == "passes" else needs:
         order.extend(piece for piece in _in_order(package, f"lib_{need.strip()}") if piece not in order)
@@ -167,7 +192,7 @@ def library(package: str) -> tuple[str, str]:
 
 def _function(package: str, verb: str) -> str:
     """As `source`, of a function."""
-    looks = "LOOKS_KEPT" if _REMEMBERS.search((files(package) / f"{verb}.lua").read_text(encoding="utf-8")) else "{}"
+    looks = "LOOKS_KEPT" if _REMEMBERS.search(_text(package, verb)) else "{}"
     return _placed(package, verb, f"local LOOKS = {looks}\n{_whole(package, verb, without='lib_full')}")
 
 

@@ -1,7 +1,8 @@
-"""A whole federation for all tests of this folder: Redis, two Ray clusters, the root on Serve, two child meshes."""
+"""A whole federation for the tests of a file: Redis, two Ray clusters, the root on Serve, two child meshes."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +21,16 @@ from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(folder: Path) -> Iterator[Stack]:
-    """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the tests are over."""
+    """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the tests are over. Each file has its own:
+    one that idled beside the tests of other files would cost them more than its start costs."""
+    before = _running_here()
     config = load_config(CONFIG, source="tests/acceptance/conftest.py")
     said: list[str] = []
     with StateFolder(folder) as owned:
@@ -45,27 +48,35 @@ def stack(folder: Path) -> Iterator[Stack]:
         over.set()
         watcher.join()
         stack.stop()
-    eventually(lambda: _assert_nothing_runs(folder))
+    eventually(lambda: _assert_nothing_runs(folder, before))
 
 
-def _assert_nothing_runs(folder: Path) -> None:
-    left = [process for process in psutil.Process().children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE]
-    assert left == []
+def _running_here() -> set[psutil.Process]:
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ended between the look and the question.
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return found
+
+
+def _assert_nothing_runs(folder: Path, before: set[psutil.Process]) -> None:
+    assert _running_here() <= before
     assert not (folder / "client.json").exists()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(stack: Stack) -> Iterator[Client]:
     with Client(Access(address=stack.address, api_key=stack.api_key, tenant=TENANT)) as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
     return stack._stores()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_left(stack: Stack, stores: Stores, client: Client, folder: Path) -> Iterator[None]:
     """After every test: no lease, no queued or claimed stage, no intermediate file."""
     assert client is not None

@@ -111,7 +111,7 @@ def client(watched: Watched) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(watched: Watched) -> Iterator[None]:
-    """In the place of the folder's, which looks at the stack of the other tests."""
+    """After every test: no lease, no stage that is queued or claimed."""
     yield
     eventually(lambda: _assert_is_free(watched))
 

@@ -17,7 +17,7 @@ from dag.store.remote import Client, Run
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 WEST = {"zone": "west"}
 

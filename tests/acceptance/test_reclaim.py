@@ -21,7 +21,7 @@ from serve_apps.auth import issue
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 OWNER, GUEST, ORDERLY = "shared/owner", "shared/guest", "shared/orderly"
 EAST, WEST = {"zone": "east"}, {"zone": "west"}

@@ -21,7 +21,7 @@ from serve_apps.schemas import RunView
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
-from faults.parts import FLAVOR, HEARTBEAT_MS, ChildOrder, ledger_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ChildOrder, ledger_of
 from faults.proxy import Proxy
 from faults.server import Server
 from patience import eventually
@@ -91,6 +91,7 @@ class Mesh:
             nodes=[str(node.folder) for node in self.nodes],
             fifo=self._bed.fifo,
             kept=str(self.folder / "kept"),
+            ttl_ms=self._bed.ttl_ms,
         )
         self.agent = self._bed.nursery.start("child", self.folder / "agent.log", asdict(order))
         return self.agent
@@ -126,17 +127,26 @@ class Bed:
     Args:
         quota: Nominal slots of each tenant.
         limits: What the oracle holds real use against; None: the nominal slots.
+        ttl_ms: Of sessions. Longer than that of most rows where something has to come about before a session is over.
     """
 
     def __init__(
-        self, folder: Path, nursery: Nursery, *, quota: dict[str, int], limits: dict[str, int] | None = None, server: Server | None = None
+        self,
+        folder: Path,
+        nursery: Nursery,
+        *,
+        quota: dict[str, int],
+        limits: dict[str, int] | None = None,
+        server: Server | None = None,
+        ttl_ms: int = TERMS.ttl_ms,
     ) -> None:
         self.folder = folder
         self.nursery = nursery
         self.fifo = str(folder / "work")
         os.mkfifo(self.fifo)
         self.server = server or Server(folder / "redis")
-        self.ledger = ledger_of(self.server.url)  #: Of the test, around every proxy.
+        self.ttl_ms = ttl_ms
+        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms)  #: Of the test, around every proxy.
         self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=2_000), Keys())
         self.meshes: dict[str, Mesh] = {}
         self.others: list[psutil.Process] = []
@@ -158,14 +168,15 @@ class Bed:
 
     def root(self, name: str) -> psutil.Process:
         """Another root."""
-        process = self.nursery.start("root", self.folder / f"{name}.log", self.server.url, name)
+        process = self.nursery.start("root", self.folder / f"{name}.log", self.server.url, name, self.ttl_ms)
         self.others.append(process)
         return process
 
     def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
-        """A mesh that has joined; `login`: user and password for Redis."""
+        """A mesh whose session stands; `login`: user and password for Redis. On a busy machine the first one may have taken so long to
+        be had that it is over when its answer comes: only one that was renewed is one that a row can count on."""
         mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
-        eventually(lambda: self.view(name), PATIENCE_S)
+        eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
         return mesh
 
     # ---- work

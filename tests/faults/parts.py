@@ -19,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,12 @@ class ChildOrder:
     nodes: list[str]  #: Folders.
     fifo: str  #: Nobody writes into it; its name tells whose work a process is.
     kept: str  #: Folder of what outlives the mesh's process.
+    ttl_ms: int = TERMS.ttl_ms  #: Of its session.
 
 
-def ledger_of(url: str, *, uid: str | None = UID) -> RedisLedger:
+def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms) -> RedisLedger:
     """The ledger of the bed."""
-    return RedisLedger(connect(url, timeout_ms=ANSWER_MS), Keys(), terms=TERMS, uid=uid, founding=False)
+    return RedisLedger(connect(url, timeout_ms=ANSWER_MS), Keys(), terms=replace(TERMS, ttl_ms=ttl_ms), uid=uid, founding=False)
 
 
 def record_of(mesh: str, slots: int) -> MeshRecord:
@@ -125,7 +126,7 @@ def child(order: dict[str, Any]) -> None:
     host = ProcessHost(told, work.put)
     mesh = ChildMesh(
         record=record_of(told.mesh, told.slots),
-        ledger=ledger_of(told.url),
+        ledger=ledger_of(told.url, ttl_ms=told.ttl_ms),
         queue=stages,
         blobs=RedisBlobs(client, Keys()),
         host=host,
@@ -142,9 +143,9 @@ def child(order: dict[str, Any]) -> None:
         mesh.leave()
 
 
-def root(url: str, name: str) -> None:
+def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
     """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
-    ledger, orders = ledger_of(url), MemoryTenantOrders()
+    ledger, orders = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantOrders()
     orders.publish(ORDERS)
     seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=orders)
     while True:

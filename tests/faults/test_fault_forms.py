@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, spec_of, tree_of
-from faults.conftest import Row
 from faults.parts import FLAVOR, record_of
+from faults.table import Row
 from patience import eventually
 from redis_forms import SERVICE, Cluster, Watched
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, spec_of, tree_of
-from faults.conftest import Row
 from faults.parts import FLAVOR, TERMS, UID, record_of
 from faults.server import Server
+from faults.table import Row
 from patience import eventually
 
 from federation.dispatch import Claim

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
-from faults.conftest import Row
 from faults.oracle import CPU
 from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ledger_of, record_of
 from faults.server import Server
+from faults.table import Row
 from patience import eventually
 
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable

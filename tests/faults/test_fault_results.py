@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
-from faults.conftest import Row
 from faults.nursery import ROOT, Nursery
 from faults.parts import VALUE, VALUE_BYTES, record_of
 from faults.server import Server
+from faults.table import Row
 from patience import eventually
 
 from federation.dispatch import STAGE_MESSAGES
@@ -50,6 +50,7 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     client = bed.server.client
     (stage,) = bed.submit("west", 1, what="value")
     bed.is_running("west", 1)
+    eventually(lambda: bed.told_of(stage) == ["stage_started"], PATIENCE_S)  # Or this is what waits first, and no value is tried.
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
     bed.finish([stage])
     eventually(lambda: "put a blob" in bed.meshes["west"].said(), PATIENCE_S)

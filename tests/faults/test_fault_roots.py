@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, kill
-from faults.conftest import Row
 from faults.parts import FLAVOR, SEAT_MS, TERMS, ledger_of, record_of
 from faults.proxy import Proxy
 from faults.server import Server
+from faults.table import Row
 from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable

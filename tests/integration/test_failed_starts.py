@@ -129,12 +129,13 @@ def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped
     del supervisor
 
 
-def wavering():
-    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then."""
+def wavering(again_s):
+    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then,
+    and makes place for the next after `again_s` seconds."""
 
     class Wavering(MeshSupervisor):
         def __init__(self, options):
-            supervised_mesh.AGAIN_S = 0.5
+            supervised_mesh.AGAIN_S = again_s
             super().__init__(options)
 
         async def _begin(self):
@@ -163,7 +164,7 @@ def break_down(running, folder):
 
 
 def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_can(tmp_path):
-    running = up(wavering(), "waver", tmp_path / "state")
+    running = up(wavering(0.5), "waver", tmp_path / "state")
     break_down(running, tmp_path)
     (tmp_path / "broken").unlink()
     assert running.status().incarnation > 2
@@ -172,7 +173,7 @@ def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_ca
 
 
 def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
-    running = up(wavering(), "wreck", tmp_path / "state")
+    running = up(wavering(60.0), "wreck", tmp_path / "state")  # So long that it is there to be stopped.
     break_down(running, tmp_path)
     with pytest.raises(RuntimeDoorError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
         running.stop(forget=True)
