@@ -113,8 +113,7 @@ def key_places(package: str, verb: str) -> tuple[int, ...] | None:
 
 @cache
 def _whole(package: str, verb: str, *, without: str = "") -> str:
-    return _reached("
-".join(_text(package, name) for name in _in_order(package, verb) if name != without))
+    return _reached("\n".join(_text(package, name) for name in _in_order(package, verb) if name != without))
 
 
 def _reached(text: str) -> str:
