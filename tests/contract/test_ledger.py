@@ -1044,6 +1044,22 @@ def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, wes
     assert ask(west, 9).slots == 1
 
 
+def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it(store):
+    """To be granted, to be planned, and to grow; what it does not keep has to wait."""
+    store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
+    west, east = HandMesh(store.ledger, record("west")), HandMesh(store.ledger, record("east"))
+    ask(west, 4)
+    store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
+    assert ask(east, 2, SHOP) == Granted(slots=2)
+    aim(store.ledger, ("east", SHOP, 3))
+    east.beat()
+    assert east.lease(SHOP, A100).held == gpu(3)
+    assert ask(east, 1, SHOP).available == 0
+    with pytest.raises(QuotaExceeded):
+        aim(store.ledger, ("east", SHOP, 4))
+    assert (gpus(store.ledger, SHOP), gpus(store.ledger, ACME)) == (3, 4)
+
+
 def test_configuring_the_same_tree_again_changes_nothing_but_the_version(ledger, west):
     ask(west, 6)
     before = ledger.snapshot()

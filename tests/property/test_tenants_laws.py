@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.leases import Lease
+from federation.quota.forest import QuotaForest
+from federation.quota.ledger import QuotaLedger
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -130,3 +132,18 @@ def test_moving_to_another_tree_counts_as_if_it_had_always_been_that_tree(case, 
         for resource, amount in lease.amounts.items():
             other.charge(usage, lease.tenant, (lease.flavor, resource), -amount)
     assert usage == {}
+
+
+@given(trees(), st.data())
+def test_a_tenant_is_offered_what_the_planner_reckons_with_also_after_cuts(tree, data):
+    """Whatever is held: the limits may have been any others when it was granted."""
+    forest, usage = QuotaForest.of_tenants(tree), {}
+    planned = QuotaLedger(forest, keeps_local=True)
+    for path in tree.tenants:
+        for key in KEYS:
+            amount = data.draw(units)
+            tree.charge(usage, path, key, amount)
+            planned.charge(forest.queue_of(path), {key: amount})
+    for path in tree.tenants:
+        for key in KEYS:
+            assert max(0, tree.available(usage, path, key)) == planned.available(forest.queue_of(path), key)
