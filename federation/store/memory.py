@@ -86,7 +86,7 @@ class MemoryStore(MemoryLedger):
             self._tick()
             return Snapshot(
                 at_ms=self._clock.wall_ms(),
-                tree=self._configured.with_vanished(self._vanished, self._usage),
+                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._aims}),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),

@@ -422,6 +422,10 @@ class MemoryLedger(ABC):
             holder = f"{mesh}{EARLIER}{before.incarnation}"
             self._rows[holder] = self._rows.pop(mesh)
             self._due[holder] = before.expires + self._terms.grace_ms
+            for row in [row for _, row in sorted(self._rows[holder].items(), key=_by_field) if row.grows]:
+                for resource, target in tuple(row.target.items()):
+                    self._set(row, resource, row.held.get(resource, 0), min(row.held.get(resource, 0), target))
+                self._keep(holder, row, "unplan")
         return 0
 
     def _renew(self, seat: Seat) -> None:

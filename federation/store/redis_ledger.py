@@ -248,11 +248,10 @@ class RedisLedger:
         """See `LeaseLedger.snapshot`."""
         _, epoch, learn_ms, lt, now_ms, version, flat, meshes, leases, wants = self._call("snapshot")
         rows = _texts(pairs(flat))
-        usage = usage_of(rows)
         return Snapshot(
             at_ms=int(now_ms),
-            tree=tree_of(rows, usage),
-            usage=usage,
+            tree=tree_of(rows),
+            usage=usage_of(rows),
             meshes=tuple(sorted((mesh_view(row) for row in meshes), key=lambda view: view.record.mesh)),
             leases=tuple(sorted(_lease_views(leases), key=lambda view: view.token)),
             wants=tuple(

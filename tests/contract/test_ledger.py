@@ -394,6 +394,16 @@ def test_a_mesh_may_vouch_that_nothing_of_its_earlier_session_runs(ledger, west)
     assert ledger.snapshot().usage == {}
 
 
+def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, west, east):
+    ask(west, 1)
+    aim(ledger, ("west", LAB, 8))
+    assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
+    HandMesh(ledger, record("west"))
+    assert ask(east, 8, SHOP) == Granted(slots=7)
+    assert [(view.amounts, view.target) for view in ledger.snapshot().leases if view.incarnation] == [(gpu(1), gpu(1))]
+    assert ledger.audit() == ()
+
+
 def test_nobody_vouches_for_a_session_that_was_not_his(ledger, west):
     second = HandMesh(ledger, record("west"))
     ask(second, 3)
@@ -1094,6 +1104,16 @@ def test_a_vanished_tenant_keeps_its_row_while_it_is_charged(ledger, west):
     assert ask(west, 9, SHOP).slots == 1
     west.release(LAB, A100)
     assert list(ledger.snapshot().tree.tenants) == [ACME, SHOP]
+
+
+def test_a_tenant_that_was_promised_something_when_it_vanished_is_still_told(ledger, west):
+    ask(west, 8, SHOP)
+    aim(ledger, ("west", SHOP, 6), ("west", LAB, 2))
+    ledger.configure(TenantTree([Tenant(path=ACME, parent=None), Tenant(path=SHOP, parent=ACME)]))
+    seen = ledger.snapshot()
+    assert LAB in [lease.tenant for lease in seen.leases]
+    assert LAB in seen.tree.tenants
+    assert ledger.audit() == ()
 
 
 def test_a_whole_branch_may_vanish_while_it_is_charged(ledger, west):

@@ -45,6 +45,14 @@ if not is_heir and earlier and earlier.expires > 0 then
     for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
       redis.call('ZREM', CUTS, mesh .. '|' .. field)
     end
+    for _, lease in ipairs(leases_of(holder)) do -- What a plan had promised the session beyond that is free again.
+      if grows(lease) then
+        for _, resource in ipairs(lease.resources) do
+          set_amounts(lease, resource, lease.held[resource], math.min(lease.held[resource], lease.target[resource]))
+        end
+        note_change(lease, 'unplan')
+      end
+    end
   end
 end
 drop_wants(mesh)

@@ -113,6 +113,32 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
     assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
 
 
+def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    again = Mesh(store, MeshId("west"))
+    again.acquire(VISION, 3)
+    with capture_logs() as told:
+        seat.tick()
+    east.beat()
+    east.beat(acks=east.obey())
+    again.beat()
+    assert (again.held(VISION), told) == (3, [])
+
+
+def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME, quotas=TREE.tenants[VISION].quotas)
+    store.configure(TenantTree([TREE.tenants[ACME], TREE.tenants[BATCH], more]))
+    west.acquire(more.path, 1)
+    assert seat.tick() is not None
+
+
 def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, seat: PlannerSeat):
     east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
     east.acquire(BATCH, 4)
