@@ -319,7 +319,8 @@ class LeaseLedger(Protocol):
         """
 
     def sweep(self, limit: int = 200) -> Swept:
-        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most."""
+        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most; where more is
+        due, sweep again."""
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
         """Be the planner for so long, or go on being it: the token for `plan_apply`. None while somebody else is."""

@@ -535,6 +535,16 @@ def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, 
     assert ledger.sweep(limit=5).meshes == ("b", "c")
 
 
+def test_sweeps_that_say_that_more_is_due_end_every_overdue_session_whatever_it_holds(ledger, store):
+    for name in "abcd":
+        HandMesh(ledger, record(name))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    ended = []
+    while (swept := ledger.sweep(limit=1)).is_more_due:
+        ended += swept.meshes
+    assert [*ended, *swept.meshes] == [*"abcd"]
+
+
 def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
     store.advance(store.ttl_ms + store.grace_ms + 1)
     ledger.sweep()

@@ -38,6 +38,7 @@ if learn_left() == 0 then
     end
   end
   local cuts = redis.call('ZRANGEBYSCORE', CUTS, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
+  more = (#due > limit or #cuts > limit) and '1' or more -- There may be more than were read.
   for _, member in ipairs(cuts) do
     if leases >= limit then
       more = '1'
