@@ -310,7 +310,7 @@ class LeaseLedger(Protocol):
         """
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """Give back what leases hold above `amounts`. Meshes with waiting stages are told to look again.
+        """Give back what leases hold above `amounts`. Some of the meshes that want of these flavors are told to look again.
 
         Raises:
             SessionLost: As for `heartbeat`.

@@ -61,6 +61,7 @@ from mesh.resources import ResourceSet
 _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
+_WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
 #: What is not data.
 _NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
 
@@ -161,8 +162,12 @@ class MemoryLedger(ABC):
         """What the mesh has claimed is claimed by this session from now on."""
 
     @abstractmethod
-    def _wake_meshes(self) -> None:
-        """Room may have come."""
+    def _wake_all(self) -> None:
+        """What could never fit may fit now."""
+
+    @abstractmethod
+    def _wake(self, mesh: MeshId) -> None:
+        """Room may have come for what the mesh wants."""
 
     @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
@@ -335,6 +340,17 @@ class MemoryLedger(ABC):
         self._rows.pop(holder, None)
         return len(rows)
 
+    def _flavors_of(self, holder: str) -> set[FlavorName]:
+        return {flavor for _, flavor in self._rows.get(holder, {})}
+
+    def _wake_wanting(self, flavors: set[FlavorName]) -> None:
+        """Meshes that want what was given back look again, a few of them: see lua/lib_lease.lua."""
+        wanting = sorted(mesh for mesh, wants in self._wants.items() if wants)
+        first = self._now_us() % max(1, len(wanting))
+        looked = [*wanting[first:], *wanting[:first]][:_WAKE_LOOKS_MAX]
+        for mesh in [mesh for mesh in looked if any(flavor in flavors for _, flavor in self._wants[mesh])][:_WAKES_MAX]:
+            self._wake(mesh)
+
     # ---- tenants
 
     def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
@@ -366,7 +382,7 @@ class MemoryLedger(ABC):
             raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
         self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
         self._version += 1
-        self._wake_meshes()
+        self._wake_all()
         return Configured(version=self._version, over=over)
 
     def _all_rows(self) -> Iterator[_Row]:
@@ -384,7 +400,7 @@ class MemoryLedger(ABC):
         with self._changed:
             self._tick()
             self._hear(seen)
-            mesh, freed = record.mesh, 0
+            mesh, freed, flavors = record.mesh, 0, self._flavors_of(record.mesh)
             before = self._seats.get(mesh)
             if adopt:
                 self._check_heir(mesh, adopt)
@@ -397,7 +413,7 @@ class MemoryLedger(ABC):
                 self._hand_over_stages(seat)
             self._renew(seat)
             if freed:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
             session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
             told = self._told(session)
             return replace(session, mark=told.mark, told=told)
@@ -461,7 +477,7 @@ class MemoryLedger(ABC):
             if beat.wants is not None:
                 self._replace_wants(session.mesh, beat.wants)
             if any(freed):
-                self._wake_meshes()
+                self._wake_wanting({ack.flavor for ack in beat.acks})
             return self._told(session)
 
     def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
@@ -532,6 +548,7 @@ class MemoryLedger(ABC):
             if seat is None or seat.incarnation != session.incarnation:
                 return
             self._lose_stages(seat)
+            flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
             self._wants.pop(session.mesh, None)
             self._marks[session.mesh] = max(self._marks.get(session.mesh, 0), session.incarnation)
@@ -540,7 +557,7 @@ class MemoryLedger(ABC):
             self._due.pop(session.mesh, None)
             del self._seats[session.mesh]
             if freed:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
 
     # ---- leases
 
@@ -646,7 +663,7 @@ class MemoryLedger(ABC):
                     self._keep(session.mesh, row, "release")
                     freed = True
             if freed:
-                self._wake_meshes()
+                self._wake_wanting({part.flavor for part in parts})
             return self._told(session)
 
     def sweep(self, limit: int = 200) -> Swept:
@@ -655,13 +672,14 @@ class MemoryLedger(ABC):
             self._tick()
             if self._learn_left():
                 return Swept(learn_ms=self._learn_left())
-            leases, more = 0, False
+            leases, more, flavors = 0, False, set[FlavorName]()
             meshes: list[MeshId] = []
             stages: list[StageId] = []
             for holder in sorted(name for name, due in self._due.items() if due < self._lt):
                 if leases >= limit:
                     more = True
                     break
+                flavors |= self._flavors_of(holder)
                 leases += self._free_all(holder, "expire")
                 del self._due[holder]
                 seat = self._seats.get(MeshId(holder))
@@ -675,9 +693,10 @@ class MemoryLedger(ABC):
                     more = True
                     break
                 self._cut_down(holder, row, "cut")
+                flavors.add(row.flavor)
                 leases += 1
             if leases:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
             return Swept(meshes=tuple(meshes), leases=leases, stages=tuple(stages), is_more_due=more)
 
     def _overdue_cuts(self) -> list[tuple[str, _Row]]:

@@ -67,7 +67,7 @@ keep_leases()
 renew(session)
 redis.call('HSET', MESHES, mesh, record)
 if freed > 0 then
-  wake_meshes()
+  wake_wanting()
 end
 local told = told_since(mesh, 0)
 told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(session.ttl_ms)

@@ -22,6 +22,6 @@ local mark = tonumber(redis.call('HGET', MARKS, session.mesh) or '0') -- It stay
 redis.call('HSET', MARKS, session.mesh, text(math.max(mark, tonumber(session.incarnation))))
 redis.call('ZREM', DUE, session.mesh)
 if freed > 0 then
-  wake_meshes()
+  wake_wanting()
 end
 return { 'OK' }

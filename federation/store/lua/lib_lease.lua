@@ -283,3 +283,24 @@ local function ask_others(mesh)
     end
   end
 end
+
+-- Room may have come for some of a flavor that was given back: meshes that want it look again. A few of them, beginning with another one
+-- each time, and the others with their next heartbeat: thousands that ask at once get no more, and the ledger has nothing else to do.
+local WAKES_MAX, WAKE_LOOKS_MAX = 8, 64
+local function wake_wanting()
+  local freed, woken = {}, 0
+  for _, lease in ipairs(LEASE_ORDER) do
+    freed[lease.flavor] = true
+  end
+  local meshes = redis.call('SMEMBERS', WANTING)
+  for place = 1, min(#meshes, WAKE_LOOKS_MAX) do
+    local mesh = meshes[(NOW_US + place) % #meshes + 1]
+    for _, field in ipairs(woken < WAKES_MAX and redis.call('HKEYS', WANTS .. mesh) or {}) do
+      if freed[string.match(field, '[^|]+$')] then
+        post_mail(mesh, 'stage', '')
+        woken = woken + 1
+        break
+      end
+    end
+  end
+end

@@ -61,7 +61,7 @@ if learn_left() == 0 then
     keep_leases()
   end
   if leases > 0 then
-    wake_meshes()
+    wake_wanting()
   end
 end
 return { 'OK', EPOCH, text(learn_left()), leases, swept, stages, more, text(LT) }
