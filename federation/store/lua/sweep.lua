@@ -8,7 +8,7 @@
 -- Reply     {'OK', epoch, ms of learning, leases taken back, list of meshes, list of stages, '1' when more is due, LT}
 
 local limit = tonumber(ARGV[1])
-local leases, swept, stages, more = 0, {}, {}, '0'
+local leases, swept, stages, more, gone = 0, {}, {}, '0', {}
 
 if learn_left() == 0 then
   local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
@@ -33,7 +33,7 @@ if learn_left() == 0 then
         drop_wants(holder)
         swept[#swept + 1] = holder
       else
-        redis.call('HDEL', MARKS, holder)
+        gone[#gone + 1] = holder -- What an earlier session of a mesh held: nobody speaks of it any more.
       end
     end
   end
@@ -59,6 +59,9 @@ if learn_left() == 0 then
   end
   if #LEASE_ORDER > 0 then
     keep_leases()
+  end
+  for _, holder in ipairs(gone) do
+    redis.call('HDEL', MARKS, holder, holder .. '|lost')
   end
   if leases > 0 then
     wake_wanting()
