@@ -354,4 +354,4 @@ class LeaseLedger(Protocol):
         """Nodes whose sums are not those of their leases; a mismatch is an alarm, and is never repaired silently."""
 
     def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """The last changes of leases, oldest first; of one mesh or one tenant when named. About a hundred thousand are kept."""
+        """The last changes of leases, oldest first; of one mesh or one tenant when named. A hundred thousand or more are kept."""

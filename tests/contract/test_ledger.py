@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 from faults.server import Server
+from ledger_stores import redis_store
 from patience import eventually
 
 from federation.dispatch import Mail, MailKind
@@ -1338,6 +1339,27 @@ def test_shards_do_not_see_each_other(redis_server: redis.Redis):
     for ledger in (one, two):
         ledger.configure(tree())
         assert ask(HandMesh(ledger, record()), 8).slots == 8
+
+
+def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redis):
+    ledger = RedisLedger(redis_server, Keys("log"), terms=TERMS, founding=True)
+    teams = [TenantPath(f"acme/t{number}") for number in range(23)]
+    ledger.configure(TenantTree([tree(own=23).tenants[ACME], *(Tenant(path=path, parent=ACME) for path in teams)]))
+    west = HandMesh(ledger, record())
+    ledger.acquire(west.session, tuple(Want(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
+    entries = redis_server.xrange(Keys("log").lease_log)
+    assert max(len(fields[b"changes"].splitlines()) for _, fields in entries) <= 5
+    assert [chapter.lease.tenant for chapter in ledger.story()] == teams
+
+
+def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis):
+    store = redis_store(redis_server)
+    store.ledger.configure(tree())
+    for _ in range(3):
+        ask(HandMesh(store.ledger, record()))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    store.ledger.sweep()
+    assert {name.split(b"|")[0] for name in redis_server.hkeys(Keys("contract").marks)} == {b"west"}
 
 
 def test_every_key_of_a_shard_has_its_hash_tag(redis_server: redis.Redis):
