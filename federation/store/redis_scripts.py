@@ -1,7 +1,7 @@
 """The Lua verbs: read from their folder, called by name or by hash, their errors told in this project's words.
 
 A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: the pieces `lib_keys.lua` and
-`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them. Of
+`lib_clock.lua` of the same folder, or else of this package's, are put before it, each once, and what they need themselves before them. Of
 the functions there only those stay that the verb reaches, and of keys that are named one by one (`local META = KEYS[1]`) a
 verb is given those that its whole text names: each costs with every call.
 
@@ -57,6 +57,8 @@ _NOT_NOW_KINDS = (
 )
 #: Whatever redis-py raises: what it has to say of a cluster is no `RedisError`.
 ANY_ERROR = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
+#: Where the pieces are that other folders share.
+_SHARED = "federation.store.lua"
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -114,7 +116,13 @@ def key_places(package: str, verb: str) -> tuple[int, ...] | None:
 @cache
 def _whole(package: str, verb: str, *, without: str = "") -> str:
     names = [name for name in _in_order(package, verb) if name != without]
-    return _reached("\n".join((files(package) / f"{name}.lua").read_text(encoding="utf-8") for name in names))
+    return _reached("\n".join(_text_of(package, name) for name in names))
+
+
+def _text_of(package: str, name: str) -> str:
+    """The file of the folder; a piece that it has none of is this package's."""
+    file = files(package) / f"{name}.lua"
+    return (file if file.is_file() else files(_SHARED) / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _reached(text: str) -> str:
@@ -134,14 +142,14 @@ def verbs(package: str) -> tuple[str, ...]:
 
 def on_full_server(package: str, verb: str) -> str:
     """What the verb does on a server whose memory is full: `passes`, `reads only`, or is refused: nothing."""
-    said = _ON_FULL.search((files(package) / f"{verb}.lua").read_text(encoding="utf-8"))
+    said = _ON_FULL.search(_text_of(package, verb))
     return said["does"] if said is not None else ""
 
 
 def _in_order(package: str, name: str) -> list[str]:
     """The file and all that it needs, every file after what it needs itself."""
     order: list[str] = []
-    header = _NEEDS.match((files(package) / f"{name}.lua").read_text(encoding="utf-8"))
+    header = _NEEDS.match(_text_of(package, name))
     needs = header["names"].split(",") if header else []
     for need in ["full", *needs] if on_full_server(package, name) == "passes" else needs:
         order.extend(piece for piece in _in_order(package, f"lib_{need.strip()}") if piece not in order)
