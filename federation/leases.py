@@ -320,7 +320,7 @@ class LeaseLedger(Protocol):
 
     def sweep(self, limit: int = 200) -> Swept:
         """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most; where more is
-        due, sweep again."""
+        due, sweep again. A mesh whose session was ended so is seen for a day; if it has not come back then, it is forgotten."""
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
         """Be the planner for so long, or go on being it: the token for `plan_apply`. None while somebody else is."""

@@ -61,6 +61,7 @@ from mesh.resources import ResourceSet
 _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
+_FORGET_MS = 86_400_000
 _WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
 #: What is not data.
 _NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
@@ -551,13 +552,18 @@ class MemoryLedger(ABC):
             flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
             self._wants.pop(session.mesh, None)
-            self._marks[session.mesh] = max(self._marks.get(session.mesh, 0), session.incarnation)
-            self._before_loss.pop(session.mesh, None)
-            self._growing.discard(session.mesh)
-            self._due.pop(session.mesh, None)
-            del self._seats[session.mesh]
+            self._forget(seat)
             if freed:
                 self._wake_wanting(flavors)
+
+    def _forget(self, seat: Seat) -> None:
+        """Nothing is known of the mesh any more but its mark: what the session held is an old receipt now."""
+        mesh = seat.record.mesh
+        self._marks[mesh] = max(self._marks.get(mesh, 0), seat.incarnation)
+        self._before_loss.pop(mesh, None)
+        self._growing.discard(mesh)
+        self._due.pop(mesh, None)
+        del self._seats[mesh]
 
     # ---- leases
 
@@ -679,11 +685,15 @@ class MemoryLedger(ABC):
                 if leases >= limit:
                     more = True
                     break
+                seat = self._seats.get(MeshId(holder))
+                if seat is not None and seat.expires == 0:
+                    self._forget(seat)
+                    continue
                 flavors |= self._flavors_of(holder)
                 leases += self._free_all(holder, "expire")
                 del self._due[holder]
-                seat = self._seats.get(MeshId(holder))
                 if seat is not None:
+                    self._due[holder] = self._lt + _FORGET_MS
                     stages.extend(self._lose_stages(seat))
                     seat.expires = 0
                     self._wants.pop(MeshId(holder), None)

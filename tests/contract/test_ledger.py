@@ -554,6 +554,22 @@ def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
     assert [view.alive for view in ledger.snapshot().meshes] == [True]
 
 
+def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_is_an_old_receipt(ledger, west, store):
+    ask(west, 2)
+    HandMesh(ledger, record("east"))
+    for days in range(100):
+        store.advance(900_001)
+        ledger.sweep()
+        if days == 50:
+            HandMesh(ledger, record("east"))
+    assert [view.record.mesh for view in ledger.snapshot().meshes] == ["east"]
+    with pytest.raises(SessionUnknown):
+        west.beat()
+    store.restart()
+    west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
+    assert gpus(ledger, ACME) == 0
+
+
 # ---- heartbeats
 
 
