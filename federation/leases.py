@@ -266,14 +266,13 @@ class LeaseLedger(Protocol):
             UnknownTenant: One of them is not in the tree.
         """
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """Begin a session. Claims of an earlier one are reported lost at once; its leases stay charged until their own time is
         over, for what they paid for may still run.
 
         Args:
             adopt: Incarnation of the earlier session whose work is gone on with: its claims and leases are this session's as they
                 stand. Where that cannot be, nothing is done and an error tells why: stop the work, and join without.
-            over: Incarnation of the earlier session of which the mesh vouches that nothing runs any more: its leases return at once.
             seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
 
         Raises:

@@ -396,7 +396,7 @@ class MemoryLedger(ABC):
 
     # ---- sessions
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
         with self._changed:
             self._tick()
@@ -406,7 +406,7 @@ class MemoryLedger(ABC):
             if adopt:
                 self._check_heir(mesh, adopt)
             elif before is not None and before.expires > 0:
-                freed = self._end(before, is_over=before.incarnation == over)
+                freed = self._end(before)
             self._wants.pop(mesh, None)
             seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
             self._seats[mesh] = seat
@@ -428,21 +428,21 @@ class MemoryLedger(ABC):
         named = before.incarnation if is_repeat and before is not None else adopt
         self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 
-    def _end(self, before: Seat, *, is_over: bool) -> int:
-        """Its stages are lost; its leases return at once, when nothing of it runs any more, else in their own time."""
+    def _end(self, before: Seat) -> int:
+        """Its stages are lost, and its leases run out in their own time; how many gave up what a plan had promised them."""
         mesh = before.record.mesh
         self._lose_stages(before)
         self._prune(mesh)
-        if is_over:
-            return self._free_all(mesh, "clear")
         if self._rows.get(mesh):
             holder = f"{mesh}{EARLIER}{before.incarnation}"
             self._rows[holder] = self._rows.pop(mesh)
             self._due[holder] = before.expires + self._terms.grace_ms
-            for row in [row for _, row in sorted(self._rows[holder].items(), key=_by_field) if row.grows]:
+            growing = [row for _, row in sorted(self._rows[holder].items(), key=_by_field) if row.grows]
+            for row in growing:
                 for resource, target in tuple(row.target.items()):
                     self._set(row, resource, row.held.get(resource, 0), min(row.held.get(resource, 0), target))
                 self._keep(holder, row, "unplan")
+            return len(growing)
         return 0
 
     def _renew(self, seat: Seat) -> None:

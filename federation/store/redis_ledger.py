@@ -143,9 +143,9 @@ class RedisLedger:
 
     # ---- sessions
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        reply = self._call("join", record.mesh, encode(record), adopt, over, seen)
+        reply = self._call("join", record.mesh, encode(record), adopt, seen)
         if reply[0] == b"LEARN":
             raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; nothing can be taken over")
         raise_named(reply, record.mesh)

@@ -484,7 +484,7 @@ def test_a_reader_that_waits_is_woken_by_a_letter(store):
     assert letters == (Mail(kind=MailKind.STAGE, subject=ONE),)
 
 
-@pytest.mark.parametrize("cause", ["release", "leave", "sweep", "join again", "configure"])
+@pytest.mark.parametrize("cause", ["release", "leave", "sweep", "configure"])
 def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(store, west, cause):
     east = HandMesh(store.ledger, record(EAST))
     HandMesh(store.ledger, record("idle"))
@@ -499,7 +499,6 @@ def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(sto
         "release": lambda: east.release(LAB, CPU),
         "leave": east.leave,
         "sweep": store.ledger.sweep,
-        "join again": lambda: store.ledger.join(record(EAST), over=east.session.incarnation),
         "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
     }
     cases[cause]()

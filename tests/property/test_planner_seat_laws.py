@@ -89,7 +89,9 @@ class World:
     def plan(self) -> None:
         answer = self.seat.tick()
         if answer is not None:
-            set_now = {(lease.mesh, lease.tenant): dict(lease.target.items()) for lease in self.store.snapshot().leases if not lease.incarnation}
+            set_now = {
+                (lease.mesh, lease.tenant): dict(lease.target.items()) for lease in self.store.snapshot().leases if not lease.incarnation
+            }
             planned = {(target.mesh, target.tenant): dict(target.amounts) for target in (*answer.lowered, *answer.raised)}
             assert planned == {key: set_now.get(key, {}) for key in planned}
 

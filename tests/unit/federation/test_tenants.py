@@ -133,7 +133,12 @@ def test_after_a_cut_a_tenant_has_what_it_keeps_and_no_more():
     tenants = [node("top"), node("mid", "top", 2, None, 1), node("a", "mid", 6, None, 4), node("b", "top", 4)]
     usage = used(TenantTree(tenants), a=1, b=9)
     cut = TenantTree([*tenants[:3], node("b", "top", 0)])
-    assert {path: cut.available(usage, TenantPath(path), KEY) for path in ("top", "mid", "a", "b")} == {"top": -8, "mid": 5, "a": 6, "b": -8}
+    assert {path: cut.available(usage, TenantPath(path), KEY) for path in ("top", "mid", "a", "b")} == {
+        "top": -8,
+        "mid": 5,
+        "a": 6,
+        "b": -8,
+    }
 
 
 WRONG = [
