@@ -42,6 +42,8 @@ log = structlog.get_logger(__name__)
 
 #: How often the registry is looked at anew when another coordinator wrote into it meanwhile; then the next look has to do.
 LOOKS_MAX = 3
+#: How long one tick goes on taking back what is overdue; then runs have their turn, and the next tick goes on.
+SWEEP_MS_MAX = 500
 
 
 class Coordinator:
@@ -119,9 +121,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
-        swept = self._ledger.sweep()
-        if swept.meshes:
-            log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
+        self._sweep()
         overdue = self._queue.take_back_overdue()
         if overdue:
             log.warning("stages took longer than their runs allow", stages=overdue)
@@ -136,6 +136,16 @@ class Coordinator:
             self._in_turn = False
         for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
             _delete_if_possible(partial(self._delete, uri), uri)
+
+    def _sweep(self) -> None:
+        """All that is overdue, part by part: where many meshes are lost at once, others wait for their quota."""
+        until_ms = self._clock.monotonic_ms() + SWEEP_MS_MAX
+        while True:
+            swept = self._ledger.sweep()
+            if swept.meshes:
+                log.warning("sessions swept", meshes=swept.meshes, leases=swept.leases, stages=len(swept.stages))
+            if not swept.is_more_due or self._clock.monotonic_ms() >= until_ms:
+                return
 
     def _look_at_orders(self) -> None:
         """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""

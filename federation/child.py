@@ -283,8 +283,10 @@ class ChildMesh:
                 self._guard(partial(self._claims.bring_inputs, StageId(letter.subject)))
             elif letter.kind is MailKind.CANCEL and letter.subject in running:
                 running[StageId(letter.subject)].cancel(self._host)
-        if MailKind.STAGE in kinds or MailKind.CANCEL in kinds:
+        if MailKind.CANCEL in kinds or any(letter.kind is MailKind.STAGE and letter.subject for letter in letters):
             self._guard(self._look)
+        elif MailKind.STAGE in kinds:
+            self._guard(self._try_again)
         if MailKind.LEASE in kinds:
             self._guard(self._give_back_now)
         if MailKind.PLAN in kinds:
@@ -333,6 +335,15 @@ class ChildMesh:
             news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
         self._right_of_way.end_promises(gone)
         self._docket.take(*news, events.RoomMayHaveCome())
+        if self._docket.is_done:
+            self._right_of_way.make()
+
+    def _try_again(self) -> None:
+        """Room may have come for what is known to wait: a long queue is not read again for that."""
+        self._purse.forget_refusals()
+        self._docket.go_on()
+        if self._docket.is_done:
+            self._docket.take(events.RoomMayHaveCome())
         if self._docket.is_done:
             self._right_of_way.make()
 

@@ -73,7 +73,7 @@ class MailKind(str, Enum):
     """What a mesh is told to look at."""
 
     STAGE = "stage"
-    """A stage was queued, or room may have come for those that wait."""
+    """A stage was queued (`subject`: stage id), or room may have come for those that wait (no subject)."""
     INPUT = "input"
     """An input was delivered to a stage (`subject`: stage id)."""
     CANCEL = "cancel"

@@ -266,14 +266,13 @@ class LeaseLedger(Protocol):
             UnknownTenant: One of them is not in the tree.
         """
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """Begin a session. Claims of an earlier one are reported lost at once; its leases stay charged until their own time is
         over, for what they paid for may still run.
 
         Args:
             adopt: Incarnation of the earlier session whose work is gone on with: its claims and leases are this session's as they
                 stand. Where that cannot be, nothing is done and an error tells why: stop the work, and join without.
-            over: Incarnation of the earlier session of which the mesh vouches that nothing runs any more: its leases return at once.
             seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
 
         Raises:
@@ -310,7 +309,7 @@ class LeaseLedger(Protocol):
         """
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """Give back what leases hold above `amounts`. Meshes with waiting stages are told to look again.
+        """Give back what leases hold above `amounts`. Some of the meshes that want of these flavors are told to look again.
 
         Raises:
             SessionLost: As for `heartbeat`.
@@ -319,7 +318,8 @@ class LeaseLedger(Protocol):
         """
 
     def sweep(self, limit: int = 200) -> Swept:
-        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most."""
+        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most; where more is
+        due, sweep again. A mesh whose session was ended so is seen for a day; if it has not come back then, it is forgotten."""
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
         """Be the planner for so long, or go on being it: the token for `plan_apply`. None while somebody else is."""
@@ -353,4 +353,4 @@ class LeaseLedger(Protocol):
         """Nodes whose sums are not those of their leases; a mismatch is an alarm, and is never repaired silently."""
 
     def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """The last changes of leases, oldest first; of one mesh or one tenant when named. About a hundred thousand are kept."""
+        """The last changes of leases, oldest first; of one mesh or one tenant when named. A hundred thousand or more are kept."""

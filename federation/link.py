@@ -104,7 +104,6 @@ class Join:
 
     record: MeshRecord
     adopt: int = 0
-    over: int = 0
     seen: int = 0
 
 

@@ -8,10 +8,13 @@ only with what exceeds the part of its quota that it never lends.
     kept(n)            = max(0, own quota(n) - lending limit(n)) if it has one, else 0
     use(n)             = leases of n itself + sum over children of max(0, use(c) - kept(c))
     available(root)    = own quota - use                              # negative after a cut
-    available(n)       = max(0, kept - use) + min(available(parent), cap)
+    available(n)       = max(0, kept - use) + min(available(parent), cap)              # where kept > use: max(0, available(parent))
       cap              = (own quota - kept) - max(0, use - kept) + borrowing limit     # no cap without a limit
     potential(root)    = own quota
     potential(n)       = min(kept + potential(parent), own quota + borrowing limit)    # no second term without a limit
+
+A deficit above, left by a cut, takes nothing of what a node keeps and does not use (ADR 0018, `keeps_local`; the planner's
+`quota/ledger.py` reckons likewise, and a test compares the two).
 
 Unlike a Kueue ClusterQueue, any tenant may hold leases, also one with children. A tree may have several roots; they share
 nothing. Quotas depend on the tree alone and are counted once, when it is built; each question after that costs one walk
@@ -185,7 +188,8 @@ class TenantTree:
             borrowing_limit = self.quota(node, key).borrowing_limit
             if borrowing_limit is not None:
                 room = min(room, (own - kept) - max(0, use - kept) + borrowing_limit)
-            room += max(0, kept - use)
+            if kept > use:
+                room = max(0, room) + kept - use
         return room
 
     def borrowing_level(

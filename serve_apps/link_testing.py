@@ -156,9 +156,9 @@ class LinkedLedger:
     def _of(self, mesh: MeshId) -> HttpLedger:
         return HttpLedger(self._meshes.link(mesh))
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        return self._of(record.mesh).join(record, adopt=adopt, over=over, seen=seen)
+        return self._of(record.mesh).join(record, adopt=adopt, seen=seen)
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""

@@ -56,10 +56,27 @@ class PlannerSeat:
         try:
             # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
             for aims in _slices((*answer.lowered, *answer.raised)):
-                self._ledger.plan_apply(token, snapshot.version, aims)
-        except (LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged) as passed:
+                self._apply(token, snapshot.version, aims)
+        except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
             log.info("the ledger has moved on; the rest of the plan is dropped", planner=self._name, why=str(passed))
         return answer
+
+    def _apply(self, token: int, version: int, aims: tuple[Aim, ...]) -> None:
+        """All aims but those that the ledger itself refuses: one tenant's must not cost all others theirs, round after round.
+
+        Halves of a refused slice, and halves of these, find such an aim in few calls.
+        """
+        try:
+            self._ledger.plan_apply(token, version, aims)
+        except QuotaExceeded as refused:
+            if len(aims) == 1:
+                aim = aims[0]
+                about = {"mesh": aim.mesh, "tenant": aim.tenant, "flavor": aim.flavor, "target": str(aim.target)}
+                log.warning("the ledger has no room for a target of the plan", planner=self._name, why=str(refused), **about)
+                return
+            middle = len(aims) // 2
+            self._apply(token, version, aims[:middle])
+            self._apply(token, version, aims[middle:])
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         in_force = self._orders.in_force()

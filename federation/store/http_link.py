@@ -237,9 +237,9 @@ class HttpLedger:
     def __init__(self, link: HttpLink) -> None:
         self._link = link
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        session = self._link.call(JOIN, Join(record=record, adopt=adopt, over=over, seen=seen))
+        session = self._link.call(JOIN, Join(record=record, adopt=adopt, seen=seen))
         self._link.speak_for(session)
         return session
 

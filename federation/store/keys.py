@@ -69,7 +69,7 @@ class Keys:
 
     @property
     def lease_log(self) -> str:
-        """Stream: every change of a lease and every epoch, the last hundred thousand or so."""
+        """Stream: every change of a lease and every epoch: the last hundred thousand entries or so, of five changes at most."""
         return self._key("lease-log")
 
     def leases(self, holder: MeshId | str) -> str:

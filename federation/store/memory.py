@@ -87,7 +87,7 @@ class MemoryStore(MemoryLedger):
             self._tick()
             return Snapshot(
                 at_ms=self._clock.wall_ms(),
-                tree=self._configured.with_vanished(self._vanished, self._usage),
+                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._aims}),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
@@ -351,12 +351,14 @@ class MemoryStore(MemoryLedger):
         self._mail[mesh].append((self._next_entry(), Mail(kind=kind, subject=subject)))
         self._changed.notify_all()
 
-    def _wake_meshes(self) -> None:
-        """Room may have come: every mesh with waiting stages looks again."""
+    def _wake_all(self) -> None:
         waiting = {stage.mesh for stage in self._stages.values() if stage.state == "queued"}
         for mesh in self._seats:
             if mesh in waiting:
-                self._post_mail(mesh, MailKind.STAGE, "")
+                self._wake(mesh)
+
+    def _wake(self, mesh: MeshId) -> None:
+        self._post_mail(mesh, MailKind.STAGE, "")
 
     def _next_entry(self) -> int:
         self._entries += 1

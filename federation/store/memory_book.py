@@ -22,6 +22,7 @@ from mesh.resources import ResourceSet
 _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
+_WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
 #: What is not data.
 _NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
 
@@ -74,8 +75,12 @@ class MemoryBook(ABC):
         """What the mesh has claimed is claimed by this session from now on."""
 
     @abstractmethod
-    def _wake_meshes(self) -> None:
-        """Room may have come."""
+    def _wake_all(self) -> None:
+        """What could never fit may fit now."""
+
+    @abstractmethod
+    def _wake(self, mesh: MeshId) -> None:
+        """Room may have come for what the mesh wants."""
 
     @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
@@ -247,6 +252,17 @@ class MemoryBook(ABC):
             self._keep(holder, row, verb)
         self._rows.pop(holder, None)
         return len(rows)
+
+    def _flavors_of(self, holder: str) -> set[FlavorName]:
+        return {flavor for _, flavor in self._rows.get(holder, {})}
+
+    def _wake_wanting(self, flavors: set[FlavorName]) -> None:
+        """Meshes that want what was given back look again, a few of them: see lua/lib_lease.lua."""
+        wanting = sorted(mesh for mesh, wants in self._wants.items() if wants)
+        first = self._now_us() % max(1, len(wanting))
+        looked = [*wanting[first:], *wanting[:first]][:_WAKE_LOOKS_MAX]
+        for mesh in [mesh for mesh in looked if any(flavor in flavors for _, flavor in self._wants[mesh])][:_WAKES_MAX]:
+            self._wake(mesh)
 
     def _cut_down(self, holder: str, row: Row, verb: str) -> None:
         for resource, held in tuple(row.held.items()):

@@ -22,6 +22,8 @@ from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 
+_FORGET_MS = 86_400_000
+
 
 class MemoryLedger(MemorySessions):
     """`LeaseLedger` in one process, but for what the stage queue does; safe to call from many threads."""
@@ -125,7 +127,7 @@ class MemoryLedger(MemorySessions):
                     self._keep(session.mesh, row, "release")
                     freed = True
             if freed:
-                self._wake_meshes()
+                self._wake_wanting({part.flavor for part in parts})
             return self._told(session)
 
     def sweep(self, limit: int = 200) -> Swept:
@@ -134,17 +136,22 @@ class MemoryLedger(MemorySessions):
             self._tick()
             if self._learn_left():
                 return Swept(learn_ms=self._learn_left())
-            leases, more = 0, False
+            leases, more, flavors = 0, False, set[FlavorName]()
             meshes: list[MeshId] = []
             stages: list[StageId] = []
             for holder in sorted(name for name, due in self._due.items() if due < self._lt):
                 if leases >= limit:
                     more = True
                     break
+                seat = self._seats.get(MeshId(holder))
+                if seat is not None and seat.expires == 0:
+                    self._forget(seat)
+                    continue
+                flavors |= self._flavors_of(holder)
                 leases += self._free_all(holder, "expire")
                 del self._due[holder]
-                seat = self._seats.get(MeshId(holder))
                 if seat is not None:
+                    self._due[holder] = self._lt + _FORGET_MS
                     stages.extend(self._lose_stages(seat))
                     seat.expires = 0
                     self._wants.pop(MeshId(holder), None)
@@ -154,9 +161,10 @@ class MemoryLedger(MemorySessions):
                     more = True
                     break
                 self._cut_down(holder, row, "cut")
+                flavors.add(row.flavor)
                 leases += 1
             if leases:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
             return Swept(meshes=tuple(meshes), leases=leases, stages=tuple(stages), is_more_due=more)
 
     def _overdue_cuts(self) -> list[tuple[str, Row]]:

@@ -51,7 +51,7 @@ class MemorySessions(MemoryBook):
             raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
         self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
         self._version += 1
-        self._wake_meshes()
+        self._wake_all()
         return Configured(version=self._version, over=over)
 
     def _all_rows(self) -> Iterator[Row]:
@@ -64,17 +64,17 @@ class MemorySessions(MemoryBook):
 
     # ---- sessions
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
         with self._changed:
             self._tick()
             self._hear(seen)
-            mesh, freed = record.mesh, 0
+            mesh, freed, flavors = record.mesh, 0, self._flavors_of(record.mesh)
             before = self._seats.get(mesh)
             if adopt:
                 self._check_heir(mesh, adopt)
             elif before is not None and before.expires > 0:
-                freed = self._end(before, is_over=before.incarnation == over)
+                freed = self._end(before)
             self._wants.pop(mesh, None)
             seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
             self._seats[mesh] = seat
@@ -82,7 +82,7 @@ class MemorySessions(MemoryBook):
                 self._hand_over_stages(seat)
             self._renew(seat)
             if freed:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
             session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
             told = self._told(session)
             return replace(session, mark=told.mark, told=told)
@@ -96,17 +96,21 @@ class MemorySessions(MemoryBook):
         named = before.incarnation if is_repeat and before is not None else adopt
         self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 
-    def _end(self, before: Seat, *, is_over: bool) -> int:
-        """Its stages are lost; its leases return at once, when nothing of it runs any more, else in their own time."""
+    def _end(self, before: Seat) -> int:
+        """Its stages are lost, and its leases run out in their own time; how many gave up what a plan had promised them."""
         mesh = before.record.mesh
         self._lose_stages(before)
         self._prune(mesh)
-        if is_over:
-            return self._free_all(mesh, "clear")
         if self._rows.get(mesh):
             holder = f"{mesh}{EARLIER}{before.incarnation}"
             self._rows[holder] = self._rows.pop(mesh)
             self._due[holder] = before.expires + self._terms.grace_ms
+            growing = [row for _, row in sorted(self._rows[holder].items(), key=by_field) if row.grows]
+            for row in growing:
+                for resource, target in tuple(row.target.items()):
+                    self._set(row, resource, row.held.get(resource, 0), min(row.held.get(resource, 0), target))
+                self._keep(holder, row, "unplan")
+            return len(growing)
         return 0
 
     def _renew(self, seat: Seat) -> None:
@@ -142,7 +146,7 @@ class MemorySessions(MemoryBook):
             if beat.wants is not None:
                 self._replace_wants(session.mesh, beat.wants)
             if any(freed):
-                self._wake_meshes()
+                self._wake_wanting({ack.flavor for ack in beat.acks})
             return self._told(session)
 
     def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
@@ -207,15 +211,21 @@ class MemorySessions(MemoryBook):
             if seat is None or seat.incarnation != session.incarnation:
                 return
             self._lose_stages(seat)
+            flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
             self._wants.pop(session.mesh, None)
-            self._marks[session.mesh] = max(self._marks.get(session.mesh, 0), session.incarnation)
-            self._before_loss.pop(session.mesh, None)
-            self._growing.discard(session.mesh)
-            self._due.pop(session.mesh, None)
-            del self._seats[session.mesh]
+            self._forget(seat)
             if freed:
-                self._wake_meshes()
+                self._wake_wanting(flavors)
+
+    def _forget(self, seat: Seat) -> None:
+        """Nothing is known of the mesh any more but its mark: what the session held is an old receipt now."""
+        mesh = seat.record.mesh
+        self._marks[mesh] = max(self._marks.get(mesh, 0), seat.incarnation)
+        self._before_loss.pop(mesh, None)
+        self._growing.discard(mesh)
+        self._due.pop(mesh, None)
+        del self._seats[mesh]
 
 
 def _check_beat(beat: Beat) -> None:

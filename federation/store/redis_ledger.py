@@ -144,9 +144,9 @@ class RedisLedger:
 
     # ---- sessions
 
-    def join(self, record: MeshRecord, *, adopt: int = 0, over: int = 0, seen: int = 0) -> Session:
+    def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         """See `LeaseLedger.join`."""
-        reply = self._call("join", record.mesh, encode(record), adopt, over, seen)
+        reply = self._call("join", record.mesh, encode(record), adopt, seen)
         if reply[0] == b"LEARN":
             raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; nothing can be taken over")
         raise_named(reply, record.mesh)
@@ -249,11 +249,10 @@ class RedisLedger:
         """See `LeaseLedger.snapshot`."""
         _, epoch, learn_ms, lt, now_ms, version, flat, meshes, leases, wants = self._call("snapshot")
         rows = _texts(pairs(flat))
-        usage = usage_of(rows)
         return Snapshot(
             at_ms=int(now_ms),
-            tree=tree_of(rows, usage),
-            usage=usage,
+            tree=tree_of(rows),
+            usage=usage_of(rows),
             meshes=tuple(sorted((mesh_view(row) for row in meshes), key=lambda view: view.record.mesh)),
             leases=tuple(sorted(_lease_views(leases), key=lambda view: view.token)),
             wants=tuple(

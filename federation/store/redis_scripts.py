@@ -1,7 +1,7 @@
 """The Lua verbs: read from their folder, called by name or by hash, their errors told in this project's words.
 
 A verb is a file `<verb>.lua`. Its first line may say `-- needs: keys, clock`: the pieces `lib_keys.lua` and
-`lib_clock.lua` of the same folder are put before it, each once, and what they need themselves before them. Of
+`lib_clock.lua` of the same folder, or else of this package's, are put before it, each once, and what they need themselves before them. Of
 the functions there only those stay that the verb reaches, and of keys that are named one by one (`local META = KEYS[1]`) a
 verb is given those that its whole text names: each costs with every call.
 
@@ -57,6 +57,8 @@ _NOT_NOW_KINDS = (
 )
 #: Whatever redis-py raises: what it has to say of a cluster is no `RedisError`.
 ANY_ERROR = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
+#: Where the pieces are that other folders share.
+_SHARED = "federation.store.lua"
 _NO_FUNCTION = "Function not found"
 #: The first version of Redis that has functions.
 _FUNCTIONS_SINCE = 7
@@ -159,7 +161,9 @@ def on_full_server(package: str, verb: str) -> str:
 
 @cache
 def _text(package: str, name: str) -> str:
-    return (files(package) / f"{name}.lua").read_text(encoding="utf-8")
+    """The file of the folder; a piece that it has none of is this package's."""
+    file = files(package) / f"{name}.lua"
+    return (file if file.is_file() else files(_SHARED) / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _in_order(package: str, name: str) -> list[str]:

@@ -28,7 +28,7 @@ def ended(stage: StageId) -> bytes:
 
 
 def lost(stage: StageId, mesh: MeshId, incarnation: int, reason: Reason = Reason.LEASE_EXPIRED) -> bytes:
-    """The body that tells the loss of a stage with its session, or by its deadline; `stage_lost` of lua/lib_session.lua and
+    """The body that tells the loss of a stage with its session, or by its deadline; `stage_lost` of lua/lib_ending.lua and
     lua/take_back_overdue.lua write the same."""
     return encode([StageLost(stage=stage, mesh=mesh, incarnation=incarnation, reason=reason)], STAGE_MESSAGES)
 

@@ -31,22 +31,22 @@ def _quota_parts(tree: TenantTree, path: TenantPath, key: FlavorResource) -> lis
 
 def usage_of(rows: dict[str, str]) -> dict[tuple[TenantPath, FlavorName, str], int]:
     """What each node is charged: held, not aimed at."""
-    held: dict[tuple[TenantPath, FlavorName, str], int] = {}
+    return {node: held for node, held in _charged(rows) if held}
+
+
+def _charged(rows: dict[str, str]) -> Iterator[tuple[tuple[TenantPath, FlavorName, str], int]]:
+    """Each node for which something is held or aimed at, and what is held."""
     for name, row in rows.items():
         kind, _, node = name.partition(SEPARATOR)
         if kind == "use":
             path, _, flavor = node.partition(SEPARATOR)
             parts = row.split(SEPARATOR)
-            held.update(
-                ((TenantPath(path), FlavorName(flavor), resource), int(units))
-                for resource, units in zip(parts[::3], parts[1::3], strict=True)
-                if int(units)
-            )
-    return held
+            for resource, held in zip(parts[::3], parts[1::3], strict=True):
+                yield (TenantPath(path), FlavorName(flavor), resource), int(held)
 
 
-def tree_of(rows: dict[str, str], usage: dict[tuple[TenantPath, FlavorName, str], int]) -> TenantTree:
-    """The configured tenants, and the vanished ones that are still charged."""
+def tree_of(rows: dict[str, str]) -> TenantTree:
+    """The configured tenants, and the vanished ones that are still charged, or that a plan has still promised something."""
     configured = configured_of(rows)
     parents = {
         TenantPath(name.removeprefix("parent" + SEPARATOR)): TenantPath(parent[1:]) if parent[1:] else None
@@ -54,7 +54,7 @@ def tree_of(rows: dict[str, str], usage: dict[tuple[TenantPath, FlavorName, str]
         if name.startswith("parent" + SEPARATOR)
     }
     gone = {path: parent for path, parent in parents.items() if path not in configured.tenants}
-    return configured.with_vanished(gone, usage)
+    return configured.with_vanished(gone, dict(_charged(rows)))
 
 
 def configured_of(rows: dict[str, str]) -> TenantTree:

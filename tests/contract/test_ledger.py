@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 from faults.server import Server
+from ledger_stores import redis_store
 from patience import eventually
 
 from federation.dispatch import Mail, MailKind
@@ -388,17 +389,16 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
     assert gpus(ledger, LAB) == 1
 
 
-def test_a_mesh_may_vouch_that_nothing_of_its_earlier_session_runs(ledger, west):
-    ask(west, 3)
-    HandMesh(ledger, record("west"), over=west.session.incarnation)
-    assert ledger.snapshot().usage == {}
-
-
-def test_nobody_vouches_for_a_session_that_was_not_his(ledger, west):
-    second = HandMesh(ledger, record("west"))
-    ask(second, 3)
-    HandMesh(ledger, record("west"), over=west.session.incarnation)
-    assert gpus(ledger, LAB) == 3
+def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, west, east, store):
+    ask(west, 1)
+    aim(ledger, ("west", LAB, 8))
+    assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
+    cursor, _ = store.queue.mail(MeshId("east"), "", 0)
+    HandMesh(ledger, record("west"))
+    assert store.queue.mail(MeshId("east"), cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
+    assert ask(east, 8, SHOP) == Granted(slots=7)
+    assert [(view.amounts, view.target) for view in ledger.snapshot().leases if view.incarnation] == [(gpu(1), gpu(1))]
+    assert ledger.audit() == ()
 
 
 def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, west):
@@ -525,12 +525,38 @@ def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, 
     assert ledger.sweep(limit=5).meshes == ("b", "c")
 
 
+def test_sweeps_that_say_that_more_is_due_end_every_overdue_session_whatever_it_holds(ledger, store):
+    for name in "abcd":
+        HandMesh(ledger, record(name))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    ended = []
+    while (swept := ledger.sweep(limit=1)).is_more_due:
+        ended += swept.meshes
+    assert [*ended, *swept.meshes] == [*"abcd"]
+
+
 def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
     store.advance(store.ttl_ms + store.grace_ms + 1)
     ledger.sweep()
     assert [(view.record.mesh, view.alive) for view in ledger.snapshot().meshes] == [("west", False)]
     HandMesh(ledger, record())
     assert [view.alive for view in ledger.snapshot().meshes] == [True]
+
+
+def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_is_an_old_receipt(ledger, west, store):
+    ask(west, 2)
+    HandMesh(ledger, record("east"))
+    for days in range(100):
+        store.advance(900_001)
+        ledger.sweep()
+        if days == 50:
+            HandMesh(ledger, record("east"))
+    assert [view.record.mesh for view in ledger.snapshot().meshes] == ["east"]
+    with pytest.raises(SessionUnknown):
+        west.beat()
+    store.restart()
+    west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
+    assert gpus(ledger, ACME) == 0
 
 
 # ---- heartbeats
@@ -1044,6 +1070,22 @@ def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, wes
     assert ask(west, 9).slots == 1
 
 
+def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it(store):
+    """To be granted, to be planned, and to grow; what it does not keep has to wait."""
+    store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
+    west, east = HandMesh(store.ledger, record("west")), HandMesh(store.ledger, record("east"))
+    ask(west, 4)
+    store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
+    assert ask(east, 2, SHOP) == Granted(slots=2)
+    aim(store.ledger, ("east", SHOP, 3))
+    east.beat()
+    assert east.lease(SHOP, A100).held == gpu(3)
+    assert ask(east, 1, SHOP).available == 0
+    with pytest.raises(QuotaExceeded):
+        aim(store.ledger, ("east", SHOP, 4))
+    assert (gpus(store.ledger, SHOP), gpus(store.ledger, ACME)) == (3, 4)
+
+
 def test_configuring_the_same_tree_again_changes_nothing_but_the_version(ledger, west):
     ask(west, 6)
     before = ledger.snapshot()
@@ -1078,6 +1120,16 @@ def test_a_vanished_tenant_keeps_its_row_while_it_is_charged(ledger, west):
     assert ask(west, 9, SHOP).slots == 1
     west.release(LAB, A100)
     assert list(ledger.snapshot().tree.tenants) == [ACME, SHOP]
+
+
+def test_a_tenant_that_was_promised_something_when_it_vanished_is_still_told(ledger, west):
+    ask(west, 8, SHOP)
+    aim(ledger, ("west", SHOP, 6), ("west", LAB, 2))
+    ledger.configure(TenantTree([Tenant(path=ACME, parent=None), Tenant(path=SHOP, parent=ACME)]))
+    seen = ledger.snapshot()
+    assert LAB in [lease.tenant for lease in seen.leases]
+    assert LAB in seen.tree.tenants
+    assert ledger.audit() == ()
 
 
 def test_a_whole_branch_may_vanish_while_it_is_charged(ledger, west):
@@ -1292,6 +1344,27 @@ def test_shards_do_not_see_each_other(redis_server: redis.Redis):
     for ledger in (one, two):
         ledger.configure(tree())
         assert ask(HandMesh(ledger, record()), 8).slots == 8
+
+
+def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redis):
+    ledger = RedisLedger(redis_server, Keys("log"), terms=TERMS, founding=True)
+    teams = [TenantPath(f"acme/t{number}") for number in range(23)]
+    ledger.configure(TenantTree([tree(own=23).tenants[ACME], *(Tenant(path=path, parent=ACME) for path in teams)]))
+    west = HandMesh(ledger, record())
+    ledger.acquire(west.session, tuple(Want(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
+    entries = redis_server.xrange(Keys("log").lease_log)
+    assert max(len(fields[b"changes"].splitlines()) for _, fields in entries) <= 5
+    assert [chapter.lease.tenant for chapter in ledger.story()] == teams
+
+
+def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis):
+    store = redis_store(redis_server)
+    store.ledger.configure(tree())
+    for _ in range(3):
+        ask(HandMesh(store.ledger, record()))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    store.ledger.sweep()
+    assert {name.split(b"|")[0] for name in redis_server.hkeys(Keys("contract").marks)} == {b"west"}
 
 
 def test_every_key_of_a_shard_has_its_hash_tag(redis_server: redis.Redis):

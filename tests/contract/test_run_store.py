@@ -19,11 +19,14 @@ from dag.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
+from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
 from federation.store.redis_client import connect_async, home_of
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
 from mesh.errors import LedgerError
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -386,6 +389,20 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     assert store.queue.inputs_of(StageId(f"{RUN}.1")) == {}
     assert (set(kept.admin.keys("*")) if kept.client else set()) == before
     assert runs.retire(101) == ()
+
+
+def test_a_retired_run_leaves_no_count_of_what_its_claims_took(store, kept):
+    flavor, slot = FlavorName("standard"), ResourceSet.of({"cpu": 1})
+    store.ledger.configure(TenantTree([Tenant(path=TenantPath(LAB), parent=None, quotas={(flavor, "cpu"): Quota(nominal=10_000)})]))
+    east = HandMesh(store.ledger, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
+    east.acquire(TenantPath(LAB), flavor, slot)
+    an_ended_run(store, kept.runs, RUN, 100)
+    stage = replace(a_stage(), stage=StageId(f"{RUN}.2"), slot=slot)
+    store.queue.submit(EAST, stage)
+    assert store.queue.claim(east.session, stage.stage, east.lease(TenantPath(LAB), flavor)) is not None
+    kept.runs.retire(101)
+    assert store.queue.claims_of(east.session) == ()
+    assert kept.client is None or kept.admin.exists(Keys("contract").taken(EAST)) == 0
 
 
 def test_only_runs_that_ended_before_the_time_are_retired(store, runs):

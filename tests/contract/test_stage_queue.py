@@ -484,11 +484,12 @@ def test_a_reader_that_waits_is_woken_by_a_letter(store):
     assert letters == (Mail(kind=MailKind.STAGE, subject=ONE),)
 
 
-@pytest.mark.parametrize("cause", ["release", "leave", "sweep", "join again", "configure"])
-def test_room_that_may_have_come_sends_meshes_with_waiting_stages_to_look_again(store, west, cause):
+@pytest.mark.parametrize("cause", ["release", "leave", "sweep", "configure"])
+def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(store, west, cause):
     east = HandMesh(store.ledger, record(EAST))
-    store.ledger.join(record("idle"))
-    pay(east)
+    HandMesh(store.ledger, record("idle"))
+    pay(east, 10)
+    pay(west)
     store.queue.submit(WEST, spec())
     cursor, idle = store.queue.mail(WEST, "", 0)[0], store.queue.mail(MeshId("idle"), "", 0)[0]
     if cause == "sweep":
@@ -498,12 +499,32 @@ def test_room_that_may_have_come_sends_meshes_with_waiting_stages_to_look_again(
         "release": lambda: east.release(LAB, CPU),
         "leave": east.leave,
         "sweep": store.ledger.sweep,
-        "join again": lambda: store.ledger.join(record(EAST), over=east.session.incarnation),
         "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
     }
     cases[cause]()
     assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
     assert store.queue.mail(MeshId("idle"), idle, 0)[1] == ()
+
+
+def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_that_wants_another_flavor(store, west):
+    other = FlavorName("gpu")
+    quotas = {(flavor, name): Quota(nominal=SLOT[name]) for flavor in (CPU, other) for name in ("cpu", "memory")}
+    store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
+    hands = [HandMesh(store.ledger, record(f"m{number}")) for number in range(40)]
+    pay(west)
+    west.acquire(LAB, other, SLOT)
+    for place, hand in enumerate(hands):
+        hand.acquire(LAB, CPU if place else other, SLOT)
+    before = [store.queue.mail(hand.record.mesh, "", 0)[0] for hand in hands]
+
+    def woken():
+        return [place for place, hand in enumerate(hands) if store.queue.mail(hand.record.mesh, before[place], 0)[1]]
+
+    west.release(LAB, CPU)
+    assert 1 <= len(woken()) <= 8
+    assert 0 not in woken()
+    west.release(LAB, other)
+    assert 0 in woken()
 
 
 def test_mail_that_nobody_reads_does_not_grow_without_end(store):

@@ -75,10 +75,12 @@ class Load:
 
     def _run(self, name: str) -> None:
         try:
-            ledger, seen, sessions = ledger_on(self._url), 0, 0
+            ledger, seen, sessions, hand = ledger_on(self._url), 0, 0, None
             while not self._end.is_set():
                 try:
-                    hand = HandMesh(ledger, record_of(name, SLOTS), seen=seen, over=seen)
+                    if hand is not None:
+                        hand.leave()
+                    hand = HandMesh(ledger, record_of(name, SLOTS), seen=seen)
                     sessions += 1
                     seen = max(seen, hand.session.incarnation)
                     self._note(hand.session.incarnation, f"session {sessions} of {name}")

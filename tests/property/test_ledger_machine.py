@@ -306,7 +306,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.cut = True  # Of two trees one is back.
         self.both("sweep")
 
-    @rule(mesh=meshes, how=st.sampled_from(["run out", "over", "adopt", "leave"]), tree=trees(), again=st.integers(0, 3))
+    @rule(mesh=meshes, how=st.sampled_from(["run out", "adopt", "leave"]), tree=trees(), again=st.integers(0, 3))
     def turn_over(self, mesh, how, tree, again):
         """What ends sessions, and changes the tree."""
         if again == 0:
@@ -319,7 +319,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if how == "adopt" and self.twins[mesh].good_until_ms and self.adopt(mesh, incarnations):
             return
         self.stop(mesh)
-        self.join(mesh, **({"over": incarnations} if how == "over" else {}))
+        self.join(mesh)
 
     def adopt(self, mesh, incarnations):
         """Go on with the work of the present session; False when both ledgers refuse that, and nothing has changed."""

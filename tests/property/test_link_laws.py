@@ -89,7 +89,7 @@ def test_any_bytes_are_refused_by_name(body):
 
 
 @settings(max_examples=50, deadline=None)
-@given(asked=st.builds(Join, record=RECORDS, adopt=TOKENS, over=TOKENS, seen=TOKENS))
+@given(asked=st.builds(Join, record=RECORDS, adopt=TOKENS, seen=TOKENS))
 def test_what_is_asked_arrives_as_it_was_meant(asked):
     assert read_call(JOIN, encode(asked), EAST) == asked
 

@@ -151,3 +151,18 @@ def test_the_borrowing_level_of_a_leaf_is_the_height_that_the_quota_core_finds(c
             steps, is_entitled = tree.borrowing_level(usage, path, key, wanted)
             way = forest.paths[node]
             assert (forest.heights[way[steps]], is_entitled) == ledger.height_that_holds(node, key, wanted)
+
+
+@given(trees(), st.data())
+def test_a_tenant_is_offered_what_the_planner_reckons_with_also_after_cuts(tree, data):
+    """Whatever is held: the limits may have been any others when it was granted."""
+    forest, usage = QuotaForest.of_tenants(tree), {}
+    planned = QuotaLedger(forest, keeps_local=True)
+    for path in tree.tenants:
+        for key in KEYS:
+            amount = data.draw(units)
+            tree.charge(usage, path, key, amount)
+            planned.charge(forest.queue_of(path), {key: amount})
+    for path in tree.tenants:
+        for key in KEYS:
+            assert max(0, tree.available(usage, path, key)) == planned.available(forest.queue_of(path), key)

@@ -1,4 +1,4 @@
--- needs: schema, sections, backlog
+-- needs: schema, sections, backlog, stage
 -- on a full server: passes
 -- Remove an ended run with everything that belongs to it, also stages that nobody came to forget.
 --
@@ -23,13 +23,7 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
   if mesh and member then
     redis.call('ZREM', READY .. mesh, member)
-    if redis.call('SREM', CLAIMED .. mesh, stage) == 1 then
-      local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
-      for resource, units in pairs(takes and cjson.decode(takes) or {}) do
-        redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, string.format('%.0f', -tonumber(units)))
-      end
-    end
-    redis.call('ZREM', OVERDUE, stage)
+    end_claim(stage, mesh)
   end
   redis.call('UNLINK', STAGE .. stage, INPUTS .. stage)
 end

@@ -116,5 +116,9 @@ version = text(tonumber(version) + 1)
 -- Learning outlasts the longest time that any session was ever told.
 redis.call('HSET', META, 'version', version, 'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4], 'learn_for_ms',
   text(math.max(rare('learn_for_ms'), tonumber(ARGV[2]) + tonumber(ARGV[3]))))
-wake_meshes()
+for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do -- What could never fit may fit now: every mesh with waiting stages looks again.
+  if redis.call('ZCARD', READY .. mesh) > 0 then
+    post_mail(mesh, 'stage', '')
+  end
+end
 return { 'OK', version, over }

@@ -136,6 +136,6 @@ if news.wants then
   end
 end
 if freed then
-  wake_meshes()
+  wake_wanting()
 end
 return told_since(MESH, SEEN)

@@ -1,6 +1,6 @@
 -- needs: ending
 -- Begin a session of a mesh. The claims of an earlier one are reported lost at once; its leases run out in their own time,
--- for what they paid for may still run, unless the mesh vouches that nothing of it runs any more.
+-- for what they paid for may still run: no mesh can vouch for a node that it does not reach.
 --
 -- A mesh that goes on with the work of an earlier session takes over claims and leases as they stand, if that session could
 -- still speak for them. Not while the ledger learns: what it has of that session may be older than what others were granted
@@ -10,12 +10,11 @@
 -- ARGV[1]   mesh
 -- ARGV[2]   the mesh's record, JSON
 -- ARGV[3]   incarnation of the earlier session whose work is gone on with; '0': none
--- ARGV[4]   incarnation of the earlier session of which nothing runs any more; '0': none
--- ARGV[5]   highest token that the mesh ever got, 0 when none
+-- ARGV[4]   highest token that the mesh ever got, 0 when none
 -- Reply     {'OK', epoch, ms of learning, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'};
 --           nothing was taken over, and nothing done: {'LEARN', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
-local mesh, record, adopted, over, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local mesh, record, adopted, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if is_from_the_future(seen) then
   return { 'SKEW' }
@@ -33,17 +32,24 @@ if is_heir then
     return { lost }
   end
 end
-local freed = 0
+local freed = false
 if not is_heir and earlier and earlier.expires > 0 then
   lose_stages(earlier)
-  if earlier.incarnation == over then
-    freed = free_all(mesh, 'clear')
-  elseif redis.call('EXISTS', LEASES .. mesh) == 1 then
+  if redis.call('EXISTS', LEASES .. mesh) == 1 then
     local holder = mesh .. '~' .. earlier.incarnation
     redis.call('RENAME', LEASES .. mesh, LEASES .. holder)
     redis.call('ZADD', DUE, text(due_of(earlier)), holder)
     for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
       redis.call('ZREM', CUTS, mesh .. '|' .. field)
+    end
+    for _, lease in ipairs(leases_of(holder)) do -- What a plan had promised the session beyond that is free again.
+      if grows(lease) then
+        for _, resource in ipairs(lease.resources) do
+          set_amounts(lease, resource, lease.held[resource], math.min(lease.held[resource], lease.target[resource]))
+        end
+        note_change(lease, 'unplan')
+        freed = true
+      end
     end
   end
 end
@@ -58,8 +64,8 @@ end
 keep_leases()
 renew(session)
 redis.call('HSET', MESHES, mesh, record)
-if freed > 0 then
-  wake_meshes()
+if freed then
+  wake_wanting()
 end
 local told = told_since(mesh, 0)
 told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(session.ttl_ms)

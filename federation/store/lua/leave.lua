@@ -15,13 +15,8 @@ lose_stages(session)
 local freed = free_all(session.mesh, 'leave')
 keep_leases()
 drop_wants(session.mesh)
-redis.call('HDEL', SESSIONS, session.mesh)
-redis.call('HDEL', MESHES, session.mesh)
-redis.call('HDEL', MARKS, session.mesh .. '|grow', session.mesh .. '|heir', session.mesh .. '|lost')
-local mark = tonumber(redis.call('HGET', MARKS, session.mesh) or '0') -- It stays: what the session held is an old receipt now.
-redis.call('HSET', MARKS, session.mesh, text(math.max(mark, tonumber(session.incarnation))))
-redis.call('ZREM', DUE, session.mesh)
+forget_mesh(session)
 if freed > 0 then
-  wake_meshes()
+  wake_wanting()
 end
 return { 'OK' }

@@ -30,6 +30,17 @@ local function hand_over_stages(session)
   end
 end
 
+-- Nothing is known of the mesh any more but its mark: what the session held is an old receipt now.
+local function forget_mesh(session)
+  local mesh = session.mesh
+  redis.call('HDEL', SESSIONS, mesh)
+  redis.call('HDEL', MESHES, mesh)
+  redis.call('HDEL', MARKS, mesh .. '|grow', mesh .. '|heir', mesh .. '|lost')
+  redis.call('HSET', MARKS, mesh, text(math.max(tonumber(redis.call('HGET', MARKS, mesh) or '0'), tonumber(session.incarnation))))
+  redis.call('ZREM', DUE, mesh)
+  redis.call('DEL', MAIL .. mesh)
+end
+
 -- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.
 local function free_all(holder, verb)
   local freed = 0

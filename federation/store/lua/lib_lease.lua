@@ -15,6 +15,7 @@
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
 local LEASE_ROWS, LEASE_ORDER = {}, {}
+local LOG_ROWS = 5 -- Of one entry of the log: one for each change took a tenth of a large call's time, one for each call had no bound.
 local NEW_MARKS = {} -- Of holders whose leases the script has changed.
 
 local function field_of(tenant, flavor)
@@ -188,8 +189,9 @@ local function keep_leases()
       lease.changed, lease.had_cut = nil, lease.cut > 0
     end
   end
-  if #told > 0 then -- One entry and one field for all changes of a call, each a line 'verb|holder|tenant|flavor|row'.
-    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', table.concat(told, '\n'))
+  for first = 1, #told, LOG_ROWS do -- Entries of a few changes, each a line 'verb|holder|tenant|flavor|row': so the log is bounded by them.
+    local lines = table.concat(told, '\n', first, min(#told, first + LOG_ROWS - 1))
+    redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', lines)
   end
   for holder, fields in pairs(gone) do
     in_pieces('HDEL', LEASES .. holder, fields)
@@ -298,6 +300,27 @@ local function ask_others(mesh)
   for _, other in ipairs(redis.call('HKEYS', SESSIONS)) do
     if other ~= mesh and redis.call('EXISTS', LEASES .. other) == 1 then
       post_mail(other, 'lease', '')
+    end
+  end
+end
+
+-- Room may have come for some of a flavor that was given back: meshes that want it look again. A few of them, beginning with another one
+-- each time, and the others with their next heartbeat: thousands that ask at once get no more, and the ledger has nothing else to do.
+local WAKES_MAX, WAKE_LOOKS_MAX = 8, 64
+local function wake_wanting()
+  local freed, woken = {}, 0
+  for _, lease in ipairs(LEASE_ORDER) do
+    freed[lease.flavor] = true
+  end
+  local meshes = redis.call('SMEMBERS', WANTING)
+  for place = 1, min(#meshes, WAKE_LOOKS_MAX) do
+    local mesh = meshes[(NOW_US + place) % #meshes + 1]
+    for _, field in ipairs(woken < WAKES_MAX and redis.call('HKEYS', WANTS .. mesh) or {}) do
+      if freed[string.match(field, '[^|]+$')] then
+        post_mail(mesh, 'stage', '')
+        woken = woken + 1
+        break
+      end
     end
   end
 end

@@ -10,12 +10,3 @@ end
 local function post_inbox(run, kind, body)
   redis.call('XADD', INBOX, '*', 'run', run, 'kind', kind, 'body', body)
 end
-
--- Room may have come: every mesh with waiting stages looks again.
-local function wake_meshes()
-  for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
-    if redis.call('ZCARD', READY .. mesh) > 0 then
-      post_mail(mesh, 'stage', '')
-    end
-  end
-end

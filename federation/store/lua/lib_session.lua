@@ -1,10 +1,10 @@
 -- needs: keys, clock
 -- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
--- LT; `expires` is 0 when the session was swept, so that people still see the mesh. Incarnations stay text: Lua never
+-- LT; `expires` is 0 when the session was swept, so that people still see the mesh for a day. Incarnations stay text: Lua never
 -- counts with them. One heartbeat renews the session and all that it holds.
 --
 -- DUE has when a session is to be looked at, no later than it is due: most heartbeats leave it as it is, and the sweep goes by
--- the session itself.
+-- the session itself. Of a swept one it has when the mesh is forgotten.
 
 local floor = math.floor
 local MARK_BEFORE = nil -- Of the caller's leases, when the script began: see lib_caller.
@@ -17,7 +17,7 @@ local function session_of(mesh)
   local incarnation, expires, heartbeat, beat, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return {
     mesh = mesh,
-    is_known = true, -- And so in DUE, unless it was swept.
+    is_known = true, -- And so in DUE.
     incarnation = incarnation,
     expires = tonumber(expires),
     heartbeat = tonumber(heartbeat),

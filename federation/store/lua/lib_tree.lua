@@ -158,10 +158,10 @@ end
 
 -- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
 --
--- A node has what the one above it has, at most what its limit leaves, and besides what is left of the part that it keeps. On the
--- way up both are added up: what is found is `min(room above, most) + kept`.
+-- A node has what the one above it has, at most what its limit leaves, and besides what is left of the part that it keeps; of that
+-- a deficit above takes nothing. On the way up all are added up: what is found is `max(least, min(room above, most) + kept)`.
 local function rooms_of(node, resource)
-  local hold_most, hold_kept, aim_most, aim_kept = HUGE, 0, HUGE, 0
+  local hold_most, hold_kept, hold_least, aim_most, aim_kept, aim_least = HUGE, 0, -HUGE, HUGE, 0, -HUGE
   local up = node.up
   while up do
     local row = node.rows[resource]
@@ -169,9 +169,11 @@ local function rooms_of(node, resource)
       local kept, limit, held, target = row.kept, row.limit, row.held, row.target
       if kept > held then
         hold_most, hold_kept = hold_most - (kept - held), hold_kept + (kept - held)
+        hold_least = max(hold_least, min(0, hold_most) + hold_kept)
       end
       if kept > target then
         aim_most, aim_kept = aim_most - (kept - target), aim_kept + (kept - target)
+        aim_least = max(aim_least, min(0, aim_most) + aim_kept)
       end
       if limit then
         local most = row.own - kept + limit
@@ -182,7 +184,8 @@ local function rooms_of(node, resource)
     node, up = up, up.up
   end
   local row = node.rows[resource] or NO_ROW
-  return min(row.own - row.held, hold_most) + hold_kept, min(row.own - row.target, aim_most) + aim_kept
+  local to_hold, to_aim = min(row.own - row.held, hold_most) + hold_kept, min(row.own - row.target, aim_most) + aim_kept
+  return max(hold_least, to_hold), max(aim_least, to_aim)
 end
 
 -- What the node could hold in an empty tree.

@@ -1,6 +1,6 @@
 -- needs: caller, lease
 -- on a full server: passes
--- Give back what leases hold above some amounts; what frees room lets meshes with waiting stages look again.
+-- Give back what leases hold above some amounts; what frees room lets meshes that want it look again.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; what
@@ -36,6 +36,6 @@ for place = 1, #parts do
 end
 if freed then
   keep_leases()
-  wake_meshes()
+  wake_wanting()
 end
 return told_since(MESH, SEEN)

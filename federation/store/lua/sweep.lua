@@ -1,14 +1,15 @@
 -- needs: ending
 -- on a full server: passes
 -- Take back what is overdue by more than the grace: all of a session that was not renewed, and what a lease holds above its
--- target after the time in which it had to give way. Nothing while the ledger learns.
+-- target after the time in which it had to give way. A mesh that was swept and has not come back within a day is forgotten: everything
+-- that goes through all meshes goes through it, too. Nothing while the ledger learns.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   leases to be looked at, at most; a session that was begun is ended
 -- Reply     {'OK', epoch, ms of learning, leases taken back, list of meshes, list of stages, '1' when more is due, LT}
 
-local limit = tonumber(ARGV[1])
-local leases, swept, stages, more = 0, {}, {}, '0'
+local limit, FORGET_MS = tonumber(ARGV[1]), 86400000
+local leases, swept, stages, more, gone = 0, {}, {}, '0', {}
 
 if learn_left() == 0 then
   local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
@@ -21,23 +22,27 @@ if learn_left() == 0 then
     local session = session_of(holder)
     if session and session.expires > 0 and due_of(session) >= LT then
       redis.call('ZADD', DUE, text(due_of(session)), holder) -- Renewed since that was noted.
+    elseif session and session.expires == 0 then
+      forget_mesh(session)
     else
       leases = leases + free_all(holder, 'expire')
-      redis.call('ZREM', DUE, holder)
       if session then
         for _, stage in ipairs(lose_stages(session)) do
           stages[#stages + 1] = stage
         end
         session.expires = 0
         write_session(session)
+        redis.call('ZADD', DUE, text(LT + FORGET_MS), holder)
         drop_wants(holder)
         swept[#swept + 1] = holder
       else
-        redis.call('HDEL', MARKS, holder)
+        redis.call('ZREM', DUE, holder)
+        gone[#gone + 1] = holder -- What an earlier session of a mesh held: nobody speaks of it any more.
       end
     end
   end
   local cuts = redis.call('ZRANGEBYSCORE', CUTS, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
+  more = (#due > limit or #cuts > limit) and '1' or more -- There may be more than were read.
   for _, member in ipairs(cuts) do
     if leases >= limit then
       more = '1'
@@ -59,8 +64,11 @@ if learn_left() == 0 then
   if #LEASE_ORDER > 0 then
     keep_leases()
   end
+  for _, holder in ipairs(gone) do
+    redis.call('HDEL', MARKS, holder, holder .. '|lost')
+  end
   if leases > 0 then
-    wake_meshes()
+    wake_wanting()
   end
 end
 return { 'OK', EPOCH, text(learn_left()), leases, swept, stages, more, text(LT) }

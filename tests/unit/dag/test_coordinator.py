@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dag.coordinator import Coordinator, machine_of
+from dag.coordinator import SWEEP_MS_MAX, Coordinator, machine_of
 from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.spec import digest, parse
@@ -297,6 +297,31 @@ def test_a_running_stage_of_a_silent_mesh_is_left_to_it_until_the_sweep(root):
     root.clock.advance(TTL_MS + 1)
     root.coordinator.tick()
     assert root.record().stages["r.1"].state is StageState.RUNNING
+
+
+@pytest.fixture
+def lost(root):
+    """A root that has lost more sessions than one sweep ends, all in one moment; their names."""
+    names = [f"m{number:03}" for number in range(450)]
+    for name in names:
+        root.join(name)
+        root.sessions[name].acquire("acme", "standard", ResourceSet({"cpu": 1}), 1)
+    root.clock.advance(TTL_MS + GRACE_MS + 1)
+    return names
+
+
+def test_a_tick_takes_back_all_that_is_overdue(root, lost):
+    root.coordinator.tick()
+    assert root.flaky.called.count("sweep") == 3
+    assert root.store.snapshot().leases == ()
+
+
+def test_a_tick_that_has_taken_back_for_long_leaves_the_rest_to_the_next(root, lost):
+    root.flaky.before["sweep"] = lambda: root.clock.advance(SWEEP_MS_MAX)
+    root.coordinator.tick()
+    assert len(root.store.snapshot().leases) == 250
+    root.coordinator.tick()
+    assert root.store.snapshot().leases == ()
 
 
 def test_old_runs_are_retired_with_their_files(root):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, stored
 
 from federation.child import BEATS_PER_COMPARISON
 from federation.dispatch import Mail, MailKind
 from federation.errors import BatchTooLarge
+from federation.testing import HandMesh
 from mesh.hosting import HostReport
 from mesh.messages import StageLost
 from mesh.reasons import Reason
@@ -66,6 +69,20 @@ def test_letters_are_read_whatever_they_come_in(busy):
     busy.submit("t")
     busy.child.take_mail(letter for letter in [Mail(kind=MailKind.CANCEL, subject="s"), Mail(kind=MailKind.STAGE, subject="t")])
     assert busy.running() == {"s", "t"}
+
+
+def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again():
+    federation = Federation(quota=1)
+    other = HandMesh(federation.store, replace(federation.record, mesh="west"))
+    other.acquire("acme", "standard", CPU)
+    federation.submit("s")
+    federation.beat()
+    federation.mail()
+    assert federation.running() == set()
+    federation.flaky.down.add("waiting")
+    other.release("acme", "standard")
+    federation.mail()
+    assert federation.running() == {"s"}
 
 
 @pytest.mark.parametrize("kind", list(MailKind), ids=[f"a letter of kind {kind.value}" for kind in MailKind])

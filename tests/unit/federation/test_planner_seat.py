@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import pytest
+from structlog.testing import capture_logs
 
-from federation.leases import Beat, Granted, Kept, Lease, Session, Told, Want
+from federation.errors import QuotaExceeded
+from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
@@ -111,6 +113,32 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
     assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
 
 
+def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    again = Mesh(store, MeshId("west"))
+    again.acquire(VISION, 3)
+    with capture_logs() as told:
+        seat.tick()
+    east.beat()
+    east.beat(acks=east.obey())
+    again.beat()
+    assert (again.held(VISION), told) == (3, [])
+
+
+def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME, quotas=TREE.tenants[VISION].quotas)
+    store.configure(TenantTree([TREE.tenants[ACME], TREE.tenants[BATCH], more]))
+    west.acquire(more.path, 1)
+    assert seat.tick() is not None
+
+
 def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, seat: PlannerSeat):
     east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
     east.acquire(BATCH, 4)
@@ -162,6 +190,31 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
     seat.tick()
     east.beat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
+
+
+class TightStore(MemoryStore):
+    """Refuses targets of one tenant, whatever room there is."""
+
+    refuses = TenantPath("acme/t3")
+
+    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
+        if any(aim.tenant == self.refuses for aim in aims):
+            raise QuotaExceeded(f"the targets exceed a limit at {self.refuses}")
+        return super().plan_apply(planner, version, aims)
+
+
+def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(clock: ManualClock):
+    store = TightStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    teams = [TenantPath(f"acme/t{number}") for number in range(2 * ROWS_MAX)]
+    own = {(A100, "gpu"): Quota(nominal=GPU["gpu"])}
+    store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
+    east = Mesh(store, MeshId("east"))
+    east.beat(*(east.want(path, 1) for path in teams))
+    with capture_logs() as told:
+        PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+    east.beat()
+    assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
+    assert [(line["log_level"], line["tenant"]) for line in told] == [("warning", store.refuses)]
 
 
 def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):

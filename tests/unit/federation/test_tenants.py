@@ -129,6 +129,18 @@ def test_after_a_cut_available_is_negative_until_use_has_fallen():
     assert (cut.available(usage, TenantPath("a"), KEY), cut.available(usage, TenantPath("top"), KEY)) == (-3, -3)
 
 
+def test_after_a_cut_a_tenant_has_what_it_keeps_and_no_more():
+    tenants = [node("top"), node("mid", "top", 2, None, 1), node("a", "mid", 6, None, 4), node("b", "top", 4)]
+    usage = used(TenantTree(tenants), a=1, b=9)
+    cut = TenantTree([*tenants[:3], node("b", "top", 0)])
+    assert {path: cut.available(usage, TenantPath(path), KEY) for path in ("top", "mid", "a", "b")} == {
+        "top": -8,
+        "mid": 5,
+        "a": 6,
+        "b": -8,
+    }
+
+
 WRONG = [
     pytest.param([node("a"), node("a", None, 3)], ["a: stands 2 times"], id="a path twice"),
     pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a parent that is missing"),

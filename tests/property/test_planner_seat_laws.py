@@ -1,0 +1,105 @@
+"""Whatever quota was cut, and whoever came and went: the ledger takes every target that a planner alone with it sets."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import Rules, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.resources import ResourceSet
+
+RED = FlavorName("red")
+LONG_MS = 10**9  #: No session ends and no seat is lost by itself.
+PARENTS = {"a": None, "a/b": "a", "a/b/c": "a/b", "a/b/d": "a/b", "a/e": "a", "f": None, "f/g": "f"}
+TENANTS = [TenantPath(path) for path in PARENTS]
+MESHES = ["east", "west"]
+
+limits = st.none() | st.integers(0, 4)
+slots = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(1, 2), min_size=1).map(ResourceSet)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> TenantTree:
+    """The seven tenants with any limits, one of them perhaps taken out."""
+    out = draw(st.sampled_from([None, "a/b/c", "a/e", "f/g"]))
+    tenants = []
+    for path in (path for path in PARENTS if path != out):
+        parent = PARENTS[path]
+        bound = st.none() if parent is None else limits
+        quota = st.builds(Quota, nominal=st.integers(0, 6), borrowing_limit=bound, lending_limit=bound)
+        quotas = {(RED, name): draw(quota) for name in ("cpu", "gpu")}
+        tenants.append(Tenant(path=TenantPath(path), parent=parent and TenantPath(parent), quotas=quotas))
+    return TenantTree(tenants)
+
+
+meshes, tenants = st.sampled_from(MESHES), st.sampled_from(TENANTS)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), meshes, tenants, slots, st.integers(1, 6), st.integers(0, 2)),
+        st.tuples(st.just("give"), meshes, tenants),
+        st.tuples(st.just("obey"), meshes, tenants),
+        st.tuples(st.just("join"), meshes),
+        st.tuples(st.just("cut"), trees()),
+        st.tuples(st.just("plan")),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+def record(name: str, units: int) -> MeshRecord:
+    pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=ResourceSet({"cpu": units, "gpu": units}))
+    return MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster="c")
+
+
+class World:
+    """A ledger, two meshes, and a planner."""
+
+    def __init__(self, tree: TenantTree, room: int) -> None:
+        self.store = MemoryStore(clock=ManualClock(LONG_MS), ttl_ms=LONG_MS, grace_ms=LONG_MS)
+        self.store.configure(tree)
+        orders = MemoryTenantOrders()
+        orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+        self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
+        self.hands = {name: HandMesh(self.store, record(name, room)) for name in MESHES}
+
+    def step(self, verb: str, *about) -> None:
+        if verb == "plan":
+            self.plan()
+        elif verb == "cut":
+            self.store.configure(*about)
+        elif verb == "join":
+            self.hands[about[0]] = HandMesh(self.store, self.hands[about[0]].record)
+        elif verb == "ask":
+            mesh, tenant, slot, count, priority = about
+            self.hands[mesh].acquire(tenant, RED, slot, count, priority)
+        elif verb == "give":
+            self.hands[about[0]].release(about[1], RED)
+        else:
+            self.hands[about[0]].obey(about[1], RED)
+
+    def plan(self) -> None:
+        answer = self.seat.tick()
+        if answer is not None:
+            set_now = {
+                (lease.mesh, lease.tenant): dict(lease.target.items()) for lease in self.store.snapshot().leases if not lease.incarnation
+            }
+            planned = {(target.mesh, target.tenant): dict(target.amounts) for target in (*answer.lowered, *answer.raised)}
+            assert planned == {key: set_now.get(key, {}) for key in planned}
+
+
+@given(tree=trees(), room=st.integers(1, 12), done=steps)
+@settings(max_examples=150, deadline=None)
+def test_the_ledger_takes_every_target_of_a_plan(tree: TenantTree, room: int, done: list[tuple]):
+    world = World(tree, room)
+    for step in done:
+        world.step(*step)
+    world.plan()
