@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from federation.leases import Kept, Lease, Told, Want
+from federation.leases import ROWS_MAX, Kept, Lease, Told, Want
 from mesh.ids import FlavorName, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -213,9 +213,14 @@ class LeaseBalance:
     # ---- giving back
 
     def offer_idle(
-        self, now_ms: int, idle_ms: int, keep: LeaseKey | None = None, waits_for: Callable[[LeaseKey], bool] | None = None
+        self,
+        now_ms: int,
+        idle_ms: int,
+        keep: LeaseKey | None = None,
+        waits_for: Callable[[LeaseKey], bool] | None = None,
+        most: int = ROWS_MAX,
     ) -> tuple[Kept, ...]:
-        """Offer all that nothing was spent of for so long, and nothing came back to; what was offered before is offered again.
+        """Offer all that nothing was spent of for so long, and nothing came back to; what was offered before is offered again, and first.
 
         With what is offered goes the target above it. That of a lease that a plan lets grow is kept while somebody waits for it: it
         is not whole yet, and may be of use only then. When nobody does, it would be kept from others for ever, and is given up.
@@ -224,9 +229,12 @@ class LeaseBalance:
             idle_ms: How long it has to have lain idle.
             keep: A lease of which nothing is offered.
             waits_for: Does any stage wait for this lease? None: for each that grows one does.
+            most: Of so many leases. What is not sent must not be offered: it would count as gone, and nobody would have got it.
         """
-        offers = []
-        for key in sorted(self._loose):
+        offers: list[Kept] = []
+        for key in sorted(self._loose, key=lambda key: (self._accounts[key].offered is None, key)):
+            if len(offers) == most:
+                break
             account = self._accounts[key]
             lease = account.lease
             is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms

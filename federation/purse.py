@@ -17,7 +17,7 @@ from federation.balance import LeaseKey
 from federation.books import Books
 from federation.deadlines import Permission
 from federation.errors import EpochChanged, StoreUnavailable
-from federation.leases import ROWS_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Told
+from federation.leases import Granted, LeaseLedger, LeaseRefused, LookAgain, Told
 from federation.tenure import Tenure
 from mesh import admission_events as events
 from mesh.admission import Workload
@@ -81,7 +81,7 @@ class Purse:
         Raises:
             SessionLost: And whatever else `LeaseLedger.release` may raise.
         """
-        parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)[:ROWS_MAX]
+        parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
         if parts:
             self.take_in(self.ledger.release(self.tenure.held(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
