@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from federation.leases import ROWS_MAX, Kept, Lease, Told, Want
+from federation.leases import ROWS_MAX, TOLD_MAX, Kept, Lease, Told, Want
 from mesh.ids import FlavorName, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -263,9 +263,23 @@ class LeaseBalance:
         self._doubted = set(found)
         return tuple((account.limit, dict(account.spent)) for account in found.values())
 
+    def has_place_for(self, key: LeaseKey) -> bool:
+        """May this lease pay for something? All that pay have to be told in one heartbeat to a ledger that learns."""
+        account = self._accounts.get(key)
+        if (account is not None and (account.spent or account.held)) or len(self._accounts) < TOLD_MAX:
+            return True
+        return sum(other.lease is not None and other is not account for other in self._accounts.values()) < TOLD_MAX
+
     def claims(self) -> tuple[Lease, ...]:
-        """All that is held, for a ledger that learns."""
-        return tuple(account.lease for _, account in sorted(self._accounts.items()) if account.lease is not None)
+        """All that is held, for a ledger that learns.
+
+        By plan there may be more leases than may be told. Then those that pay for nothing are offered instead: what is not told is gone.
+        """
+        held = {key: account for key, account in sorted(self._accounts.items()) if account.lease is not None}
+        idle = [key for key, account in held.items() if not account.spent and not account.held]
+        for key in idle[: max(0, len(held) - TOLD_MAX)]:
+            held.pop(key).offered = NOTHING
+        return tuple(account.lease for account in held.values() if account.lease is not None)
 
     def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> Want:
         """The question for so many more slots."""
