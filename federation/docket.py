@@ -11,6 +11,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from federation.books import Books
 from federation.dispatch import StageQueue
@@ -20,11 +21,7 @@ from federation.tenure import Tenure
 from mesh import admission_events as events
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import AdmissionEvent
-from mesh.clock import Clock
 from mesh.ids import StageId
-
-#: So many decisions are carried out before it is asked whether a heartbeat is due, which then goes first.
-DONE_AT_ONCE = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +36,6 @@ class Docket:
     purse: Purse
     tenure: Tenure
     queue: StageQueue
-    clock: Clock
     guard: Guard
     start: Callable[[StartWorkload], list[AdmissionDecision]]
     _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
@@ -60,7 +56,9 @@ class Docket:
     def take(self, *happened: AdmissionEvent) -> None:
         """Let admission decide, and carry out what it decides; what comes up meanwhile has its turn after it."""
         self._note(self.books.admission.handle(*happened))
-        self.go_on()
+        if not self._is_at_work:
+            self.go_on()
+            self.guard(partial(self.explain, 1))
 
     def go_on(self) -> None:
         """Carry out what is left."""
@@ -70,11 +68,6 @@ class Docket:
                 self._work_off()
             finally:
                 self._is_at_work = False
-            self.guard(self._explain_waiting)
-
-    def has_to_stop(self, done: int) -> bool:
-        """After so many steps: is it time for a heartbeat?"""
-        return done >= DONE_AT_ONCE and self.tenure.due_in_ms(self.clock.monotonic_ms()) == 0
 
     def _note(self, decisions: Iterable[AdmissionDecision]) -> None:
         for decision in decisions:
@@ -88,19 +81,23 @@ class Docket:
 
     def _work_off(self) -> None:
         done, admission = 0, self.books.admission
-        while self._undone and not self.has_to_stop(done):
+        while self._undone and not self.guard.has_to_stop(done):
             decision, done = self._undone.popleft(), done + 1
             follows = self.start(decision) if isinstance(decision, StartWorkload) else admission.handle(self.purse.acquire(decision))
             if self.books.admission is not admission:  # The session was lost meanwhile: what was decided under it is void.
                 return
             self._note(follows)
 
-    def _explain_waiting(self) -> None:
-        told = 0
-        while self._unexplained and not self.has_to_stop(told):
+    def explain(self, done: int = 0) -> None:
+        """Tell those who wait why; `done`: so many steps were taken before, so there may be no time for any of it.
+
+        Raises:
+            SessionLost: And whatever else `StageQueue.explain` may raise, but that it never takes the words.
+        """
+        while self._unexplained and not self.guard.has_to_stop(done):
             stage, explanation = next(iter(self._unexplained.items()))
             if stage in self.books.admission.workloads and stage not in self.books.running:
                 with contextlib.suppress(*NEVER):  # Words for people hold nobody up.
                     self.queue.explain(self.tenure.held(), stage, explanation.reason, explanation.detail)
-                told += 1
+                done += 1
             self._unexplained.pop(stage)

@@ -19,13 +19,15 @@ from dataclasses import dataclass, field, replace
 from federation.balance import LeaseKey
 from federation.books import Books
 from federation.deadlines import Permission
-from federation.errors import EpochChanged, StoreUnavailable
+from federation.errors import EpochChanged, SessionLost
+from federation.guard import NEVER, Guard
 from federation.leases import TOLD_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Told
 from federation.tenure import Tenure
 from mesh import admission_events as events
 from mesh.admission import Workload
 from mesh.admission_decisions import AcquireLease
 from mesh.clock import Clock
+from mesh.errors import MeshError
 from mesh.ids import StageId
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
@@ -46,11 +48,11 @@ class Purse:
     tenure: Tenure
     ledger: LeaseLedger
     clock: Clock
+    guard: Guard
     overdrawn: Callable[[ResourceSet, dict[StageId, ResourceSet]], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
     """By how much less the ledger would have let a lease grow than it refused; as long as the refusal holds."""
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
-    _is_cut_off: bool = False  #: The ledger did not answer a question since the last heartbeat.
     _is_full: bool = False  #: There was no lease to give back for another one; as long as the refusals hold, or nothing comes back.
 
     def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
@@ -59,10 +61,6 @@ class Purse:
         self.books.balance.take_in(told, named)
         for limit, spent in self.books.balance.overdrawn():
             self.overdrawn(limit, spent)
-
-    def renewed(self) -> None:
-        """The ledger has answered a heartbeat."""
-        self._is_cut_off = False
 
     def forget_refusals(self) -> None:
         """What was refused is worth another question."""
@@ -142,28 +140,26 @@ class Purse:
             return has_place
         try:
             self.offer(0, keep=key)
-        except EpochChanged:
-            self.tenure.hurry()
-        except StoreUnavailable:
-            self._is_cut_off = True
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            self.guard.note(gone)
         self._is_full = not self.books.balance.has_place_for(key)
         return not self._is_full
 
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
         """Ask the ledger for more; None when it granted some. `is_missing`: the slot is what is missing, whatever lies idle."""
-        if self._is_cut_off:
+        if self.tenure.is_cut_off:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "it did not answer the last question")
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
                 refused = self._ask_for(key, wanted.slot, slots, wanted.workload, is_missing=is_missing)
-        except EpochChanged:
-            self.tenure.hurry()
-            self._is_cut_off = True
-            return _refusal(wanted, Reason.LEDGER_LEARNING, "the ledger began another epoch")
-        except StoreUnavailable as gone:
-            self._is_cut_off = True
-            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, str(gone))
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            self.guard.note(gone)
+            return _refusal(wanted, *_in_words(gone))
         if refused is None:
             return None
         self._refused[key, wanted.slot] = refused
@@ -199,6 +195,13 @@ class Purse:
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
             self.headroom.setdefault(key, {})[answer.resource] = answer.available
         return answer
+
+
+def _in_words(gone: MeshError) -> tuple[Reason, str]:
+    """What the stage is told that was asked for."""
+    if isinstance(gone, EpochChanged):
+        return Reason.LEDGER_LEARNING, "the ledger began another epoch"
+    return (Reason.REQUEST_INVALID if isinstance(gone, NEVER) else Reason.LEDGER_UNREACHABLE), str(gone)
 
 
 def _refusal(wanted: AcquireLease, reason: Reason, detail: str) -> events.LeaseRefused:

@@ -12,9 +12,10 @@ import structlog
 
 from federation.balance import LeaseBalance
 from federation.deadlines import Deadlines, Permission
-from federation.errors import EpochChanged, HoldingsWanted, SessionLost
+from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
 from federation.leases import ROWS_MAX, TOLD_MAX, Beat, LeaseLedger, Session, Told, Want
 from federation.snapshot import MeshRecord
+from mesh.errors import AmountError
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +83,15 @@ class Tenure:
             self.wants = None  # Until it is answered nobody knows which the ledger has; one that it keeps takes quota from others.
         try:
             told = ledger.heartbeat(session, record, beat)
+        except (UnfitName, AmountError) as refused:
+            if not beat.wants:
+                raise
+            log.warning(
+                "what a stage waits for cannot be told; nothing is", mesh=session.mesh, error=str(refused), remedy="cancel the stage"
+            )
+            beat = replace(beat, wants=())  # One odd name must not cost the session, and with it the work of all.
+            told = ledger.heartbeat(session, record, beat)
+            return told, beat
         except (EpochChanged, HoldingsWanted) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)

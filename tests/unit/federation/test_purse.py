@@ -58,10 +58,18 @@ def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     joined.mail()
     joined.flaky.mute, joined.flaky.down = set(), set()
     assert joined.running() == set()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
     joined.beat()
     assert joined.running() == {"s"}
+
+
+def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answered_again(joined):
+    joined.flaky.down = {"acquire"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == []
+    joined.beat(2)
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
 
 
 def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
