@@ -32,7 +32,7 @@ from federation.blobs import BlobStore
 from federation.books import Books
 from federation.claims import Claims
 from federation.deadlines import Permission
-from federation.dispatch import FIRST_LETTER, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import FIRST_LETTER, HEADS_MAX, ClaimedStage, Mail, MailKind, StageQueue
 from federation.docket import Docket
 from federation.errors import (
     FutureToken,
@@ -58,8 +58,6 @@ from mesh.resources import ResourceSet
 
 log = structlog.get_logger(__name__)
 
-#: Queued stages that are looked at together.
-LOOK_LIMIT = 4096
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
 BEATS_PER_COMPARISON = 5
 #: So many heartbeats long a lease may lie idle while nobody else wants quota.
@@ -311,9 +309,23 @@ class ChildMesh:
         if not self._docket.is_done:
             return  # The last look is not over yet, and a heartbeat is due.
         known = self._books.admission.workloads
-        waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
-        there = {stage.stage for stage in waiting}
-        news: list[events.AdmissionEvent] = [
+        queued = self._queue.queued(self._record.mesh)
+        gone = known.keys() - self._books.running.keys() - set(queued)
+        fresh = [stage for stage in queued if stage not in known]
+        self._right_of_way.end_promises(gone)
+        offers = self._offers(fresh[:HEADS_MAX])
+        self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
+        for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; what there is no time for, with the next look.
+            if not self._docket.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
+                return
+            self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
+        if self._docket.is_done:
+            self._right_of_way.make()
+
+    def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
+        """Stages of the queue that admission does not know yet."""
+        heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
+        return [
             events.WorkloadOffered(
                 workload=stage.stage,
                 tenant=stage.tenant,
@@ -322,17 +334,8 @@ class ChildMesh:
                 priority=stage.priority,
                 yielding=stage.yielding,
             )
-            for stage in waiting
-            if stage.stage not in known
+            for stage in heads
         ]
-        gone: set[StageId] = set()
-        if len(waiting) < LOOK_LIMIT:
-            gone = {name for name in known if name not in there and name not in self._books.running}
-            news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
-        self._right_of_way.end_promises(gone)
-        self._docket.take(*news, events.RoomMayHaveCome())
-        if self._docket.is_done:
-            self._right_of_way.make()
 
     def _give_back_now(self) -> None:
         self._purse.offer(0)

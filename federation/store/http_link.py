@@ -25,6 +25,7 @@ from federation.link import (
     CLAIM,
     CLAIMS_OF,
     EXPLAIN,
+    HEADS_OF,
     HEARTBEAT,
     INPUTS_OF,
     JOIN,
@@ -35,6 +36,7 @@ from federation.link import (
     MAIL_WAIT_MS_MAX,
     NO_BLOB,
     PROOF_HEADER,
+    QUEUED,
     REFUSALS,
     REJECTIONS,
     RELEASE,
@@ -50,12 +52,14 @@ from federation.link import (
     ClaimsOf,
     ClaimStage,
     Explain,
+    HeadsOf,
     Heartbeat,
     InputsOf,
     Join,
     Leave,
     LinkError,
     LinkTerms,
+    Queued,
     R,
     Release,
     Report,
@@ -277,6 +281,14 @@ class HttpStageQueue:
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """See `StageQueue.waiting`."""
         return self._link.call(WAITING, Waiting(mesh=mesh, limit=min(limit, WAITING_MAX)))
+
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        return self._link.call(QUEUED, Queued(mesh=mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""

@@ -148,8 +148,22 @@ class MemoryStore(MemoryLedger):
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """See `StageQueue.waiting`."""
         with self._changed:
-            queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
-            return tuple(stage.head for stage in sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))[:limit])
+            return tuple(stage.head for stage in self._queued(mesh)[:limit])
+
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        with self._changed:
+            return tuple(stage.head.stage for stage in self._queued(mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        with self._changed:
+            named = (self._stages[stage] for stage in stages if stage in self._stages)
+            return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
+
+    def _queued(self, mesh: MeshId) -> list[_Stage]:
+        queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
+        return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))
 
     def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""

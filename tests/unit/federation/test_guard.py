@@ -12,7 +12,21 @@ from federation.errors import BatchTooLarge, EpochChanged, ForgedReceipt, Future
 from federation.guard import remedy_of, will_pass
 from mesh.errors import AmountError, IllegalTransition, RuntimeDoorError
 
-VERBS = ("join", "heartbeat", "acquire", "release", "waiting", "claim", "claims_of", "report", "inputs_of", "explain", "get", "put")
+VERBS = (
+    "join",
+    "heartbeat",
+    "acquire",
+    "release",
+    "queued",
+    "heads_of",
+    "claim",
+    "claims_of",
+    "report",
+    "inputs_of",
+    "explain",
+    "get",
+    "put",
+)
 ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountError, BatchTooLarge, RuntimeDoorError, IllegalTransition)
 
 
@@ -61,9 +75,9 @@ def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_i
 def test_work_that_is_never_answered_does_not_keep_the_rest_from_its_turn(busy):
     calls = []
     busy.flaky.heard = calls.append
-    busy.flaky.down = {"waiting"}
+    busy.flaky.down = {"queued"}
     busy.beat(2 * BEATS_PER_COMPARISON)
-    assert calls.count("waiting") == 2 * BEATS_PER_COMPARISON
+    assert calls.count("queued") == 2 * BEATS_PER_COMPARISON
     assert calls.count("claims_of") == 2
 
 
@@ -78,7 +92,7 @@ def test_calls_that_take_long_leave_a_heartbeat_its_time(busy):
 
 
 def test_a_ledger_that_is_founded_anew_is_told_at_once_what_is_held(busy):
-    busy.flaky.broken = {"waiting": LedgerUninitialised("empty")}
+    busy.flaky.broken = {"queued": LedgerUninitialised("empty")}
     busy.beat()
     assert busy.child.due_in_ms() == 0
     assert busy.running() == {"s"}
