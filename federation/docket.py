@@ -22,6 +22,7 @@ from mesh import admission_events as events
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import AdmissionEvent
 from mesh.ids import StageId
+from mesh.reasons import Reason
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class Docket:
     _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
     _unexplained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The last word of why each waits, as far as it was not told."""
+    _told: dict[StageId, Reason] = field(default_factory=dict)
+    """Why each waits, as the store has it. The words change with every stage that ends, and are kept with a change of the reason alone."""
     _is_at_work: bool = False
 
     @property
@@ -52,9 +55,13 @@ class Docket:
         """What was decided is void."""
         self._undone.clear()
         self._unexplained.clear()
+        self._told.clear()
 
     def take(self, *happened: AdmissionEvent) -> None:
         """Let admission decide, and carry out what it decides; what comes up meanwhile has its turn after it."""
+        for event in happened:
+            if isinstance(event, events.WorkloadWithdrawn):
+                self._forget(event.workload)
         self._note(self.books.admission.handle(*happened))
         if not self._is_at_work:
             self.go_on()
@@ -75,15 +82,30 @@ class Docket:
                 if self.purse.put_back(decision.workload):
                     self._note(self.books.admission.handle(events.RoomMayHaveCome()))
             elif isinstance(decision, ExplainWaiting):
-                self._unexplained[decision.workload] = decision
+                self._note_reason(decision)
             else:
                 self._undone.append(decision)
+
+    def _note_reason(self, decision: ExplainWaiting) -> None:
+        if self._told.get(decision.workload) is decision.reason:
+            self._unexplained.pop(decision.workload, None)
+        else:
+            self._unexplained[decision.workload] = decision
+
+    def _forget(self, stage: StageId) -> None:
+        """It waits no longer, or is to be explained as if it had come now."""
+        self._unexplained.pop(stage, None)
+        self._told.pop(stage, None)
 
     def _work_off(self) -> None:
         done, admission = 0, self.books.admission
         while self._undone and not self.guard.has_to_stop(done):
             decision, done = self._undone.popleft(), done + 1
-            follows = self.start(decision) if isinstance(decision, StartWorkload) else admission.handle(self.purse.acquire(decision))
+            if isinstance(decision, StartWorkload):
+                self._forget(decision.workload)
+                follows = self.start(decision)
+            else:
+                follows = admission.handle(self.purse.acquire(decision))
             if self.books.admission is not admission:  # The session was lost meanwhile: what was decided under it is void.
                 return
             self._note(follows)
@@ -99,5 +121,6 @@ class Docket:
             if stage in self.books.admission.workloads and stage not in self.books.running:
                 with contextlib.suppress(*NEVER):  # Words for people hold nobody up.
                     self.queue.explain(self.tenure.held(), stage, explanation.reason, explanation.detail)
+                self._told[stage] = explanation.reason
                 done += 1
             self._unexplained.pop(stage)
