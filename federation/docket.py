@@ -79,8 +79,9 @@ class Docket:
     def _note(self, decisions: Iterable[AdmissionDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, ReleaseLease):
-                if self.purse.put_back(decision.workload):
-                    self._note(self.books.admission.handle(events.RoomMayHaveCome()))
+                came_free = self.purse.put_back(decision.workload)
+                if came_free is not None:
+                    self._note(self.books.admission.handle(came_free))
             elif isinstance(decision, ExplainWaiting):
                 self._note_reason(decision)
             else:

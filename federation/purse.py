@@ -68,16 +68,16 @@ class Purse:
         self.headroom.clear()
         self._is_full = False
 
-    def put_back(self, stage: StageId) -> bool:
-        """What the stage took may be spent on those that wait for it. False: nothing paid for it."""
+    def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
+        """What the stage took may be spent on those that wait for it: whose refusals that lifts. None: nothing paid for it."""
         key = self.books.balance.put_back(stage, self.clock.monotonic_ms())
         if key is None:
-            return False
+            return None
         for refused in [refused for refused in self._refused if refused[0] == key]:
             del self._refused[refused]
         self.headroom.pop(key, None)
-        self._is_full = False
-        return True
+        was_full, self._is_full = self._is_full, False
+        return events.RoomMayHaveCome() if was_full else events.LeaseCameFree(tenant=key[0])
 
     def offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
         """Give back what lies idle for so long, but for one lease; was there any?
