@@ -69,7 +69,14 @@ class Claims:
         flavor = admission.ledger.pools[decision.pool].spec.flavor
         note = StageNote(claim=claimed.claim.token, pool=decision.pool, flavor=flavor, slots=decision.slots, token=decision.token)
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
-        holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        try:
+            holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        except MeshError:  # Nothing runs, and nobody would ever report its end.
+            log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
+            del self.books.running[name]
+            self.tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
+            self.guard(self.tidings.tell_in_turn)
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
         self.tidings.add_start(running, holder, note)
         self.guard(self.tidings.tell_in_turn)
         if claimed.cancelled:

@@ -9,6 +9,7 @@ from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, s
 
 from federation.child import BEATS_PER_COMPARISON
 from federation.errors import TooManyClaims
+from mesh.errors import RuntimeDoorError
 from mesh.reasons import Reason
 
 
@@ -139,6 +140,18 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     assert joined.view().claimed == 0
     assert joined.words()[-1] == ("s", "stage_lost")
     assert joined.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
+    def refuse(*_args):
+        raise RuntimeDoorError("Ray is gone")
+
+    monkeypatch.setattr(joined.host, "start", refuse)
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == [("s", "stage_lost")]
+    assert joined.told[0].reason is Reason.WORKER_LOST
     assert all_is_free(joined)
 
 
