@@ -25,6 +25,8 @@ from mesh.values import StoredValue
 CLAIMS_PER_UNIT = 2
 #: Queued stages that a mesh asks about in one call.
 HEADS_MAX = 1_000
+#: Stages that are explained in one call.
+EXPLAINED_MAX = 100
 #: How far into a queue is looked for the oldest.
 LOOKED_AT_MAX = 1_000
 #: The cursor before the first letter that is kept of any mesh.
@@ -155,8 +157,9 @@ class StageQueue(Protocol):
         """What the mesh must know of those of these stages, at most `HEADS_MAX`, that are queued at it; in the order in which they are
         named."""
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
-        """Say why a queued stage waits. A change of the reason puts a `StageWaiting` into the inbox; the same again does not."""
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
+        """Say why queued stages wait, of which at most `EXPLAINED_MAX` may be named. For each a change of its reason puts a `StageWaiting`
+        into the inbox; the same again does not."""
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session, and the

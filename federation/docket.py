@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice, takewhile
 
 from federation.books import Books
-from federation.dispatch import StageQueue
+from federation.dispatch import EXPLAINED_MAX, StageQueue
 from federation.guard import NEVER, Guard
 from federation.purse import Purse
 from federation.tenure import Tenure
@@ -118,10 +119,19 @@ class Docket:
             SessionLost: And whatever else `StageQueue.explain` may raise, but that it never takes the words.
         """
         while self._unexplained and not self.guard.has_to_stop(done):
-            stage, explanation = next(iter(self._unexplained.items()))
-            if stage in self.books.admission.workloads and stage not in self.books.running:
+            alike, reason, detail = self._first_alike()
+            stages = tuple(stage for stage in alike if stage in self.books.admission.workloads and stage not in self.books.running)
+            if stages:
                 with contextlib.suppress(*NEVER):  # Words for people hold nobody up.
-                    self.queue.explain(self.tenure.held(), stage, explanation.reason, explanation.detail)
-                self._told[stage] = explanation.reason
+                    self.queue.explain(self.tenure.held(), stages, reason, detail)
+                self._told.update(dict.fromkeys(stages, reason))
                 done += 1
-            self._unexplained.pop(stage)
+            for stage in alike:
+                self._unexplained.pop(stage, None)
+
+    def _first_alike(self) -> tuple[list[StageId], Reason, str]:
+        """The first that were not told, as far as they wait for the same."""
+        untold = self._unexplained.values()
+        first = next(iter(untold))
+        alike = takewhile(lambda one: (one.reason, one.detail) == (first.reason, first.detail), untold)
+        return [one.workload for one in islice(alike, EXPLAINED_MAX)], first.reason, first.detail

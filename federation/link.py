@@ -167,7 +167,7 @@ class Explain:
     """See `StageQueue.explain`."""
 
     session: Session
-    stage: StageId
+    stages: tuple[StageId, ...]
     reason: Reason
     detail: str
 

@@ -209,9 +209,9 @@ class LinkedQueue:
         """See `StageQueue.heads_of`."""
         return self._of(mesh).heads_of(mesh, stages)
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""
-        self._of(session.mesh).explain(session, stage, reason, detail)
+        self._of(session.mesh).explain(session, stages, reason, detail)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

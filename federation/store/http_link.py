@@ -296,10 +296,10 @@ class HttpStageQueue:
         """See `StageQueue.heads_of`."""
         return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""
         told = detail[: LONG_TEXTS["detail"]]
-        self._link.call(EXPLAIN, Explain(session=_bare(session), stage=stage, reason=reason, detail=told))
+        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=told))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

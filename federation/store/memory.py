@@ -165,15 +165,15 @@ class MemoryStore(MemoryLedger):
         queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
         return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
         with self._changed:
-            record = self._stages.get(stage)
-            if not self._is_current(session) or record is None or record.mesh != session.mesh or record.state != "queued":
-                return
-            if record.head.reason != reason:
-                record.head = replace(record.head, reason=reason)
-                self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
+            for stage in stages if self._is_current(session) else ():
+                record = self._stages.get(stage)
+                is_here = record is not None and record.mesh == session.mesh and record.state == "queued"
+                if record is not None and is_here and record.head.reason != reason:
+                    record.head = replace(record.head, reason=reason)
+                    self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

@@ -75,10 +75,11 @@ class RedisStageQueue:
         """See `StageQueue.heads_of`."""
         return _heads(self._scripts.call("heads_of", mesh, *stages))
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
+        told = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))
         with contextlib.suppress(LedgerUninitialised):
-            self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
+            self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *told)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
