@@ -138,8 +138,8 @@ class ChildMesh:
         self._look_at_the_clock(self._clock.monotonic_ms())
 
     def _work(self) -> None:
-        """What a heartbeat that was answered leaves time for until the next one is due. What it does not get to, or what fails, comes first
-        or last at the next: so nothing waits for ever behind what takes long."""
+        """What there is time for until the next heartbeat is due. After what took all of it, or was not answered, the next beat begins with
+        what comes then: so nothing waits for ever behind what takes long."""
         works = (self._tidings.tell, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
         for place in (*range(self._first, len(works)), *range(self._first)):
             if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
