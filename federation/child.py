@@ -32,19 +32,14 @@ from federation.blobs import BlobStore
 from federation.books import Books
 from federation.claims import Claims
 from federation.deadlines import Permission
-from federation.dispatch import FIRST_LETTER, Claim, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import FIRST_LETTER, HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.docket import Docket
 from federation.errors import (
-    BatchTooLarge,
-    EpochChanged,
     FutureToken,
-    HoldingsWanted,
     LedgerLearning,
     SessionLost,
-    StaleBeat,
-    StoreUnavailable,
 )
-from federation.guard import Guard
+from federation.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.leases import LeaseLedger
 from federation.purse import Purse
 from federation.right_of_way import RightOfWay
@@ -54,6 +49,7 @@ from federation.tenure import Tenure
 from federation.tidings import Tidings
 from mesh import admission_events as events
 from mesh.clock import Clock
+from mesh.errors import MeshError
 from mesh.hosting import Found, HostReport, StageHost
 from mesh.ids import RunId, StageId
 from mesh.messages import StageEnded, StageLost
@@ -62,8 +58,6 @@ from mesh.resources import ResourceSet
 
 log = structlog.get_logger(__name__)
 
-#: Queued stages that are looked at together.
-LOOK_LIMIT = 4096
 #: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
 BEATS_PER_COMPARISON = 5
 #: So many heartbeats long a lease may lie idle while nobody else wants quota.
@@ -98,17 +92,17 @@ class ChildMesh:
         self._heartbeat_ms = heartbeat_ms
         self._may_go_on = True  #: With what an earlier process of the mesh has left: as long as this one has had no session.
         self._beats = 0
+        self._is_comparing = False  #: Claims are to be compared with the store's.
+        self._first = 0  #: Of the works of a beat, which goes first: the one after that for which there was no time last.
         self._tenure = tenure = Tenure()
         self._books = books = Books(record)
-        self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, lose=self._lose_session)
-        self._tidings = Tidings(books=books, queue=queue, blobs=blobs, host=host)
-        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, overdrawn=self._give_way)
+        self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
+        self._tidings = Tidings(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
+        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._give_way)
         self._claims = Claims(
             books=books, tenure=tenure, tidings=self._tidings, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
         )
-        self._docket = Docket(
-            books=books, purse=self._purse, tenure=tenure, queue=queue, clock=clock, guard=guard, start=self._claims.start
-        )
+        self._docket = Docket(books=books, purse=self._purse, tenure=tenure, queue=queue, guard=guard, start=self._claims.start)
         self._right_of_way = RightOfWay(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
 
     # -- the session ---------------------------------------------------------------------------------------------------
@@ -133,18 +127,29 @@ class ChildMesh:
             self._lose_session(str(lost))
             self._tenure.due_ms = sent_ms
             return
-        except (StoreUnavailable, EpochChanged, HoldingsWanted, StaleBeat, BatchTooLarge) as gone:
-            # BatchTooLarge: more is held than may be told. When our time is over all of it ends, and this process does not.
-            log.warning("the ledger does not answer", mesh=self._record.mesh, error=str(gone))
+        except MeshError as gone:  # When our time is over all work ends, and this process does not.
+            remedy = {} if will_pass(gone) else {"remedy": remedy_of(gone)}
+            log.warning("the ledger does not answer", mesh=self._record.mesh, kind=type(gone).__name__, error=str(gone), **remedy)
             self._look_at_the_clock(sent_ms)
             return
         self._beats += 1
-        self._guard(self._tidings.tell)
-        self._guard(self._look)
-        self._guard(self._give_back_idle)
-        if self._beats % BEATS_PER_COMPARISON == 0:
-            self._guard(self._claims.compare)
+        self._is_comparing |= self._beats % BEATS_PER_COMPARISON == 0
+        self._work()
         self._look_at_the_clock(self._clock.monotonic_ms())
+
+    def _work(self) -> None:
+        """What there is time for until the next heartbeat is due. After what took all of it, or was not answered, the next beat begins with
+        what comes then: so nothing waits for ever behind what takes long."""
+        works = (self._tidings.tell, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
+        for place in (*range(self._first, len(works)), *range(self._first)):
+            if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
+                self._first = (place + 1) % len(works)
+                return
+        self._first = 0
+
+    def _compare(self) -> None:
+        if self._is_comparing:
+            self._is_comparing = not self._claims.compare()
 
     def _join(self, sent_ms: int) -> None:
         found = self._host.find() if self._may_go_on else None
@@ -166,7 +171,6 @@ class ChildMesh:
 
     def _note_renewal(self, sent_ms: int) -> None:
         """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
-        self._purse.renewed()
         self._tenure.prove(sent_ms)
         deadlines = self._tenure.deadlines
         self._host.prove(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
@@ -244,7 +248,8 @@ class ChildMesh:
         for claimed in adoption.missing:
             self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
         for heirloom in adoption.stages:
-            self._guard(partial(self._catch_up, heirloom.claimed))
+            self._catch_up(heirloom.claimed)
+        self._guard(self._claims.bring_inputs)
         self._guard(self._forget_what_was_missed)
 
     def _keep_paying(self, remnant: Remnant) -> None:
@@ -261,7 +266,8 @@ class ChildMesh:
             running.cancel(self._host)
         elif running.gives_way:  # It was asked by a process that may have died before it saw to it that the stage ends.
             self._host.cancel(claimed.claim.stage)
-        self._claims.bring(running, claimed.inputs)
+        if claimed.inputs:
+            self._claims.note_inputs((claimed.claim.stage,))
 
     def _forget_what_was_missed(self) -> None:
         _, letters = self._queue.mail(self._record.mesh, FIRST_LETTER, 0)
@@ -279,10 +285,10 @@ class ChildMesh:
         for letter in letters:
             if letter.kind is MailKind.FORGET:
                 self._host.forget(RunId(letter.subject))
-            elif letter.kind is MailKind.INPUT and letter.subject in running:
-                self._guard(partial(self._claims.bring_inputs, StageId(letter.subject)))
             elif letter.kind is MailKind.CANCEL and letter.subject in running:
                 running[StageId(letter.subject)].cancel(self._host)
+        self._claims.note_inputs(StageId(letter.subject) for letter in letters if letter.kind is MailKind.INPUT)
+        self._guard(self._claims.bring_inputs)
         if MailKind.CANCEL in kinds or any(letter.kind is MailKind.STAGE and letter.subject for letter in letters):
             self._guard(self._look)
         elif MailKind.STAGE in kinds:
@@ -315,9 +321,23 @@ class ChildMesh:
         if not self._docket.is_done:
             return  # The last look is not over yet, and a heartbeat is due.
         known = self._books.admission.workloads
-        waiting = self._queue.waiting(self._record.mesh, LOOK_LIMIT)
-        there = {stage.stage for stage in waiting}
-        news: list[events.AdmissionEvent] = [
+        queued = self._queue.queued(self._record.mesh)
+        gone = known.keys() - self._books.running.keys() - set(queued)
+        fresh = [stage for stage in queued if stage not in known]
+        self._right_of_way.end_promises(gone)
+        offers = self._offers(fresh[:HEADS_MAX])
+        self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
+        for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; what there is no time for, with the next look.
+            if not self._docket.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
+                return
+            self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
+        if self._docket.is_done:
+            self._right_of_way.make()
+
+    def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
+        """Stages of the queue that admission does not know yet."""
+        heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
+        return [
             events.WorkloadOffered(
                 workload=stage.stage,
                 tenant=stage.tenant,
@@ -326,17 +346,8 @@ class ChildMesh:
                 priority=stage.priority,
                 yielding=stage.yielding,
             )
-            for stage in waiting
-            if stage.stage not in known
+            for stage in heads
         ]
-        gone: set[StageId] = set()
-        if len(waiting) < LOOK_LIMIT:
-            gone = {name for name in known if name not in there and name not in self._books.running}
-            news.extend(events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
-        self._right_of_way.end_promises(gone)
-        self._docket.take(*news, events.RoomMayHaveCome())
-        if self._docket.is_done:
-            self._right_of_way.make()
 
     def _try_again(self) -> None:
         """Room may have come for what is known to wait: a long queue is not read again for that."""

@@ -6,7 +6,8 @@ store says is claimed, and either side gives up what the other does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -14,14 +15,15 @@ from federation.adoption import StageNote, written
 from federation.blobs import BlobStore
 from federation.books import Books
 from federation.dispatch import StageQueue
-from federation.errors import EpochChanged
-from federation.guard import NOT_NOW, Guard
+from federation.errors import SessionLost
+from federation.guard import Guard
 from federation.running_stage import RunningStage
 from federation.tenure import Tenure
 from federation.tidings import Tidings
 from mesh import admission_events as events
 from mesh.admission_decisions import AdmissionDecision, StartWorkload
 from mesh.clock import Clock
+from mesh.errors import MeshError
 from mesh.hosting import Delivered, StageHost
 from mesh.ids import NodeId, StageId
 from mesh.reasons import Reason
@@ -30,7 +32,7 @@ from mesh.values import StoredValue
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Claims:
     """Of one mesh."""
 
@@ -42,6 +44,7 @@ class Claims:
     host: StageHost
     clock: Clock
     guard: Guard
+    _unbrought: dict[StageId, None] = field(default_factory=dict)  #: Stages to which inputs may have been delivered, in order.
 
     def start(self, decision: StartWorkload) -> list[AdmissionDecision]:
         """Claim the stage and have it run; what follows for admission when it cannot be had.
@@ -53,10 +56,11 @@ class Claims:
         try:
             claimed = self.queue.claim(self.tenure.held(), name, self.books.balance.payer(name))
             blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
-        except NOT_NOW as gone:
-            log.warning("a claim was not answered", stage=name, error=str(gone))
-            if isinstance(gone, EpochChanged):
-                self.tenure.hurry()
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            log.warning("a claim was not answered", stage=name)
+            self.guard.note(gone)
             claimed = None  # If it was taken in all the same, `compare` gives it back.
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
@@ -73,25 +77,41 @@ class Claims:
             slot=claimed.spec.slot,
         )
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
-        holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        try:
+            holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        except MeshError:  # Nothing runs, and nobody would ever report its end.
+            log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
+            del self.books.running[name]
+            self.tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
+            self.guard(self.tidings.tell_in_turn)
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
         self.tidings.add_start(running, holder, note)
         self.guard(self.tidings.tell_in_turn)
         if claimed.cancelled:
             running.cancel(self.host)
         return []
 
-    def bring_inputs(self, stage: StageId) -> None:
-        """Hand over what has been delivered to a stage that runs.
+    def note_inputs(self, stages: Iterable[StageId]) -> None:
+        """Something may have been delivered to these; however much it is, that is one question for each."""
+        self._unbrought.update(dict.fromkeys(stages))
+
+    def bring_inputs(self) -> None:
+        """Hand over what has been delivered to stages that run, or as much as there is time for before a heartbeat is due.
 
         Raises:
             StoreUnavailable: Nothing was handed over that is not known now to have been.
         """
-        running = self.books.running[stage]
-        if not running.is_disowned:
-            self.bring(running, self.queue.inputs_of(stage))
+        done = 0
+        while self._unbrought and not self.guard.has_to_stop(done):
+            stage = next(iter(self._unbrought))
+            running = self.books.running.get(stage)
+            if running is not None and not running.is_disowned:
+                self.bring(running, self.queue.inputs_of(stage))
+                done += 1
+            del self._unbrought[stage]
 
-    def bring(self, running: RunningStage, inputs: dict[NodeId, StoredValue | None]) -> None:
-        """Hand over those that it has not got.
+    def bring(self, running: RunningStage, inputs: dict[NodeId, StoredValue | None]) -> bool:
+        """Hand over those that it has not got; were there any?
 
         Raises:
             StoreUnavailable: As `bring_inputs`.
@@ -102,28 +122,34 @@ class Claims:
         for node, value in fresh.items():
             running.delivered.add(node)
             self.host.deliver(running.claim.stage, node, _delivered(value, blobs))
+        return bool(fresh)
 
-    def compare(self) -> None:
-        """Hold what runs here against what the store says that we have claimed.
+    def compare(self) -> bool:
+        """Hold what runs here against what the store says that we have claimed. False: there was no time for all of it.
 
         Raises:
             SessionLost: And whatever else the store may raise.
         """
         if self.tidings:
-            return  # The store does not know yet what we know.
+            return True  # The store does not know yet what we know.
         running = self.books.running
         claims = self.queue.claims_of(self.tenure.held())
         for stage in sorted(running.keys() - {claimed.claim.stage for claimed in claims}):
             if not running[stage].is_disowned:  # The store has lost its last second, or somebody has closed the claim.
                 self.tidings.disown(running[stage])
+        done = 0
         for claimed in claims:
+            if self.guard.has_to_stop(done):
+                return False
             ours = running.get(claimed.claim.stage)
             if ours is None:
                 self.tidings.tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
+                done += 1
                 continue
-            self.bring(ours, claimed.inputs)
+            done += self.bring(ours, claimed.inputs)
             if claimed.cancelled:
                 ours.cancel(self.host)
+        return True
 
 
 def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:

@@ -23,6 +23,10 @@ from mesh.values import StoredValue
 
 #: A mesh may have this many times as much claimed as its lease holds; an honest one never has more than once.
 CLAIMS_PER_UNIT = 2
+#: Queued stages that a mesh asks about in one call.
+HEADS_MAX = 1_000
+#: Stages that are explained in one call.
+EXPLAINED_MAX = 100
 #: How far into a queue is looked for the oldest.
 LOOKED_AT_MAX = 1_000
 #: The cursor before the first letter that is kept of any mesh.
@@ -145,8 +149,17 @@ class StageQueue(Protocol):
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """The mesh's queued stages: higher priority first, then earlier arrival."""
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
-        """Say why a queued stage waits. A change of the reason puts a `StageWaiting` into the inbox; the same again does not."""
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """All of the mesh's queued stages, in the order of `waiting`, by their names alone: who knows the rest of most of them sees the
+        whole queue in one short answer, however much of it is one tenant's."""
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """What the mesh must know of those of these stages, at most `HEADS_MAX`, that are queued at it; in the order in which they are
+        named."""
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
+        """Say why queued stages wait, of which at most `EXPLAINED_MAX` may be named. For each a change of its reason puts a `StageWaiting`
+        into the inbox; the same again does not."""
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session, and the

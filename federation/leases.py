@@ -32,7 +32,7 @@ from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Rows in one call, at most: others wait for as long as it takes.
 ROWS_MAX = 100
-#: Leases or wants that one heartbeat may tell.
+#: Leases or wants that one heartbeat may tell. A mesh holds no more leases: all of them have to be told at once to a ledger that learns.
 TOLD_MAX = 1_000
 
 

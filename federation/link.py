@@ -148,11 +148,26 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """See `StageQueue.queued`."""
+
+    mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadsOf:
+    """See `StageQueue.heads_of`."""
+
+    mesh: MeshId
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
     """See `StageQueue.explain`."""
 
     session: Session
-    stage: StageId
+    stages: tuple[StageId, ...]
     reason: Reason
     detail: str
 
@@ -230,6 +245,10 @@ RELEASE: Verb[Release, Told] = Verb(name="release", port="ledger", method="relea
 WAITING: Verb[Waiting, tuple[QueuedStage, ...]] = Verb(
     name="waiting", port="queue", method="waiting", asked=Waiting, answered=tuple[QueuedStage, ...]
 )
+QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", method="queued", asked=Queued, answered=tuple[StageId, ...])
+HEADS_OF: Verb[HeadsOf, tuple[QueuedStage, ...]] = Verb(
+    name="heads-of", port="queue", method="heads_of", asked=HeadsOf, answered=tuple[QueuedStage, ...]
+)
 EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explain", asked=Explain, answered=type(None))
 CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
     name="claim", port="queue", method="claim", asked=ClaimStage, answered=ClaimedStage | None
@@ -246,7 +265,7 @@ MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
-    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, EXPLAIN, CLAIM, REPORT, INPUTS_OF, CLAIMS_OF, MAIL
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, QUEUED, HEADS_OF, EXPLAIN, CLAIM, REPORT, INPUTS_OF, CLAIMS_OF, MAIL
 )  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 What lies idle is offered back after a while, or at once where others want it, or where the ledger has no more to give to another
 tenant of the mesh: of what the mesh itself leaves idle nobody has to stop. What was offered counts as gone until there is an answer.
 
+A mesh holds no more leases than it can tell in one heartbeat: if a ledger that learns were told of fewer than pay for what runs, that
+work would have to end. Who would need one more waits until another one has come free.
+
 A refusal holds until the queue is looked at again: stages of the same need are not asked for one by one. A ledger that did not
 answer is not asked again before it has answered a heartbeat: asking for each queued stage in turn would take longer than the
 session lives.
@@ -16,13 +19,15 @@ from dataclasses import dataclass, field, replace
 from federation.balance import LeaseKey
 from federation.books import Books
 from federation.deadlines import Permission
-from federation.errors import EpochChanged, StoreUnavailable
-from federation.leases import ROWS_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Told
+from federation.errors import EpochChanged, SessionLost
+from federation.guard import NEVER, Guard
+from federation.leases import TOLD_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Told
 from federation.tenure import Tenure
 from mesh import admission_events as events
 from mesh.admission import Workload
 from mesh.admission_decisions import AcquireLease
 from mesh.clock import Clock
+from mesh.errors import MeshError
 from mesh.ids import StageId
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
@@ -43,11 +48,12 @@ class Purse:
     tenure: Tenure
     ledger: LeaseLedger
     clock: Clock
+    guard: Guard
     overdrawn: Callable[[ResourceSet, dict[StageId, ResourceSet]], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
     """By how much less the ledger would have let a lease grow than it refused; as long as the refusal holds."""
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
-    _is_cut_off: bool = False  #: The ledger did not answer a question since the last heartbeat.
+    _is_full: bool = False  #: There was no lease to give back for another one; as long as the refusals hold, or nothing comes back.
 
     def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
         """What any answer of the ledger tells; `named`: the leases that the question was about."""
@@ -56,24 +62,22 @@ class Purse:
         for limit, spent in self.books.balance.overdrawn():
             self.overdrawn(limit, spent)
 
-    def renewed(self) -> None:
-        """The ledger has answered a heartbeat."""
-        self._is_cut_off = False
-
     def forget_refusals(self) -> None:
         """What was refused is worth another question."""
         self._refused.clear()
         self.headroom.clear()
+        self._is_full = False
 
-    def put_back(self, stage: StageId) -> bool:
-        """What the stage took may be spent on those that wait for it. False: nothing paid for it."""
+    def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
+        """What the stage took may be spent on those that wait for it: whose refusals that lifts. None: nothing paid for it."""
         key = self.books.balance.put_back(stage, self.clock.monotonic_ms())
         if key is None:
-            return False
+            return None
         for refused in [refused for refused in self._refused if refused[0] == key]:
             del self._refused[refused]
         self.headroom.pop(key, None)
-        return True
+        was_full, self._is_full = self._is_full, False
+        return events.RoomMayHaveCome() if was_full else events.LeaseCameFree(tenant=key[0])
 
     def offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
         """Give back what lies idle for so long, but for one lease; was there any?
@@ -81,7 +85,7 @@ class Purse:
         Raises:
             SessionLost: And whatever else `LeaseLedger.release` may raise.
         """
-        parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)[:ROWS_MAX]
+        parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
         if parts:
             self.take_in(self.ledger.release(self.tenure.held(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
@@ -97,6 +101,10 @@ class Purse:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to begin anything new")
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
+        if not self._has_place_for(key):
+            return _refusal(
+                wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {TOLD_MAX:,} leases, as many as it may, and all of them are in use"
+            )
         short = wanted.want - balance.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
         slots = min(wanted.want, balance.room(key, wanted.slot, wanted.workload))
@@ -116,6 +124,8 @@ class Purse:
             SessionLost: As `acquire`.
         """
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
+        if not self._has_place_for(key):
+            return False
         self.books.balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
         wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
         refused = self._ask(wanted, key, 1, is_missing=True)
@@ -123,21 +133,33 @@ class Purse:
             self.books.balance.drop_hold(offer.workload)
         return refused is None
 
+    def _has_place_for(self, key: LeaseKey) -> bool:
+        """May the mesh pay from this lease? What lies idle is given back for it; where nothing does, that is not looked for twice."""
+        has_place = self.books.balance.has_place_for(key)
+        if has_place or self._is_full:
+            return has_place
+        try:
+            self.offer(0, keep=key)
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            self.guard.note(gone)
+        self._is_full = not self.books.balance.has_place_for(key)
+        return not self._is_full
+
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
         """Ask the ledger for more; None when it granted some. `is_missing`: the slot is what is missing, whatever lies idle."""
-        if self._is_cut_off:
+        if self.tenure.is_cut_off:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "it did not answer the last question")
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
                 refused = self._ask_for(key, wanted.slot, slots, wanted.workload, is_missing=is_missing)
-        except EpochChanged:
-            self.tenure.hurry()
-            self._is_cut_off = True
-            return _refusal(wanted, Reason.LEDGER_LEARNING, "the ledger began another epoch")
-        except StoreUnavailable as gone:
-            self._is_cut_off = True
-            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, str(gone))
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            self.guard.note(gone)
+            return _refusal(wanted, *_in_words(gone))
         if refused is None:
             return None
         self._refused[key, wanted.slot] = refused
@@ -173,6 +195,13 @@ class Purse:
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
             self.headroom.setdefault(key, {})[answer.resource] = answer.available
         return answer
+
+
+def _in_words(gone: MeshError) -> tuple[Reason, str]:
+    """What the stage is told that was asked for."""
+    if isinstance(gone, EpochChanged):
+        return Reason.LEDGER_LEARNING, "the ledger began another epoch"
+    return (Reason.REQUEST_INVALID if isinstance(gone, NEVER) else Reason.LEDGER_UNREACHABLE), str(gone)
 
 
 def _refusal(wanted: AcquireLease, reason: Reason, detail: str) -> events.LeaseRefused:

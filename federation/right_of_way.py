@@ -67,7 +67,7 @@ class RightOfWay:
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
         ways = tried = 0
         for workload in tuple(making_way.waiting()):
-            if ways == WAYS_PER_LOOK or self.docket.has_to_stop(tried):
+            if ways == WAYS_PER_LOOK or self.docket.guard.has_to_stop(tried):
                 return
             need = (workload.offer.tenant, workload.offer.slot)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:

@@ -12,9 +12,10 @@ import structlog
 
 from federation.balance import LeaseBalance
 from federation.deadlines import Deadlines, Permission
-from federation.errors import EpochChanged, HoldingsWanted, SessionLost
+from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
 from federation.leases import ROWS_MAX, TOLD_MAX, Beat, LeaseLedger, Session, Told, Want
 from federation.snapshot import MeshRecord
+from mesh.errors import AmountError
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,7 @@ class Tenure:
     renewed_ms: int = 0  #: When the last heartbeat that was answered was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
     due_ms: int = 0  #: When the next heartbeat is due.
+    is_cut_off: bool = False  #: A call was not answered since the last heartbeat was: no other is made before the next one is.
 
     def held(self) -> Session:
         """The session.
@@ -50,6 +52,10 @@ class Tenure:
     def hurry(self, due_ms: int = 0) -> None:
         """The next heartbeat is due at once, or then if that is sooner than it was."""
         self.due_ms = min(self.due_ms, due_ms)
+
+    def presses(self, now_ms: int) -> bool:
+        """A quarter of the session's time has gone by since it was proved: whatever else there is to do, a heartbeat goes first."""
+        return now_ms - self.renewed_ms >= self.deadlines.no_admission_ms // 2
 
     def begin(self, session: Session, since: int = 0) -> None:
         """A session; `since`: the first of the line that it goes on with."""
@@ -73,13 +79,24 @@ class Tenure:
         beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wanted if wanted != self.wants else None)
         if self.told.learn_ms:
             beat = replace(beat, claims=balance.claims())
+        if beat.wants is not None:
+            self.wants = None  # Until it is answered nobody knows which the ledger has; one that it keeps takes quota from others.
         try:
             told = ledger.heartbeat(session, record, beat)
+        except (UnfitName, AmountError) as refused:
+            if not beat.wants:
+                raise
+            log.warning(
+                "what a stage waits for cannot be told; nothing is", mesh=session.mesh, error=str(refused), remedy="cancel the stage"
+            )
+            beat = replace(beat, wants=())  # One odd name must not cost the session, and with it the work of all.
+            told = ledger.heartbeat(session, record, beat)
+            return told, beat
         except (EpochChanged, HoldingsWanted) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
-            beat = replace(beat, claims=balance.claims(), wants=_most_urgent(now_wanted()))
+            beat, self.wants = replace(beat, claims=balance.claims(), wants=_most_urgent(now_wanted())), None
             told = ledger.heartbeat(session, record, beat)
         if beat.wants is not None:
             self.wants = beat.wants
@@ -94,7 +111,7 @@ class Tenure:
 
     def prove(self, sent_ms: int) -> None:
         """What was sent then has been answered: every moment counts from there."""
-        self.renewed_ms = sent_ms
+        self.renewed_ms, self.is_cut_off = sent_ms, False
         self.deadlines = Deadlines.of(self.held().ttl_ms)
 
     def permission(self, now_ms: int) -> Permission:

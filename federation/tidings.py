@@ -18,7 +18,7 @@ from federation.blobs import BlobStore
 from federation.books import Books
 from federation.dispatch import Claim, StageQueue
 from federation.errors import StaleFence
-from federation.guard import NEVER
+from federation.guard import NEVER, Guard
 from federation.running_stage import RunningStage, lost_stage
 from mesh.hosting import LAST_WORD, HostReport, StageHost
 from mesh.messages import StageMessage
@@ -38,7 +38,9 @@ class Tidings:
     queue: StageQueue
     blobs: BlobStore
     host: StageHost
-    _untold: deque[Callable[[], None]] = field(default_factory=deque)
+    guard: Guard
+    _untold: deque[Callable[[], bool | None]] = field(default_factory=deque)
+    """What returns False is not over: it goes on where it was, after a heartbeat."""
 
     def __bool__(self) -> bool:
         return bool(self._untold)
@@ -54,8 +56,8 @@ class Tidings:
 
     def add_report(self, running: RunningStage, report: HostReport) -> None:
         """What the host tells of it."""
-        messages = running.in_its_words(report.messages)
-        self._untold.append(lambda: self._tell_of(running, STARTED + report.number, messages, report.blobs))
+        messages, blobs = running.in_its_words(report.messages), dict(report.blobs)
+        self._untold.append(lambda: self._tell_of(running, STARTED + report.number, messages, blobs))
 
     def add_loss(self, claim: Claim, reason: Reason) -> None:
         """Nothing runs under the claim."""
@@ -66,15 +68,18 @@ class Tidings:
         self._untold.append(work)
 
     def tell(self) -> None:
-        """Tell all of it; what fails stays the first.
+        """Tell all of it, or as much as there is time for before a heartbeat is due; what fails stays the first.
 
         Raises:
             StoreUnavailable: And whatever else the store may raise.
         """
-        while self._untold:
-            self._untold[0]()
+        done = 0
+        while self._untold and not self.guard.has_to_stop(done):
+            if self._untold[0]() is False:
+                return
             if self._untold:
                 self._untold.popleft()
+            done += 1
 
     def tell_in_turn(self) -> None:
         """Tell, unless this is called from within telling: then it comes in turn anyway."""
@@ -95,17 +100,29 @@ class Tidings:
             log.warning("a stage is no longer ours", mesh=self.books.record.mesh, stage=stage)
             running.give_way(self.host)
 
-    def _tell_of(self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+    def _tell_of(self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> bool:
+        """`blobs`: that have not been put yet. Is it over?"""
         try:
             if not running.is_disowned:
-                for sha256, content in blobs.items():
-                    self.blobs.put(running.run, sha256, content)
+                if not self._put(running, blobs):
+                    return False
                 self.queue.report(running.claim, batch, messages)
         except StaleFence:
             self.disown(running)
         except NEVER as refused:
             self._give_up(running, str(refused))
         self.host.confirm(running.claim.stage, batch - STARTED)
+        return True
+
+    def _put(self, running: RunningStage, blobs: dict[str, bytes]) -> bool:
+        """One after the other; is none left?"""
+        done = 0
+        while blobs and not self.guard.has_to_stop(done):
+            sha256, content = next(iter(blobs.items()))
+            self.blobs.put(running.run, sha256, content)
+            del blobs[sha256]
+            done += 1
+        return not blobs
 
     def _give_up(self, running: RunningStage, why: str) -> None:
         """The root will never hear what became of the stage: it is lost, so that it is tried again elsewhere and others are heard."""

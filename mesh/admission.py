@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heapreplace
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import (
     AdmissionEvent,
+    LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
     PromiseEnded,
@@ -102,6 +103,8 @@ class StageAdmission:
         self._news: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
         self._gathering: dict[StageId, None] = {}
         self._lines = Lines()
+        #: Why a pool has no room for a slot: the same for every kind with such a slot, until something is reserved.
+        self._refusals: dict[tuple[ResourceSet, PoolName], tuple[Reason, str]] = {}
 
     def is_behind(self, workload: Workload) -> bool:
         """Does it have to wait until others of its tenant have started?"""
@@ -132,9 +135,8 @@ class StageAdmission:
         if isinstance(event, WorkloadFound):
             self._take_over(event)
             return []
-        if isinstance(event, RoomMayHaveCome):
-            for key in self._kinds:
-                self._reopen(key)
+        if isinstance(event, (RoomMayHaveCome, LeaseCameFree)):
+            self._reopen_all(None if isinstance(event, RoomMayHaveCome) else event.tenant)
             return []
         if isinstance(event, RoomPromised):
             return self._promise(event)
@@ -187,6 +189,12 @@ class StageAdmission:
     def _reopen(self, key: KindKey) -> None:
         self._kinds[key].reopen()
         self._open.add(key)
+
+    def _reopen_all(self, tenant: TenantPath | None) -> None:
+        """Of one tenant, or of all."""
+        for key in self._kinds:
+            if tenant is None or key[0] == tenant:
+                self._reopen(key)
 
     def _start(self, event: LeaseGranted) -> AdmissionDecision:
         workload, pool = self._reserved(event.workload)
@@ -271,6 +279,7 @@ class StageAdmission:
         """The first of each kind, the most urgent kind first, until every pool has refused each kind."""
         heap = [(kind.queue[0], key) for key in self._open if (kind := self._kinds[key]).queue]
         heapify(heap)
+        self._refusals.clear()
         while heap:
             turn, key = heap[0]
             kind, workload = self._kinds[key], self.workloads[turn[-1]]
@@ -278,6 +287,7 @@ class StageAdmission:
             if pool is not None:
                 kind.remove(turn)
                 yield self._reserve(workload, pool)
+                self._refusals.clear()
             self._news[key] = None
             if pool is not None and kind.queue:
                 heapreplace(heap, (kind.queue[0], key))
@@ -306,7 +316,10 @@ class StageAdmission:
                 continue
             if kind.slot.copies_in(pool.free) != 0:
                 return pool
-            kind.refuse_room(name, _no_room(workload, pool, self._set_aside(name)))
+            told = self._refusals.get((kind.slot, name))
+            if told is None:
+                told = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
+            kind.refuse_room(name, told)
         return None
 
     def _pools_in_order(self, flavors: tuple[str, ...]) -> Iterable[Pool]:

@@ -67,6 +67,13 @@ class RoomMayHaveCome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseCameFree:
+    """A part of what the tenant holds is paid out to nobody any more: what was refused to others stays refused."""
+
+    tenant: TenantPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoomPromised:
     """Others have been asked to stop for queued work: one slot in the pool is its own as it comes free."""
 
@@ -92,6 +99,7 @@ AdmissionEvent = (
     | LeaseRefused
     | WorkloadEnded
     | RoomMayHaveCome
+    | LeaseCameFree
     | RoomPromised
     | PromiseEnded
 )

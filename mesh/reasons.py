@@ -66,6 +66,8 @@ class Reason(str, Enum):
     """The ledger did not answer when a lease was asked for; it is asked again."""
     LEDGER_LEARNING = "LEDGER_LEARNING"
     """The ledger was away and learns what is held before it grants anything new; this passes by itself."""
+    LEASES_AT_LIMIT = "LEASES_AT_LIMIT"
+    """The mesh holds leases of as many tenants and flavors as it may, and all of them pay for something; one has to come free."""
     TENANT_UNKNOWN = "TENANT_UNKNOWN"
     """The tenant is not in the tenant tree any more."""
     REQUEST_INVALID = "REQUEST_INVALID"
@@ -229,6 +231,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.USER_LIMIT,
         Reason.LEDGER_UNREACHABLE,
         Reason.LEDGER_LEARNING,
+        Reason.LEASES_AT_LIMIT,
         Reason.QUOTA_RECLAIMED,
         Reason.LOWER_IN_QUEUE,
         Reason.WAITING_FOR_INPUTS,

@@ -19,10 +19,11 @@ import structlog
 
 from federation.child import ChildMesh
 from federation.dispatch import Mail, StageQueue
-from federation.errors import EpochChanged, StoreUnavailable
+from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
 from federation.store.http_link import HttpLink, ask_terms
 from mesh.clock import EnduringClock
+from mesh.errors import MeshError
 from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
@@ -110,7 +111,7 @@ def _leave(child: ChildMesh) -> None:
     """All work has stopped when it raises; without the root's knowing, its leases come back when they have run out."""
     try:
         child.leave()
-    except (StoreUnavailable, EpochChanged) as gone:
+    except MeshError as gone:
         log.warning("left without a word: the root does not answer", error=str(gone))
 
 
@@ -140,7 +141,7 @@ def _read_mail(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], st
     while not stop.is_set():
         try:
             cursor, letters = stages.mail(mesh, cursor, MAIL_WAIT_MS)
-        except StoreUnavailable as gone:
+        except MeshError as gone:
             log.warning("no mail: the store does not answer", mesh=mesh, error=str(gone))
             stop.wait(MAIL_WAIT_MS / 1000)
             continue

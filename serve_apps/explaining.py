@@ -183,7 +183,7 @@ def _is_kept_back(run: RunSummary) -> bool:
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
-_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING}) | {
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING, Reason.LEASES_AT_LIMIT}) | {
     Reason.NO_MESH_FITS,
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,

@@ -34,7 +34,6 @@ from federation.link import (
     SESSION_HEADER,
     TERMS,
     VERBS,
-    WAITING_MAX,
     AwaitMail,
     Budget,
     InputsOf,
@@ -262,8 +261,7 @@ def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue
         except StaleFence:
             return {}
         return ports.queue.inputs_of(asked.stage)
-    is_waiting = any(stage.stage == asked.stage for stage in ports.queue.waiting(asked.mesh, WAITING_MAX))
-    return ports.queue.inputs_of(asked.stage) if is_waiting else {}
+    return ports.queue.inputs_of(asked.stage) if ports.queue.heads_of(asked.mesh, (asked.stage,)) else {}
 
 
 async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> Any:

@@ -201,9 +201,17 @@ class LinkedQueue:
         """See `StageQueue.waiting`."""
         return self._of(mesh).waiting(mesh, limit)
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        return self._of(mesh).queued(mesh)
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        return self._of(mesh).heads_of(mesh, stages)
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""
-        self._of(session.mesh).explain(session, stage, reason, detail)
+        self._of(session.mesh).explain(session, stages, reason, detail)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

@@ -1,8 +1,8 @@
 """The child's ports over HTTP: no key to the store, only one to the root. Source: `federation.link`.
 
-A call goes to the replica that answered last, and on to the next address when that one is away; each address is tried once
-and for a bounded time, and nothing is repeated beyond that: the child's own loop repeats. What is no answer of a root (a
-proxy's page, half a body, other types than agreed) counts as no answer.
+A call goes to the replica that answered last, and on to the next address when that one is away; each address is tried once and for a
+bounded time, of those that hang as many as there is time for, and nothing is repeated beyond that: the child's own loop repeats. What is
+no answer of a root (a proxy's page, half a body, other types than agreed) counts as no answer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from federation.link import (
     CLAIM,
     CLAIMS_OF,
     EXPLAIN,
+    HEADS_OF,
     HEARTBEAT,
     INPUTS_OF,
     JOIN,
@@ -35,6 +36,7 @@ from federation.link import (
     MAIL_WAIT_MS_MAX,
     NO_BLOB,
     PROOF_HEADER,
+    QUEUED,
     REFUSALS,
     REJECTIONS,
     RELEASE,
@@ -50,12 +52,14 @@ from federation.link import (
     ClaimsOf,
     ClaimStage,
     Explain,
+    HeadsOf,
     Heartbeat,
     InputsOf,
     Join,
     Leave,
     LinkError,
     LinkTerms,
+    Queued,
     R,
     Release,
     Report,
@@ -75,6 +79,8 @@ from mesh.wire import decode, encode
 #: Idle connections are dropped before servers drop them (uvicorn after 5 s), so that no call meets one that is closing.
 KEEP_IDLE_S = 4.0
 CONNECT_S_MAX = 1.0
+#: After so long no further address is tried: the caller has one thread, and a heartbeat waits.
+CALL_S_MAX = 10.0
 #: No answer of a root is larger.
 ANSWER_BYTES_MAX = 64 << 20
 BLOB_LIMIT_MS = 10_000
@@ -136,7 +142,10 @@ class HttpLink:
     def send(self, method: str, path: str, body: bytes, *, limit_ms: int, kind: str = JSON) -> bytes:
         """The body of an answer that is a success; each replica has `limit_ms`. Raises as `call`."""
         away: list[str] = []
+        latest = time.monotonic() + self._patience * CALL_S_MAX
         for turn in range(len(self._roots)):
+            if turn and time.monotonic() >= latest:
+                break
             place = (self._first + turn) % len(self._roots)
             try:
                 data = self._ask(f"{self._roots[place]}{LINK_PATH}{path}", method, body, self._patience * limit_ms / 1000, kind)
@@ -145,7 +154,8 @@ class HttpLink:
                 continue
             self._first = place
             return data
-        self._first = (self._first + 1) % len(self._roots)  # The next call does not begin with the one that made this one late.
+        # The next call begins with one that was not tried; else at least not with the one that made this one late.
+        self._first = (self._first + (len(away) if len(away) < len(self._roots) else 1)) % len(self._roots)
         raise StoreUnavailable(f"no root answers ({'; '.join(away)})")
 
     def speak_for(self, session: Session) -> None:
@@ -278,10 +288,18 @@ class HttpStageQueue:
         """See `StageQueue.waiting`."""
         return self._link.call(WAITING, Waiting(mesh=mesh, limit=min(limit, WAITING_MAX)))
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        return self._link.call(QUEUED, Queued(mesh=mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""
         told = detail[: LONG_TEXTS["detail"]]
-        self._link.call(EXPLAIN, Explain(session=_bare(session), stage=stage, reason=reason, detail=told))
+        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=told))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

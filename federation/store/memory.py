@@ -149,18 +149,32 @@ class MemoryStore(MemoryLedger):
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """See `StageQueue.waiting`."""
         with self._changed:
-            queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
-            return tuple(stage.head for stage in sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))[:limit])
+            return tuple(stage.head for stage in self._queued(mesh)[:limit])
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        with self._changed:
+            return tuple(stage.head.stage for stage in self._queued(mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        with self._changed:
+            named = (self._stages[stage] for stage in stages if stage in self._stages)
+            return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
+
+    def _queued(self, mesh: MeshId) -> list[_Stage]:
+        queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
+        return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
         with self._changed:
-            record = self._stages.get(stage)
-            if not self._is_current(session) or record is None or record.mesh != session.mesh or record.state != "queued":
-                return
-            if record.head.reason != reason:
-                record.head = replace(record.head, reason=reason)
-                self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
+            for stage in stages if self._is_current(session) else ():
+                record = self._stages.get(stage)
+                is_here = record is not None and record.mesh == session.mesh and record.state == "queued"
+                if record is not None and is_here and record.head.reason != reason:
+                    record.head = replace(record.head, reason=reason)
+                    self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""

@@ -65,15 +65,21 @@ class RedisStageQueue:
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         """See `StageQueue.waiting`."""
-        return tuple(
-            replace(decode(QueuedStage, head), reason=Reason(reason.decode()))
-            for head, reason in self._scripts.call("waiting", mesh, limit)
-        )
+        return _heads(self._scripts.call("waiting", mesh, limit))
 
-    def explain(self, session: Session, stage: StageId, reason: Reason, detail: str) -> None:
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        """See `StageQueue.queued`."""
+        return tuple(StageId(member.split(b":", 1)[1].decode()) for member in self._scripts.call("queued", mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        """See `StageQueue.heads_of`."""
+        return _heads(self._scripts.call("heads_of", mesh, *stages))
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
+        told = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))
         with contextlib.suppress(LedgerUninitialised):
-            self._scripts.call("explain", session.mesh, session.incarnation, stage, reason.value, waiting_for(stage, reason, detail))
+            self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *told)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         """See `StageQueue.claim`."""
@@ -198,6 +204,10 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
         inputs=_inputs(pairs(inputs)),
         cancelled=cancelled == b"1",
     )
+
+
+def _heads(rows: list[tuple[bytes, bytes]]) -> tuple[QueuedStage, ...]:
+    return tuple(replace(decode(QueuedStage, head), reason=Reason(reason.decode())) for head, reason in rows)
 
 
 def _inputs(stored: dict[bytes, bytes]) -> dict[NodeId, StoredValue | None]:

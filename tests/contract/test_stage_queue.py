@@ -118,11 +118,31 @@ def test_higher_priority_goes_first_then_earlier_arrival(store):
     assert [queued.stage for queued in store.queue.waiting(WEST, limit=2)] == ["s-b", "s-y"]
 
 
+def test_the_whole_queue_is_told_by_name_in_its_order_and_what_is_asked_for_in_full(store, west):
+    for stage, priority in ((ONE, 0), (TWO, 5), (THREE, 0)):
+        store.queue.submit(WEST, spec(stage, priority=priority))
+    assert (store.queue.queued(WEST), store.queue.queued(EAST)) == ((TWO, ONE, THREE), ())
+    assert store.queue.heads_of(WEST, (THREE, TWO)) == tuple(
+        queued for stage in (THREE, TWO) for queued in store.queue.waiting(WEST) if queued.stage == stage
+    )
+    pay(west)
+    take(store, west, ONE)
+    store.queue.cancel(TWO)
+    store.queue.explain(west.session, (THREE,), Reason.CAPACITY_BUSY, "full")
+    assert store.queue.queued(WEST) == (THREE,)
+    assert [queued.reason for queued in store.queue.heads_of(WEST, (ONE, TWO, THREE, StageId("ghost")))] == [Reason.CAPACITY_BUSY]
+
+
+def test_a_mesh_is_told_nothing_of_what_is_queued_elsewhere(store):
+    store.queue.submit(WEST, spec())
+    assert store.queue.heads_of(EAST, (ONE,)) == ()
+
+
 def test_a_change_of_the_reason_is_told_once(store, west):
     store.queue.submit(WEST, spec())
-    store.queue.explain(west.session, ONE, Reason.QUOTA_EXHAUSTED, "1 CPU short")
-    store.queue.explain(west.session, ONE, Reason.QUOTA_EXHAUSTED, "2 CPU short")
-    store.queue.explain(west.session, ONE, Reason.CAPACITY_BUSY, "full")
+    store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "1 CPU short")
+    store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "2 CPU short")
+    store.queue.explain(west.session, (ONE,), Reason.CAPACITY_BUSY, "full")
     assert store.queue.waiting(WEST)[0].reason is Reason.CAPACITY_BUSY
     assert inbox(store) == [
         StageWaiting(stage=ONE, reason=Reason.QUOTA_EXHAUSTED, detail="1 CPU short"),
@@ -130,15 +150,23 @@ def test_a_change_of_the_reason_is_told_once(store, west):
     ]
 
 
+def test_stages_that_wait_for_the_same_are_explained_together_and_each_is_told_what_is_new_to_it(store, west):
+    for stage in (ONE, TWO):
+        store.queue.submit(WEST, spec(stage))
+    store.queue.explain(west.session, (TWO,), Reason.CAPACITY_BUSY, "full")
+    store.queue.explain(west.session, (ONE, StageId("ghost"), TWO), Reason.CAPACITY_BUSY, "still full")
+    assert [(message.stage, message.detail) for message in inbox(store)] == [(TWO, "full"), (ONE, "still full")]
+
+
 def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
     east = HandMesh(store.ledger, record(EAST))
     claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
-    store.queue.explain(west.session, ONE, Reason.CAPACITY_BUSY, "")
-    store.queue.explain(east.session, TWO, Reason.CAPACITY_BUSY, "")
-    store.queue.explain(west.session, THREE, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, (ONE,), Reason.CAPACITY_BUSY, "")
+    store.queue.explain(east.session, (TWO,), Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, (THREE,), Reason.CAPACITY_BUSY, "")
     west.leave()
-    store.queue.explain(west.session, TWO, Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, (TWO,), Reason.CAPACITY_BUSY, "")
     assert [message for message in inbox(store) if isinstance(message, StageWaiting)] == []
 
 

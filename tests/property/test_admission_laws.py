@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import (
+    LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
     PromiseEnded,
@@ -115,6 +116,10 @@ class AnyInterleaving(RuleBasedStateMachine):
     @rule()
     def room_may_have_come(self):
         self.tell(RoomMayHaveCome())
+
+    @rule(tenant=st.sampled_from(["acme", "other"]))
+    def a_lease_came_free(self, tenant):
+        self.tell(LeaseCameFree(tenant=tenant))
 
     @invariant()
     def the_books_are_in_order(self):

@@ -33,11 +33,17 @@ class Flaky:
         self.down = set()  #: Methods that do nothing and raise.
         self.mute = set()  #: Methods that do their work and raise.
         self.before = {}  #: Method to what happens just before it, once.
+        self.broken = {}  #: Method to what it raises instead of doing anything.
+        self.heard = None  #: Is told the name of each method that is called.
 
     def __getattr__(self, name):
         method = getattr(self._store, name)
 
         def call(*args, **named):
+            if self.heard is not None:
+                self.heard(name)
+            if name in self.broken:
+                raise self.broken[name]
             if name in self.before:
                 self.before.pop(name)()
             if name in self.down:

@@ -49,6 +49,15 @@ def test_what_was_offered_is_not_spent_any_more_and_is_offered_until_it_is_answe
     assert balance.offer_idle(100, 0) == ()
 
 
+def test_no_more_is_offered_than_is_sent_and_what_was_offered_before_goes_first():
+    balance, keys = LeaseBalance(), [(TenantPath(f"t{number}"), KEY[1]) for number in range(3)]
+    leases = (Lease(tenant=tenant, mesh=MeshId("m"), flavor=flavor, held=CPU, target=CPU, token=1, version=1) for tenant, flavor in keys)
+    balance.take_in(Told(leases=tuple(leases)))
+    assert [offer.tenant for offer in balance.offer_idle(0, 0, keep=keys[0], most=1)] == ["t1"]
+    assert [balance.room(key, CPU) for key in keys] == [1, 0, 1]
+    assert [offer.tenant for offer in balance.offer_idle(0, 0, most=2)] == ["t1", "t0"]
+
+
 def test_what_was_in_use_a_moment_ago_is_kept(balance):
     assert balance.offer_idle(99, 100) == ()
     assert balance.offer_idle(100, 100, keep=KEY) == ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, stored
+from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
 from federation.child import BEATS_PER_COMPARISON
 from federation.dispatch import Mail, MailKind
 from federation.errors import BatchTooLarge
+from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.hosting import HostReport
 from mesh.messages import StageLost
@@ -91,6 +92,46 @@ def test_letters_about_what_is_not_here_are_harmless(busy, kind):
     assert busy.running() == {"s"}
 
 
+# -- long queues -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Seven stages of `greedy`, which has quota for one, are queued before one of `poor`; two stages are asked about at once."""
+    monkeypatch.setattr("federation.child.HEADS_MAX", 2)
+    federation = Federation()
+    quotas = {("standard", "cpu"): Quota(nominal=10_000)}
+    federation.store.configure(TenantTree([Tenant(path=tenant, parent=None, quotas=quotas) for tenant in ("greedy", "poor")]))
+    for number in range(7):
+        federation.submit(f"g{number}", tenant="greedy")
+    federation.submit("p", tenant="poor")
+    return federation
+
+
+def test_however_much_one_tenant_has_queued_the_others_are_seen(crowded):
+    crowded.beat()
+    assert crowded.running() == {"g0", "p"}
+
+
+def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_asked_about_again(crowded):
+    crowded.beat()
+    questions = slow(crowded, "heads_of", 0)
+    crowded.store.cancel("g3")
+    crowded.submit("late", tenant="poor")
+    crowded.beat()
+    assert set(crowded.child._books.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
+    assert questions == [("east", ("late",))]
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_long_queue_which_comes_with_the_next(crowded):
+    questions = slow(crowded, "heads_of", TTL_MS // 4)
+    crowded.beat()
+    assert (len(questions), crowded.child.due_in_ms()) == (1, 0)
+    crowded.beat(4)
+    assert crowded.running() == {"g0", "p"}
+    assert crowded.view().alive
+
+
 # -- cancelling --------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +156,7 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
 # -- the session -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["waiting", "claims_of", "inputs_of", "explain"])
+@pytest.mark.parametrize("method", ["queued", "heads_of", "claims_of", "inputs_of", "explain"])
 def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
     federation = Federation(quota=1)
     federation.beat()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, stored
+from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
 from federation.child import BEATS_PER_COMPARISON
 from federation.errors import TooManyClaims
+from mesh.errors import RuntimeDoorError
 from mesh.reasons import Reason
 
 
@@ -20,6 +21,57 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     joined.mail()
     joined.work()
     assert ("s", "node_succeeded") in joined.words()
+
+
+def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(joined):
+    joined.submit("s", "a: x y z")
+    joined.mail()
+    questions = slow(joined, "inputs_of", 0)
+    for node in "xyz":
+        joined.store.deliver("s", node, stored(joined.store, "seven"))
+    joined.mail()
+    assert questions == [("s",)]
+    assert joined.child._books.running["s"].delivered == set("xyz")
+
+
+def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
+    for name in "stu":
+        joined.submit(name, "a: x")
+    joined.mail()
+    questions = slow(joined, "inputs_of", TTL_MS // 4)
+    for name in "stu":
+        joined.store.deliver(name, "x", stored(joined.store, "seven"))
+    joined.mail()
+    assert questions == [("s",)]
+    joined.beat(3)
+    assert questions == [("s",), ("t",), ("u",)]
+    assert joined.view().alive
+
+
+def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbeat(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.flaky.down = {"inputs_of"}
+    joined.mail()
+    joined.flaky.down = set()
+    joined.beat()
+    assert joined.child._books.running["s"].delivered == {"x"}
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
+    for name in "stu":
+        joined.submit(name, "a: x")
+    joined.mail()
+    for name in "stu":
+        joined.store.deliver(name, "x", stored(joined.store, "seven"))
+    reads = slow(joined, "get", TTL_MS // 4)
+    joined.beat(BEATS_PER_COMPARISON - 2)
+    assert reads == []
+    joined.beat()
+    assert len(reads) == 1
+    joined.beat(2 * len("stu"))
+    assert len(reads) == len("stu")
 
 
 def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
@@ -88,6 +140,18 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     assert joined.view().claimed == 0
     assert joined.words()[-1] == ("s", "stage_lost")
     assert joined.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
+    def refuse(*_args):
+        raise RuntimeDoorError("Ray is gone")
+
+    monkeypatch.setattr(joined.host, "start", refuse)
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == [("s", "stage_lost")]
+    assert joined.told[0].reason is Reason.WORKER_LOST
     assert all_is_free(joined)
 
 

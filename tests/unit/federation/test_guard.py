@@ -1,52 +1,109 @@
+"""What a child makes of a store that fails, in whatever way."""
+
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from child_bed import TTL_MS, Federation, all_is_free
 
-from federation.errors import BatchTooLarge, EpochChanged, LeaseLost, LedgerLearning, SessionLost, StoreUnavailable, TooManyClaims
-from federation.guard import Guard
-from federation.leases import Session
-from federation.tenure import Tenure
+from federation.child import BEATS_PER_COMPARISON
+from federation.errors import BatchTooLarge, EpochChanged, ForgedReceipt, FutureToken, LedgerUninitialised, StoreUnavailable, UnfitName
+from federation.guard import remedy_of, will_pass
+from mesh.errors import AmountError, IllegalTransition, RuntimeDoorError
 
-
-class Watched:
-    """A guard, and what it has done."""
-
-    def __init__(self):
-        self.tenure = Tenure(session=Session(mesh="east", incarnation=1, ttl_ms=30_000), due_ms=700)
-        self.why = []
-        self.guard = Guard(mesh="east", tenure=self.tenure, lose=self.why.append)
-
-    def meets(self, error):
-        def work():
-            raise error
-
-        self.guard(work)
-        return self.why, self.tenure.due_ms
-
-
-@pytest.fixture
-def watched():
-    return Watched()
+VERBS = (
+    "join",
+    "heartbeat",
+    "acquire",
+    "release",
+    "queued",
+    "heads_of",
+    "claim",
+    "claims_of",
+    "report",
+    "inputs_of",
+    "explain",
+    "get",
+    "put",
+)
+ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountError, BatchTooLarge, RuntimeDoorError, IllegalTransition)
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("gone"), LedgerLearning("it learns"), LeaseLost("revoked"), TooManyClaims("end some")])
-def test_what_is_not_answered_now_changes_nothing(watched, error):
-    assert watched.meets(error) == ([], 700)
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb, error):
+    federation = Federation(quota=1)
+    if verb != "join":
+        federation.beat()
+    federation.flaky.broken = {verb: error("what nobody has foreseen")}
+    federation.submit("s", "a: x")
+    federation.submit("t")
+    federation.beat()
+    federation.store.deliver("s", "x", None)
+    federation.mail()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.flaky.broken = {}
+    for _ in range(2 * BEATS_PER_COMPARISON):  # What an earlier session held is free again when its time is over.
+        federation.beat()
+        federation.store.sweep()
+    federation.submit("u")
+    for _ in range(6):
+        federation.mail()
+        federation.work()
+        federation.beat()
+    assert ("u", "stage_ended") in federation.words()
+    assert all_is_free(federation)
 
 
-def test_another_epoch_makes_a_heartbeat_due_at_once(watched):
-    assert watched.meets(EpochChanged("it restarted", epoch=2, learn_ms=9)) == ([], 0)
+def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_is(busy):
+    calls = []
+    busy.flaky.heard = calls.append
+    busy.flaky.down = set(VERBS) - {"heartbeat"}
+    busy.submit("t")
+    for beat in range(1, 6):
+        busy.beat()
+        busy.mail()
+        busy.work()
+        assert calls.count("heartbeat") == beat
+        assert len(calls) == 2 * beat
+    assert busy.view().alive
 
 
-def test_a_session_that_is_lost_is_lost_for_the_reason_that_was_told_and_the_mesh_joins_at_once(watched):
-    assert watched.meets(SessionLost("swept")) == (["swept"], 0)
+def test_work_that_is_never_answered_does_not_keep_the_rest_from_its_turn(busy):
+    calls = []
+    busy.flaky.heard = calls.append
+    busy.flaky.down = {"queued"}
+    busy.beat(2 * BEATS_PER_COMPARISON)
+    assert calls.count("queued") == 2 * BEATS_PER_COMPARISON
+    assert calls.count("claims_of") == 2
 
 
-def test_without_a_session_nobody_is_asked(watched):
-    watched.tenure.end()
-    assert watched.meets(SessionLost("never asked")) == ([], 700)
+def test_calls_that_take_long_leave_a_heartbeat_its_time(busy):
+    renewed = [busy.clock.now_ms]
+    busy.flaky.heard = lambda verb: renewed.append(busy.clock.now_ms) if verb == "heartbeat" else busy.clock.advance(TTL_MS // 5)
+    for number in range(30):
+        busy.submit(f"t{number}", slot=busy.record.pools[0].capacity)
+    busy.beat(12)
+    assert busy.running() == {"s"}
+    assert max(later - earlier for earlier, later in pairwise(renewed)) < TTL_MS // 2
 
 
-def test_what_is_refused_for_good_is_for_the_caller_to_deal_with(watched):
-    with pytest.raises(BatchTooLarge):
-        watched.meets(BatchTooLarge("1001 rows in one call"))
+def test_a_ledger_that_is_founded_anew_is_told_at_once_what_is_held(busy):
+    busy.flaky.broken = {"queued": LedgerUninitialised("empty")}
+    busy.beat()
+    assert busy.child.due_in_ms() == 0
+    assert busy.running() == {"s"}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_what_does_not_pass_by_itself_is_told_with_what_to_do(error):
+    assert not will_pass(error("no"))
+    assert remedy_of(error("no"))
+
+
+def test_what_comes_and_goes_needs_nobody():
+    assert will_pass(StoreUnavailable("no answer"))
+    assert will_pass(EpochChanged("another one", epoch=2, learn_ms=1))

@@ -104,6 +104,23 @@ def test_each_address_is_tried_once_and_the_next_call_begins_with_another(link, 
     assert roots.hosts() == [FIRST, SECOND, SECOND]
 
 
+def test_of_many_addresses_that_hang_no_more_are_tried_than_there_is_time_for_and_the_others_with_the_next_call(roots, monkeypatch):
+    passed_s = [0.0]
+
+    def hang(request: httpx.Request) -> httpx.Response:
+        passed_s[0] += http_link.CALL_S_MAX / 2
+        raise httpx.ReadTimeout("no answer", request=request)
+
+    monkeypatch.setattr(http_link.time, "monotonic", lambda: passed_s[0])
+    addresses = tuple(f"http://root{number}.test" for number in range(5))
+    roots.answers = dict.fromkeys(addresses, hang)
+    link = HttpLink(addresses, "smm_x", http=httpx.Client(transport=httpx.MockTransport(roots)))
+    for tried in (0, 1), (2, 3), (4, 0):
+        with pytest.raises(StoreUnavailable):
+            ask_terms(link, EAST)
+        assert roots.hosts()[-2:] == [addresses[number] for number in tried]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

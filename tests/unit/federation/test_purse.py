@@ -58,10 +58,18 @@ def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     joined.mail()
     joined.flaky.mute, joined.flaky.down = set(), set()
     assert joined.running() == set()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
     joined.beat()
     assert joined.running() == {"s"}
+
+
+def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answered_again(joined):
+    joined.flaky.down = {"acquire"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == []
+    joined.beat(2)
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
 
 
 def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
@@ -237,3 +245,85 @@ def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
     federation.work()
     assert federation.running() == {"long", "large"}
     assert federation.held() == 4
+
+
+# -- as many leases as can be told -------------------------------------------------------------------------------------
+
+
+def tree_of(count):
+    quotas = {("standard", "cpu"): Quota(nominal=10_000)}
+    return TenantTree([Tenant(path=f"t{number}", parent=None, quotas=quotas) for number in range(count)])
+
+
+def crowd(count):
+    """So many tenants, each with room and quota for one stage, and one of each is queued."""
+    federation = Federation(pool("general", count))
+    federation.store.configure(tree_of(count))
+    for number in range(count):
+        federation.submit(f"s{number}", tenant=f"t{number}")
+    federation.beat()
+    return federation
+
+
+@pytest.fixture
+def three_told(monkeypatch):
+    """A heartbeat may tell three leases."""
+    for module in ("federation.balance", "federation.purse", "federation.tenure", "federation.store.memory_ledger"):
+        monkeypatch.setattr(f"{module}.TOLD_MAX", 3)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so():
+    federation = crowd(4)
+    assert federation.running() == {"s0", "s1", "s2"}
+    assert federation.words()[-1] == ("s3", "stage_waiting")
+    assert (federation.told[-1].reason, federation.told[-1].detail) == (
+        Reason.LEASES_AT_LIMIT,
+        "the mesh holds 3 leases, as many as it may, and all of them are in use",
+    )
+    federation.store.restart()
+    federation.beat(3)
+    assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
+    federation = crowd(4)
+    federation.work()
+    assert federation.running() == {"s3"}
+    assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
+
+
+@pytest.mark.usefixtures("three_told")
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(mute):
+    federation = crowd(3)
+    federation.store.configure(tree_of(4))
+    federation.work(by_ms=0)
+    federation.clock.advance(DURATION_MS)
+    federation.host.advance()
+    (federation.flaky.mute if mute else federation.flaky.down).add("release")
+    federation.submit("s3", tenant="t3")
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))
+    federation.mail()
+    assert federation.running() == set()
+    federation.flaky.mute, federation.flaky.down = set(), set()
+    federation.beat()
+    assert (federation.running(), federation.held()) == ({"s3"}, 1)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_of_more_leases_than_can_be_told_those_that_pay_for_something_are():
+    federation = crowd(3)
+    store = federation.store
+    store.configure(tree_of(5))
+    aims = tuple(Aim(mesh="east", tenant=f"t{number}", flavor="standard", target=CPU) for number in (3, 4))
+    store.plan_apply(store.elect("p", 60_000), store.snapshot().version, aims)
+    federation.flaky.down = {"release"}
+    federation.beat(2)
+    assert len(store.snapshot().leases) == 5
+    store.restart()
+    federation.beat(2)
+    assert federation.running() == {"s0", "s1", "s2"}
+    assert {lease.tenant for lease in store.snapshot().leases} == {"t0", "t1", "t2"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from child_bed import CPU, DURATION_MS, GRACE_MS, TTL_MS, Federation, all_is_free, pool
+from child_bed import CPU, DURATION_MS, GRACE_MS, TTL_MS, Federation, all_is_free, pool, slow
 
 from federation.child import BEATS_PER_COMPARISON
 from federation.errors import BatchTooLarge, CallRejected
@@ -107,10 +107,35 @@ def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
     joined.submit("t")
     joined.flaky.down = {"report"}
     joined.mail()
+    assert joined.running() == {"s"}  # Nothing else is asked of a store that does not answer, until it has answered a heartbeat.
+    joined.beat(2)
     assert joined.running() == {"s", "t"}
     joined.flaky.down = set()
     joined.beat()
     assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
+
+
+def test_a_heartbeat_goes_before_the_rest_of_what_there_is_to_tell(busy):
+    busy.flaky.down = {"report"}
+    busy.work()
+    busy.work()
+    untold = len(busy.child._tidings._untold)
+    reports = slow(busy, "report", TTL_MS // 4)
+    busy.flaky.down = set()
+    busy.beat()
+    assert (len(reports), busy.child.due_in_ms()) == (1, 0)
+    busy.beat(untold)
+    assert len(reports) == untold - 1 == 3  # The last is not told: the room of the stage is free.
+    assert busy.view().alive
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_reports_values(busy):
+    values = {f"{number:064}": b"" for number in range(5)}
+    puts = slow(busy, "put", TTL_MS // 4)
+    busy.child.take_report(HostReport(stage="s", number=1, messages=(), blobs=values))
+    assert len(puts) == 1
+    busy.beat(5)
+    assert [sha256 for _, sha256, _ in puts] == list(values)
 
 
 def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(busy):

@@ -5,6 +5,7 @@ import pytest
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.admission_events import (
+    LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
     PromiseEnded,
@@ -178,6 +179,24 @@ def test_a_long_queue_is_not_gone_through_for_each_start():
     offers = [offer(f"s{number}") for number in range(1000)]
     assert answered(scheduler, scheduler.handle(*offers), granted) == (500, 500)
     assert scheduler.tries <= 501
+
+
+def test_a_part_of_a_lease_that_comes_free_is_worth_another_try_to_its_tenant_alone():
+    scheduler = mesh(pool("general", 4))
+    for name, tenant in (("a", "acme"), ("b", "beta")):
+        scheduler.handle(offer(name, tenant=tenant))
+        scheduler.handle(refused(name))
+    assert asked(scheduler.handle(LeaseCameFree(tenant="beta"))) == [("b", "general", 1)]
+    scheduler.handle(refused("b"))
+    assert asked(scheduler.handle(RoomMayHaveCome())) == [("a", "general", 1), ("b", "general", 1)]
+
+
+def test_kinds_with_the_same_slot_are_told_the_same_of_a_full_pool():
+    scheduler = running(mesh(pool("general", 1)), "runs")
+    decisions = scheduler.handle(offer("a"), offer("b", tenant="beta"), offer("c", tenant="beta", slot=cpu(2)))
+    words = {each.workload: each.detail for each in decisions}
+    assert words["a"] == words["b"] == "pool general has 0 cpu free, one slot takes 1"
+    assert words["c"] == "pool general has 1 cpu in all, one slot takes 2"
 
 
 def test_work_that_does_not_fit_now_does_not_hold_up_what_is_behind_it():

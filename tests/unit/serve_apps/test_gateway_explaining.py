@@ -33,7 +33,7 @@ def world() -> World:
         built.clock.advance(1)
     coordinator = coordinator_of(built)
     coordinator.step(0)
-    built.store.explain(mesh.session, StageId("night.1"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    built.store.explain(mesh.session, (StageId("night.1"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
     coordinator.step(0)
     mesh.beat(wants=(Want(tenant=RESEARCH, flavor=STANDARD, slot=TWO_CPUS, slots=1),))
     return built

@@ -35,7 +35,7 @@ def with_mesh(world: World, *tenants: str) -> None:
         tenant = RIVAL if number == 1 else RESEARCH
         stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
         world.store.submit(EAST, stage)
-    world.store.explain(mesh.session, StageId("r.2"), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    world.store.explain(mesh.session, (StageId("r.2"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
 
 
 def test_a_body_that_says_it_is_too_large_is_413(world):

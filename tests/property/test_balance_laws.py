@@ -1,0 +1,80 @@
+"""What the book of a mesh's leases names beside its accounts is what looking through all of them would find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.balance import LeaseBalance, sum_of
+from federation.leases import Lease, Told
+from mesh.resources import ResourceSet
+
+KEYS = [("acme", "red"), ("acme", "blue"), ("beta", "red")]
+NAMES = ["s", "t", "u"]
+
+
+@dataclass(frozen=True)
+class Step:
+    verb: str
+    key: tuple[str, str]
+    stage: str
+    cpus: int
+    target: int
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        verb=st.sampled_from(["tell", "tell", "lose", "spend", "put back", "hold", "drop", "keep holds of", "offer"]),
+        key=st.sampled_from(KEYS),
+        stage=st.sampled_from(NAMES),
+        cpus=st.integers(0, 4),
+        target=st.integers(0, 4),
+    ),
+    max_size=30,
+)
+
+
+def cpu(count):
+    return ResourceSet.of({"cpu": count})
+
+
+def done(balance, step, version):
+    tenant, flavor = step.key
+    if step.verb == "tell":
+        lease = Lease(tenant=tenant, mesh="m", flavor=flavor, held=cpu(step.cpus), target=cpu(step.target), token=1, version=version)
+        balance.take_in(Told(leases=(lease,)), [step.key])
+    elif step.verb == "lose":
+        balance.take_in(Told(), [step.key])
+    elif step.verb == "spend" and step.stage not in balance._payers and balance.room(step.key, cpu(1), step.stage):
+        balance.spend(step.stage, step.key, cpu(1), version)
+    elif step.verb == "put back":
+        balance.put_back(step.stage, version)
+    elif step.verb == "hold":
+        balance.hold(step.stage, step.key, cpu(1))
+    elif step.verb == "drop":
+        balance.drop_hold(step.stage)
+    elif step.verb == "keep holds of":
+        balance.drop_holds({step.stage})
+    elif step.verb == "offer":
+        balance.offer_idle(version, step.cpus)
+
+
+@given(STEPS)
+def test_the_book_names_what_a_look_at_every_lease_would_find(steps):
+    balance, overdrawn = LeaseBalance(), []
+    for version, step in enumerate(steps, start=1):
+        done(balance, step, version)
+        accounts = balance._accounts
+        assert all(account.in_use == sum_of(account.spent.values()) for account in accounts.values())
+        assert all(account.lease or account.spent or account.held for account in accounts.values())
+        assert balance._payers == {stage: key for key, account in accounts.items() for stage in account.spent}
+        assert balance._holders == {stage: key for key, account in accounts.items() for stage in account.held}
+        assert balance._loose == {key for key, account in accounts.items() if account.is_loose}
+        assert balance._shrinking == {key for key, account in accounts.items() if account.shrinks}
+        overdrawn = [
+            (accounts[key].limit, accounts[key].spent) for key in sorted(accounts) if not accounts[key].in_use <= accounts[key].limit
+        ]
+        assert list(balance.overdrawn()) == overdrawn

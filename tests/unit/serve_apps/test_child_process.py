@@ -1,0 +1,59 @@
+"""The process of a child mesh: its threads outlive whatever a store answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.dispatch import Mail, MailKind
+from federation.errors import LedgerUninitialised, StoreUnavailable
+from mesh.errors import RuntimeDoorError
+from serve_apps.child_process import _leave, _read_mail
+
+LETTER = Mail(kind=MailKind.STAGE, subject="s")
+
+
+class Stop:
+    """Set after so many waits."""
+
+    def __init__(self, waits):
+        self._left = waits
+
+    def is_set(self):
+        return self._left == 0
+
+    def wait(self, _seconds):
+        self._left -= 1
+
+
+class Letters:
+    """Fails once, then has a letter for whoever asks from the beginning, and fails for ever."""
+
+    def __init__(self, error):
+        self._answers = [error, ("1-0", (LETTER,))]
+        self._error = error
+
+    def mail(self, _mesh, _cursor, _wait_ms):
+        answer = self._answers.pop(0) if self._answers else self._error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeDoorError("garbage"), LedgerUninitialised("empty")])
+def test_letters_are_read_on_after_any_failure(error):
+    read = []
+    _read_mail(Letters(error), "east", read.append, Stop(waits=2))
+    assert read == [(LETTER,)]
+
+
+def test_a_process_ends_though_nobody_takes_its_word():
+    class Child:
+        has_left = False
+
+        def leave(self):
+            self.has_left = True
+            raise LedgerUninitialised("empty")
+
+    child = Child()
+    _leave(child)
+    assert child.has_left
