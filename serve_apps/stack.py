@@ -144,7 +144,7 @@ class Stack:
 
     def _terms(self) -> LeaseTerms:
         section = self._config.federation
-        return LeaseTerms(ttl_ms=section.lease_ttl_ms, grace_ms=section.lease_grace_ms)
+        return LeaseTerms.of(section.lease_ttl_ms, section.lease_grace_ms)
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
