@@ -96,7 +96,7 @@ class Root:
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,
-            delete=self.deleted.append,
+            delete=lambda run, uri: self.deleted.append((run, uri)),
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
             steadiness=SteadinessRules(probation_ms=PROBATION_MS),
@@ -312,7 +312,7 @@ def test_old_runs_are_retired_with_their_files(root):
     assert root.record() is not None
     root.clock.advance(1)
     root.coordinator.tick()
-    assert (root.record(), root.deleted) == (None, ["file:///result"])
+    assert (root.record(), root.deleted) == (None, [("r", "file:///result")])
 
 
 # -- meshes that are closed ------------------------------------------------------------------------------------------------
