@@ -51,7 +51,7 @@ class Coordinator:
 
     Args:
         on_end: Told of each run that ended, with its record: traces are written there.
-        delete: Removes the file of a value that nobody needs any more.
+        delete: Removes the file of a run's value that nobody needs any more; where it lies is the word of a worker.
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
         costs: What waiting and moving are reckoned with when a mesh is chosen.
@@ -70,7 +70,7 @@ class Coordinator:
         blobs: BlobStore,
         clock: Clock,
         on_end: Callable[[RunRecord], None],
-        delete: Callable[[str], None],
+        delete: Callable[[RunId, str], None],
         clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
         costs: CostRules = COST_RULES,
@@ -134,8 +134,8 @@ class Coordinator:
                 self._alone(run, partial(self._look_after, run, alive, snapshot))
         finally:
             self._in_turn = False
-        for uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
-            _delete_if_possible(partial(self._delete, uri), uri)
+        for run, uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
+            _delete_if_possible(partial(self._delete, run, uri), uri)
 
     def _sweep(self) -> None:
         """All that is overdue, part by part: where many meshes are lost at once, others wait for their quota."""

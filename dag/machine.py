@@ -18,7 +18,7 @@ Source: events in, decisions out as dask's `WorkerState`; stages as `references`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dag.compiling import NodePlan, blobs_named_in
 from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
@@ -224,9 +224,10 @@ class RunMachine:
         placed = {node: where.mesh for node, where in event.placements.items()}
         order = [node for node in self.plans if node in placed]
         edges = [(need, node) for node in order for need in self._needs[node] if need in placed]
+        free = self._free_names()
         for plan in split(order, edges, placed):
             stage = StageRecord(
-                stage=StageId(f"{self.record.run}.{len(self.record.stages) + 1}"),
+                stage=next(free, None) or StageId(f"{self.record.run}.{len(self.record.stages) + 1}"),
                 mesh=plan.mesh,
                 level=plan.level,
                 nodes=plan.nodes,
@@ -241,6 +242,17 @@ class RunMachine:
                 if kept.state is NodeState.BLOCKED:
                     self._moves.node(kept, NodeState.WAITING)
                 self._moves.touch(kept)
+
+    def _free_names(self) -> Iterator[StageId]:
+        """Names of stages that were dissolved before anybody heard of them: each retry dissolves all that was planned, so a run would
+        gather records of them without end."""
+        named = {kept.stage for kept in self.record.nodes.values()}
+        stages = tuple(self.record.stages.values())
+        return (
+            stage.stage
+            for stage in stages
+            if stage.state is StageState.ENDED and not (stage.sent_ms or stage.nodes) and stage.stage not in named
+        )
 
     def _send_what_can_start(self) -> None:
         if self._winding_down() or self.record.state is not RunState.RUNNING:

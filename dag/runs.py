@@ -214,6 +214,6 @@ class RunStore(DeadLetters, Protocol):
             UnknownRun: There is no such run.
         """
 
-    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """Remove runs that ended before `before_ms` (milliseconds since the epoch), oldest first, `limit` at most, with
-        everything that belongs to them; the files that their values lie in, to be deleted by the caller."""
+        everything that belongs to them; the files that their values lie in, each with its run, to be deleted by the caller."""

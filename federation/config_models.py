@@ -126,9 +126,11 @@ class FederationSection(Section):
     )
     lease_grace_ms: DurationMs = Field(
         default=3_000,
+        ge=300,
         le=3_600_000,
         alias="lease_grace",
-        description="How much longer the root waits before it takes leases back, so that a mesh always stops first.",
+        description="How much longer the root waits before it takes leases back, so that a mesh always stops first; "
+        "two thirds of it, 2s at most, the clock of Redis may leap ahead within a `lease_ttl`.",
     )
     retention_ms: DurationMs = Field(default=86_400_000, alias="retention", description="How long ended runs and their results are kept.")
     inline_limit_bytes: SizeBytes = Field(

@@ -62,6 +62,15 @@ class LeaseTerms:
     grace_ms: int  #: How much longer the ledger waits before it takes back what a silent session holds.
     max_step_ms: int = 2_000  #: Most that the lease clock moves between two calls; less than the grace.
 
+    @classmethod
+    def of(cls, ttl_ms: int, grace_ms: int) -> "LeaseTerms":
+        """With the longest step that the grace makes safe, 2 s at most.
+
+        A step by which the server's clock leaps takes as much off the time after which a silent session is over: a holder has stopped by
+        then only if the grace is longer. A third of it remains for the end of what the holder stops.
+        """
+        return cls(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=min(2_000, grace_ms * 2 // 3))
+
     @property
     def learn_ms(self) -> int:
         """How long a ledger learns after it may have lost writes: until every lease it may have forgotten has run out."""

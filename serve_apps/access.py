@@ -35,12 +35,19 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
 
     Raises:
         NotAuthenticated: There is none.
+        TooManyCalls: The key has used up its calls; or too many wrong ones came from this address.
         StoreUnavailable: The ring of keys does not answer.
     """
-    answer = authenticate(request.headers.get("authorization"), ports.keys.find)
+    answer, now_ms = authenticate(request.headers.get("authorization"), ports.keys.find), ports.clock.monotonic_ms()
     if isinstance(answer, Denied):
-        raise NotAuthenticated(_WORDS[answer.reason])
+        ports.desk.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
+    ports.desk.count_call(answer, now_ms)
     return answer
+
+
+def address_of(request: Request) -> str:
+    """From where the request comes; many may share it."""
+    return request.client.host if request.client is not None else ""
 
 
 def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal:
@@ -53,6 +60,11 @@ def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal
 
 #: A parameter of a route: whoever asks.
 Asking = Annotated[Principal, Depends(asking)]
+
+
+def looking(principal: Asking, ports: Ports) -> None:
+    """Count a call of a route that looks at the whole ledger. Raises TooManyCalls."""
+    ports.desk.count_look(principal, ports.clock.monotonic_ms())
 
 
 def operating(principal: Asking) -> Principal:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from dag.errors import UnknownLetter
 from dag.requeueing import requeue
-from serve_apps.access import Operating
+from serve_apps.access import Operating, looking
 from serve_apps.dead_views import audit_view, letter_view, letters_view
 from serve_apps.dependencies import Ports
 from serve_apps.schemas import AuditView, DroppedView, ErrorBody, LettersView, LetterView, RequeuedView
@@ -19,7 +19,7 @@ LetterPath = Annotated[str, Path(description="The name of a dead letter.", max_l
 
 router = APIRouter(prefix="/v1", tags=["dead letters"])
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 503)}
+_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
 
 
 @router.get("/dead")
@@ -41,7 +41,7 @@ def show_letter(letter: LetterPath, ports: Ports, principal: Operating) -> Lette
     return letter_view(found)
 
 
-@router.post("/dead/{letter}/requeue", responses={**_REFUSALS, 409: {"model": ErrorBody}, 429: {"model": ErrorBody}})
+@router.post("/dead/{letter}/requeue", responses={**_REFUSALS, 409: {"model": ErrorBody}})
 def requeue_letter(letter: LetterPath, ports: Ports, principal: Operating) -> RequeuedView:  # noqa: ARG001  the same
     """Submit the letter's run again, whole, as a new run; all letters of the old one are dropped."""
     return RequeuedView(letter=letter, run=requeue(ports.runs, ports.blobs, letter, ports.clock.wall_ms()))
@@ -53,7 +53,7 @@ def drop_letter(letter: LetterPath, ports: Ports, principal: Operating) -> Dropp
     return DroppedView(letters=ports.runs.drop_dead((letter,)))
 
 
-@router.get("/audit", responses=_REFUSALS)
+@router.get("/audit", responses=_REFUSALS, dependencies=[Depends(looking)])
 def audit(ports: Ports, principal: Operating) -> AuditView:  # noqa: ARG001  the same
     """Look whether stages and indexes, and leases and their sums, agree. Looks at everything: not for every minute."""
     return audit_view(ports.queue.orphans(), ports.ledger.audit())

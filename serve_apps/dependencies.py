@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -19,8 +19,11 @@ from federation.leases import LeaseLedger
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.routing import COST_RULES
+from federation.snapshot import Snapshot
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
+from serve_apps.front_desk import FrontDesk
+from serve_apps.shared_look import SharedLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,16 @@ class Dependencies:
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: What a submission waits for that does not say.
+    looks_kept_ms: int = 250  #: How old a snapshot may be that is only shown; all that ask meanwhile share it.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
+    desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: How often everybody may ask.
+    shown: SharedLook[Snapshot] = field(init=False)  #: The ledger's snapshot, for what only shows it.
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", SharedLook(self._look, clock=self.clock, kept_ms=self.looks_kept_ms))
+
+    def _look(self) -> Snapshot:
+        return self.ledger.snapshot()
 
 
 def dependencies_of(request: Request) -> Dependencies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -22,25 +23,25 @@ def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, rea
         UnknownMesh: Nobody ever saw a mesh of this name.
         StoreUnavailable: The store does not answer; safe to repeat.
     """
-    snapshot = snapshot_now(ledger, registry)
+    snapshot = snapshot_now(ledger.snapshot, registry)
     _check_known(snapshot, registry, mesh)
     registry.drain(mesh, Drain(reason=reason, by=by, since_ms=snapshot.at_ms))
-    return snapshot_now(ledger, registry)
+    return snapshot_now(ledger.snapshot, registry)
 
 
 def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId) -> tuple[Snapshot, bool]:
     """Give the mesh work again; what the federation looks like then, and whether the mesh was drained. Raises as `drain_mesh`."""
     was_drained = registry.undrain(mesh)
-    snapshot = snapshot_now(ledger, registry)
+    snapshot = snapshot_now(ledger.snapshot, registry)
     if not was_drained:
         _check_known(snapshot, registry, mesh)
     return snapshot, was_drained
 
 
-def snapshot_now(ledger: LeaseLedger, registry: MeshRegistry) -> Snapshot:
-    """The ledger's snapshot with what is remembered of each mesh. Raises StoreUnavailable."""
+def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry) -> Snapshot:
+    """What a look at the ledger shows, with what is remembered of each mesh. Raises StoreUnavailable."""
     standings = registry.standings()
-    return enrolled(ledger.snapshot(), standings)
+    return enrolled(look(), standings)
 
 
 def only(snapshot: Snapshot, mesh: MeshId) -> Snapshot:

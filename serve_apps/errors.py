@@ -59,7 +59,7 @@ class MalformedCall(RequestError):
 
 
 class TooManyCalls(RequestError):
-    """The mesh has used up what it may ask in this second."""
+    """Whoever asks has used up what he may ask in this second."""
 
     def __init__(self, message: str, *, wait_ms: int) -> None:
         super().__init__(message)

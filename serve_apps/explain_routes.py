@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from federation.quota.policies import Stop
 from federation.tenant_orders import OrdersInForce
 from mesh.ids import MeshId, TenantPath
-from serve_apps.access import Asking, record_within
+from serve_apps.access import Asking, looking, record_within
 from serve_apps.dependencies import Ports
 from serve_apps.explaining import explain_queue, explain_run, explain_stage, plan_run, tell_story
 from serve_apps.run_routes import PAGE_MAX, SPEC_BODY, RunPath, expect_json
 from serve_apps.schemas import ErrorBody, PlanView, QueueView, RunExplanation, StageExplanation, StopRequest, StopView, StoryView
 from serve_apps.stopping import release_tenant, stop_tenant
 
-router = APIRouter(prefix="/v1", tags=["explaining"])
+router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 503)}
+_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
 
 TenantPathParameter = Annotated[str, Path(description="The tenant's path.", max_length=1_000)]
 Explained = Annotated[int, Query(ge=0, le=PAGE_MAX, description="How many stages are explained; the others are only listed.")]
@@ -65,7 +65,9 @@ def show_why_of_stage(
     return explain_stage(ports, principal, record_within(ports, principal, run_id), stage_id)
 
 
-@router.post("/plan", openapi_extra=SPEC_BODY, responses={status: {"model": ErrorBody} for status in (400, 401, 403, 413, 415, 422, 503)})
+@router.post(
+    "/plan", openapi_extra=SPEC_BODY, responses={status: {"model": ErrorBody} for status in (400, 401, 403, 413, 415, 422, 429, 503)}
+)
 async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanView:
     """What would become of a graph if it were submitted now: its stages, where, what they would wait for, who would give way."""
     expect_json(request)

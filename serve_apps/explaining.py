@@ -172,7 +172,7 @@ def tell_story(
 
 
 def _look(ports: Dependencies) -> tuple[Snapshot, _Queues]:
-    snapshot = snapshot_now(ports.ledger, ports.registry)
+    snapshot = snapshot_now(ports.shown, ports.registry)
     waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
     return snapshot, {mesh: tuple(ports.queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
 

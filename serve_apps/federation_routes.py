@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path
 
 from mesh.ids import MeshId
-from serve_apps.access import Asking, Operating, reaches
+from serve_apps.access import Asking, Operating, looking, reaches
 from serve_apps.dependencies import Ports
 from serve_apps.draining import drain_mesh, only, snapshot_now, undrain_mesh
 from serve_apps.federation_views import leases_view, meshes_view, tenants_view
@@ -16,21 +16,21 @@ from serve_apps.schemas import DrainRequest, ErrorBody, LeasesView, MeshesView, 
 
 MeshPath = Annotated[str, Path(description="The name of the mesh.", max_length=64)]
 
-router = APIRouter(prefix="/v1", tags=["federation"])
+router = APIRouter(prefix="/v1", tags=["federation"], dependencies=[Depends(looking)])
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 503)}
+_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
 
 
 @router.get("/tenants")
 def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
     """Tenants with what they have: nominal, used, borrowed, available."""
-    return tenants_view(ports.ledger.snapshot(), partial(reaches, principal), ports.orders.in_force())
+    return tenants_view(ports.shown(), partial(reaches, principal), ports.orders.in_force())
 
 
 @router.get("/meshes")
 def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
     """Meshes that the key's tenants may use."""
-    return meshes_view(snapshot_now(ports.ledger, ports.registry), partial(reaches, principal), ports.queue.ages())
+    return meshes_view(snapshot_now(ports.shown, ports.registry), partial(reaches, principal), ports.queue.ages())
 
 
 @router.post("/meshes/{mesh}/drain", responses=_REFUSALS)
@@ -51,4 +51,4 @@ def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
 @router.get("/leases")
 def list_leases(ports: Ports, principal: Asking) -> LeasesView:
     """Leases that are held now."""
-    return leases_view(ports.ledger.snapshot(), partial(reaches, principal))
+    return leases_view(ports.shown(), partial(reaches, principal))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -21,14 +22,23 @@ from dag.errors import BacklogFull
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
 from serve_apps import dead_routes, explain_routes, federation_routes, link_routes, run_routes
-from serve_apps.dependencies import Dependencies, Ports
+from serve_apps.access import Operating
+from serve_apps.dependencies import Dependencies
 from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.limits import BodyLimit
 from serve_apps.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 from serve_apps.observing import Observed, log, request_id_of
 from serve_apps.schemas import ErrorBody, HealthView
+from serve_apps.shared_look import SharedLook
 
 __all__ = ["Dependencies", "create_app"]
+
+#: What a scrape tells may be so old: many may scrape, and it takes a look at everything.
+TRUTH_KEPT_MS = 5_000
+#: Whether the store answers is asked so often at most, for anybody may want to know.
+HEALTH_KEPT_MS = 1_000
+#: Looked for to see whether the store answers: one field that is not there costs it next to nothing.
+NO_KEY = "healthz"
 
 _DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow them, see who holds what and who waits for what."
 
@@ -37,9 +47,11 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     """The application on these ports; nothing is opened or asked before the first request."""
     app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
-    metrics = GatewayMetrics(truth, replica=uuid.uuid4().hex[:8])
+    shared = SharedLook(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
+    metrics = GatewayMetrics(shared, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
     app.state.metrics = metrics
+    app.state.is_there = SharedLook(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
     app.include_router(link_routes.router)  # First, for it is asked most, and routes are tried in turn.
     app.include_router(explain_routes.router)
@@ -67,16 +79,21 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 
 _operating = APIRouter(tags=["operating"])
 
+_SCRAPED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}},
+    **{status: {"model": ErrorBody} for status in (401, 403, 429, 503)},
+}
+
 
 @_operating.get("/healthz", responses={503: {"model": ErrorBody}})
-def health(ports: Ports) -> HealthView:
+def health(request: Request) -> HealthView:
     """Whether the store answers (503 when it does not)."""
-    ports.ledger.snapshot()
+    request.app.state.is_there()
     return HealthView(status="ok")
 
 
-@_operating.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def scrape(request: Request) -> Response:
+@_operating.get("/metrics", response_class=Response, responses=_SCRAPED)
+def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001  whoever asks has to be an operator: they tell of all tenants
     """The metrics, for Prometheus."""
     metrics: GatewayMetrics = request.app.state.metrics
     return Response(metrics.scrape(), media_type=CONTENT_TYPE)

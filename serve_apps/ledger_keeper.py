@@ -10,11 +10,13 @@ Source: references of the protocol §4.1, §6 rows 15, 19, 20; ADR 0019.
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import cast
 
 import structlog
 
 from federation.api_keys import ApiKey
+from federation.store.orders_given import OrdersGiven
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import redis_answers
 from federation.tenant_orders import OrdersInForce
@@ -25,6 +27,19 @@ from serve_apps.stores import Stores
 log = structlog.get_logger(__name__)
 
 _FILE = "ledger.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What tells a ledger from another, and from an older copy of itself."""
+
+    uid: str | None  #: None: there is no ledger.
+    version: int  #: Of the tenant tree.
+    given: int  #: Orders and revocations so far.
+
+    def is_older_than(self, known: _Written) -> bool:
+        """None of the counts ever falls by itself."""
+        return self.version < known.version or self.given < known.given
 
 
 def known_ledger(folder: StateFolder) -> str | None:
@@ -39,7 +54,7 @@ def ledger_of(folder: StateFolder, stores: Stores) -> str:
     Raises:
         StoreUnavailable: The server does not answer.
     """
-    return known_ledger(folder) or _written(stores)[0] or secrets.token_hex(8)
+    return known_ledger(folder) or _written(stores).uid or secrets.token_hex(8)
 
 
 def keep_ledger(folder: StateFolder, uid: str) -> None:
@@ -47,26 +62,29 @@ def keep_ledger(folder: StateFolder, uid: str) -> None:
     folder.write(_FILE, {"uid": uid})
 
 
-def _written(stores: Stores) -> tuple[str | None, int]:
-    """Who the ledger of the server is, None when there is none, and the version of its tree."""
+def _written(stores: Stores) -> _Written:
     with redis_answers("look at the ledger"):
         uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
-    return uid.decode() if uid is not None else None, int(version or 0)
+        given = OrdersGiven(stores.client, stores.keys).count()
+    return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), given=given)
 
 
 class LedgerKeeper:
     """What the ledger was told, and what it is told again when it comes back older than it was: empty, or from a copy.
 
-    The version of the tenant tree says which: it never falls by itself. Leases are not this side's to bring back: meshes do that.
+    The version of the tenant tree and the count of orders say which. Leases are not this side's to bring back: meshes do that. Nor are
+    keys of others that were not revoked: who has made them has seen that they were there, and makes new ones.
     """
 
     def __init__(self, stores: Stores, uid: str) -> None:
         self._stores = stores
         self._uid = uid
-        self._version = 0
+        self._known = _Written(uid=uid, version=0, given=0)
+        self._owes = False  #: What is told again was cut off half way.
         self._tree: TenantTree | None = None
         self._orders = OrdersInForce()
-        self._keys: dict[str, ApiKey] = {}
+        self._keys: dict[str, ApiKey] = {}  #: Guarded, whatever becomes of them.
+        self._revoked: dict[str, ApiKey] = {}
 
     def move_to(self, stores: Stores) -> None:
         """The server has another address from now on."""
@@ -84,35 +102,52 @@ class LedgerKeeper:
         Raises:
             StoreUnavailable: The server does not answer; look again later.
         """
-        uid, version = _written(self._stores)
-        if uid is not None and uid != self._uid:
-            log.error("the server holds another ledger by now; nothing is told to it", found=uid, known=self._uid)
-        elif self._tree is not None and version < self._version:
-            log.warning("the ledger is older than it was; telling it again", version=version, known=self._version)
+        written = _written(self._stores)
+        if written.uid is not None and written.uid != self._uid:
+            log.error("the server holds another ledger by now; nothing is told to it", found=written.uid, known=self._uid)
+        elif self._tree is not None and (self._owes or written.is_older_than(self._known)):
+            log.warning("the ledger is older than it was; telling it again", found=str(written), known=str(self._known))
             self._tell_again(self._tree)
             return True
         else:
-            self._note(version)
+            self._note(written)
         return False
 
-    def _note(self, version: int) -> None:
+    def _note(self, written: _Written) -> None:
         """Keep what holds, whole or not at all: the server may lose everything between two questions."""
-        ring = self._ring()
+        ring, known = self._ring(), self._known
         orders, keys = self._stores.orders.in_force(), {key: ring.find(key) or kept for key, kept in self._keys.items()}
-        read = self._stores.ledger.configured_at() if self._tree is None or version != self._version else (version, self._tree)
-        if _written(self._stores) == (self._uid, read[0]) and read[0] >= self._version:
-            (self._version, self._tree), self._orders, self._keys = read, orders, keys
+        revoked = self._revoked if self._tree is not None and written.given == known.given else self._revoked_of(ring)
+        if self._tree is None or written.version != known.version:
+            version, tree = self._stores.ledger.configured_at()
+        else:
+            version, tree = written.version, self._tree
+        seen = _Written(uid=self._uid, version=version, given=written.given)
+        if _written(self._stores) == seen and not seen.is_older_than(known):
+            self._known, self._tree, self._orders, self._keys, self._revoked = seen, tree, orders, keys, revoked
+
+    def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
+        names = (line.key for line in ring.list() if line.revoked)
+        found = {name: self._revoked.get(name) or ring.find(name) for name in names}
+        return {name: key for name, key in found.items() if key is not None}
 
     def _tell_again(self, tree: TenantTree) -> None:
-        """The tree last: as long as its version is old, all of this is done again."""
-        self._stores.orders.publish(self._orders.filed)
+        """All of it is done again until it was done to the end. What an older copy says of tenants goes: it was taken back since."""
+        self._owes = True
+        orders = self._stores.orders
+        orders.publish(self._orders.filed)
+        for tenant in orders.in_force().stops.keys() - self._orders.stops.keys():
+            orders.release(tenant)
         for tenant, stopped in self._orders.stops.items():
-            self._stores.orders.stop(tenant, stopped)
+            orders.stop(tenant, stopped)
         ring = self._ring()
-        for key in self._keys.values():
+        for key in (*self._keys.values(), *self._revoked.values()):
             if not ring.add(key) and key.revoked:  # An older copy may have it from before it was revoked.
                 ring.revoke(key.key)
-        self._version = self._stores.ledger.configure(tree).version
+        with redis_answers("count orders"):
+            OrdersGiven(self._stores.client, self._stores.keys).raise_to(self._known.given)
+        self._stores.ledger.configure(tree)
+        self._known, self._owes = _written(self._stores), False
 
     def _ring(self) -> RedisKeyRing:
         return RedisKeyRing(self._stores.client, self._stores.keys)

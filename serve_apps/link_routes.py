@@ -2,9 +2,10 @@
 
 Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
 their own, so neither tenants nor waiting meshes can keep a session from being renewed. Before a byte of a body is read, or one
-of these threads is taken, the key is looked at, in threads of yet another kind; an address from which too many wrong keys come is
-not looked at for a while, unless the key is one that was good before. A key that was good at its last call is looked at in the
-thread that does the work, before any of it: it is one thread less to wait for, and a key that was revoked gets no further.
+of these threads is taken, the key is looked at, in threads of yet another kind. Where too many wrong keys come from, the next ones are
+looked at in few threads, so that nobody else waits behind them; a good one is let in all the same. A key that was good at its last
+call is looked at in the thread that does the work, before any of it: it is one thread less to wait for, and a key that was revoked
+gets no further.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
 from mesh.values import StoredValue
 from mesh.wire import encode
-from serve_apps.access import asking_mesh
+from serve_apps.access import address_of, asking_mesh
 from serve_apps.auth import MeshPrincipal
 from serve_apps.dependencies import Dependencies, dependencies_of
 from serve_apps.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
@@ -58,11 +59,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 #: Threads of a replica.
 THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
-#: Threads in which keys are looked up, whoever brings them.
-DOOR_THREADS = 16
-#: Wrong keys that one address may show, in a second and at once; addresses that are counted, and good keys that are remembered, at most.
-WRONG_PER_S, WRONG_BURST = 0.5, 20
-ADDRESSES_MAX, GOOD_MAX = 4_096, 4_096
+#: Threads in which keys are looked up, whoever brings them; and those for keys that nobody knows yet, from where too many were wrong.
+DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
+#: Good keys that are remembered, at most.
+GOOD_MAX = 4_096
 #: Calls of a mesh in a second, and those that may come at once after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 500
 MAILS_PER_S, MAILS_BURST = 20.0, 40
@@ -100,7 +100,7 @@ class LinkDesk:
             Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
         }
         self._door = CapacityLimiter(DOOR_THREADS)
-        self._wrong = CallBudget(calls_per_s=WRONG_PER_S, burst=WRONG_BURST, keys_max=ADDRESSES_MAX)
+        self._side_door = CapacityLimiter(SIDE_DOOR_THREADS)
         self._good: dict[bytes, MeshPrincipal] = {}  #: Who was let in, by the digest of the header.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
         self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
@@ -120,18 +120,15 @@ class LinkDesk:
             NotAuthenticated: Its key is none.
             TooManyCalls: Its budget is used up, or too many wrong keys came from its address.
         """
-        authorization, address = request.headers.get("authorization"), _address_of(request)
+        authorization, address = request.headers.get("authorization"), address_of(request)
         shown = _digest_of(authorization)
         now_ms = ports.clock.monotonic_ms()
-        wait_ms = 0 if shown in self._good else self._wrong.wait_ms(address, now_ms)
-        if wait_ms:
-            raise TooManyCalls(f"too many wrong keys from {address}; the next is looked at in {wait_ms} ms", wait_ms=wait_ms)
+        is_suspect = shown not in self._good and ports.desk.is_suspect(address, now_ms)
         try:
-            principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._door)
-        except NotAuthenticated:
+            principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._side_door if is_suspect else self._door)
+        except NotAuthenticated as denied:
             self._good.pop(shown, None)
-            self._wrong.take(address, now_ms)
-            raise
+            ports.desk.refuse(address, denied, now_ms)
         if len(self._good) >= GOOD_MAX:
             self._good.clear()
         self._good[shown] = principal
@@ -153,10 +150,9 @@ class LinkDesk:
         authorization = request.headers.get("authorization")
         try:
             return asking_mesh(authorization, ports)
-        except NotAuthenticated:
+        except NotAuthenticated as denied:
             self._good.pop(_digest_of(authorization), None)
-            self._wrong.take(_address_of(request), ports.clock.monotonic_ms())
-            raise
+            ports.desk.refuse(address_of(request), denied, ports.clock.monotonic_ms())
 
     def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
         principal = asking_mesh(authorization, ports)
@@ -193,10 +189,6 @@ class LinkDesk:
 
 def _digest_of(authorization: str | None) -> bytes:
     return hashlib.sha256((authorization or "").encode()).digest()
-
-
-def _address_of(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
 
 
 def _desk_of(request: Request) -> LinkDesk:

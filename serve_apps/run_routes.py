@@ -101,7 +101,7 @@ def list_runs(
     """Runs, newest first."""
     if tenant is not None and not reaches(principal, TenantPath(tenant)):
         raise OutOfReach(f"the API key does not reach the tenant {tenant}")
-    asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.ledger.snapshot())
+    asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
     found = [summary for path in asked for summary in ports.runs.list(path, limit=limit)]
     found.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
     return RunsView(runs=[run_line(summary) for summary in found[:limit]])

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import structlog
@@ -144,7 +145,7 @@ class Stack:
 
     def _terms(self) -> LeaseTerms:
         section = self._config.federation
-        return LeaseTerms(ttl_ms=section.lease_ttl_ms, grace_ms=section.lease_grace_ms)
+        return LeaseTerms.of(section.lease_ttl_ms, section.lease_grace_ms)
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
@@ -368,23 +369,30 @@ class Stack:
             log.warning("the keys of this stack were not revoked", error=str(away))
 
     def stop(self) -> None:
-        """Stop everything, in the reverse order; safe to call at any moment and more than once."""
-        for process in (*self.children.values(), *filter(None, [self.root])):
-            process.ask_to_stop()
-        for process in (*self.children.values(), *filter(None, [self.root])):
-            process.stop(STOP_S_MAX)
-        self.children, self.root = {}, None
-        self._revoke_keys()
+        """Stop everything, in the reverse order; safe to call at any moment and more than once.
+
+        Where a part cannot be stopped, the others are, and the last such error is raised at the end.
+        """
+        with ExitStack() as left:  # What was put in last is done first, each whatever became of those before.
+            if self._port is not None:
+                left.callback(self._port.release)
+            if self._redis is not None:
+                left.callback(self._redis.stop)
+            left.callback(self._stop_clusters)
+            left.callback(self._revoke_keys)
+            processes = (*self.children.values(), *filter(None, [self.root]))
+            for process in reversed(processes):
+                left.callback(process.stop, STOP_S_MAX)
+            for process in reversed(processes):
+                left.callback(process.ask_to_stop)
+            self.children, self.root, self._redis, self._port = {}, None, None, None
+
+    def _stop_clusters(self) -> None:
         self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
-        for cluster in self.clusters.values():
-            cluster.stop()
-        self.clusters = {}
-        if self._redis is not None:
-            self._redis.stop()
-            self._redis = None
-        if self._port is not None:
-            self._port.release()
-            self._port = None
+        clusters, self.clusters = self.clusters, {}
+        with ExitStack() as left:
+            for cluster in reversed(clusters.values()):
+                left.callback(cluster.stop)
 
 
 def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:

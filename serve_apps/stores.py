@@ -122,7 +122,7 @@ def open_stores(
     """
     client = connect(url, timeout_ms=ANSWER_MS_MAX)
     keys = Keys()
-    terms = LeaseTerms(ttl_ms=lease_ttl_ms, grace_ms=lease_grace_ms)
+    terms = LeaseTerms.of(lease_ttl_ms, lease_grace_ms)
     return Stores(
         client=client,
         keys=keys,

@@ -107,6 +107,7 @@ class World:
             storage_url=self.storage_url,
             ledger_id="ours",
             clock=self.clock,
+            looks_kept_ms=0,
             durable=self.durable,
             durability=self.durability,
         )

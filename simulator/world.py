@@ -111,7 +111,7 @@ class World:
             blobs=self.store,
             clock=self.clock,
             on_end=self.ended.append,
-            delete=lambda _uri: None,
+            delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=RETENTION_MS,
         )

@@ -425,7 +425,7 @@ def test_every_error_of_the_mesh_is_told():
 
 
 def test_every_metric_is_told_and_no_other():
-    with World().http() as http:
+    with World().http("*") as http:
         http.get("/healthz")
         scraped = set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, flags=re.MULTILINE))
     told = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}

@@ -37,6 +37,14 @@ class _Away(Exception):
     """Nobody answers now; worth another try."""
 
 
+class _Busy(_Away):
+    """The key has used up its calls, which come back by and by."""
+
+    def __init__(self, refusal: DagError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
 class HttpCalls:
     """Calls to one root, as one key.
 
@@ -109,6 +117,8 @@ class HttpCalls:
         if error is None or answer.status_code in _AWAY:
             raise _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
         self._was_reached = True
+        if error.get("code") == "too_many_calls":
+            raise _Busy(_refusal(answer, error))
         raise _refusal(answer, error)
 
     def _patiently(self, act: Callable[[], T]) -> T:
@@ -117,6 +127,8 @@ class HttpCalls:
         )
         try:
             return again(act)
+        except _Busy as busy:
+            raise busy.refusal from None
         except _Away as gone:
             raise ApiError(0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation") from None
 

@@ -200,21 +200,21 @@ class MemoryRunStore:
             if rows.state not in RUN_ENDS:
                 self._store.post(run, "cancel", reason.encode())
 
-    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """See `RunStore.retire`."""
         with self._changed:
             ended = ((int(rows.fields["ended_ms"]), run) for run, rows in self._runs.items() if rows.state in RUN_ENDS)
             oldest_first = sorted(pair for pair in ended if pair[0] < before_ms)
-            uris: list[str] = []
+            files: list[tuple[RunId, str]] = []
             for _, run in oldest_first[:limit]:
                 rows = self._runs.pop(run)
                 self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
-                uris.extend(uris_of(rows.nodes.values()))
+                files.extend((run, uri) for uri in uris_of(rows.nodes.values()))
                 self._store.forget(run, ())
                 self._store.release_id(run)
                 self._store.keep_only(run, ())
             self._changed.notify_all()
-        return tuple(uris)
+        return tuple(files)
 
     def wait_for_events(self, run: RunId, after: int, wait_ms: int) -> None:
         """Wait up to `wait_ms` of real time until the run has an event with a greater number, or is gone."""

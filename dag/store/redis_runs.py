@@ -192,14 +192,12 @@ class RedisRunStore:
         if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
 
-    def retire(self, before_ms: int, limit: int = 100) -> tuple[str, ...]:
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """See `RunStore.retire`. Each run goes in a script of its own, so that no other call waits for long."""
         with redis_answers("find runs to retire"):
             names = cast(list[bytes], self._client.zrangebyscore(self._keys.ended_runs, "-inf", f"({before_ms}", start=0, num=limit))
-        uris: list[str] = []
-        for name in names:
-            uris.extend(self._retire_one(RunId(name.decode()), before_ms))
-        return tuple(uris)
+        runs = [RunId(name.decode()) for name in names]
+        return tuple((run, uri) for run in runs for uri in self._retire_one(run, before_ms))
 
     def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
         with redis_answers("read a run to retire"):

@@ -202,3 +202,8 @@ class Keys:
     def tenant_orders(self) -> str:
         """Hash: `filed` (what the federation file says of tenants) and `stop|<tenant>`, as JSON."""
         return self._key("tenant-orders")
+
+    @property
+    def orders_given(self) -> str:
+        """Hash: `count`, how many orders for tenants and revocations of API keys there were."""
+        return self._key("orders-given")

@@ -7,6 +7,7 @@ import redis
 
 from federation.api_keys import ApiKey, ApiKeyLine, lines_of
 from federation.store.keys import Keys
+from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import redis_answers
 from mesh.wire import decode, encode
 
@@ -25,6 +26,7 @@ class RedisKeyRing:
     def __init__(self, client: "redis.Redis", keys: Keys) -> None:
         self._client = client
         self._ring = keys.api_keys
+        self._given = OrdersGiven(client, keys)
 
     def add(self, key: ApiKey) -> bool:
         """See `KeyRing.add`."""
@@ -43,7 +45,7 @@ class RedisKeyRing:
         if found is None:
             return False
         with redis_answers("revoke an API key"):
-            self._client.hset(self._ring, key, cast(str, encode(replace(found, revoked=True))))  # the same
+            self._given.give(lambda calls: calls.hset(self._ring, key, encode(replace(found, revoked=True))))
         return True
 
     def list(self) -> tuple[ApiKeyLine, ...]:

@@ -9,6 +9,7 @@ import redis
 
 from federation.quota.policies import StandingOrders
 from federation.store.keys import Keys
+from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import redis_answers
 from federation.tenant_orders import OrdersInForce, TenantStop
 from mesh.ids import TenantPath
@@ -18,7 +19,8 @@ _FILED, _STOP = b"filed", b"stop|"
 
 
 class RedisTenantOrders:
-    """`TenantOrders` by plain commands: each field is written whole, by one person at a time. Safe to call from many threads.
+    """`TenantOrders` by plain commands: each field is written whole, by one person at a time, and counted with it. Safe to call from
+    many threads.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -28,23 +30,24 @@ class RedisTenantOrders:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._orders = keys.tenant_orders
+        self._given = OrdersGiven(client, keys)
         self._lock = threading.Lock()
         self._read: tuple[dict[bytes, bytes], OrdersInForce] = ({}, OrdersInForce())  #: Rows are decoded only when they have changed.
 
     def publish(self, filed: StandingOrders) -> None:
         """See `TenantOrders.publish`."""
         with redis_answers("publish what a file says of tenants"):
-            self._client.hset(self._orders, _FILED, cast(str, encode(filed)))  # redis-py's type leaves out bytes
+            self._given.give(lambda calls: calls.hset(self._orders, _FILED, encode(filed)))
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
         """See `TenantOrders.stop`."""
         with redis_answers("stop a tenant"):
-            self._client.hset(self._orders, _STOP + tenant.encode(), cast(str, encode(stopped)))  # the same
+            self._given.give(lambda calls: calls.hset(self._orders, _STOP + tenant.encode(), encode(stopped)))
 
     def release(self, tenant: TenantPath) -> bool:
         """See `TenantOrders.release`."""
         with redis_answers("release a tenant"):
-            return bool(self._client.hdel(self._orders, _STOP + tenant.encode()))
+            return bool(self._given.give(lambda calls: calls.hdel(self._orders, _STOP + tenant.encode())))
 
     def in_force(self) -> OrdersInForce:
         """See `TenantOrders.in_force`."""

@@ -141,14 +141,14 @@ def clear_folder(storage_url: str, run: RunId, keep: frozenset[str]) -> None:
         filesystem.rmdir(path)
 
 
-def remove_within(storage_url: str, uri: str) -> None:
-    """Delete the file of a stored value, if it lies in the storage folder; whatever else a worker has named is left alone.
+def remove_within(storage_url: str, run: RunId, uri: str) -> None:
+    """Delete the file of a run's value; whatever else a worker has named, another run's too, is left alone.
 
     Raises:
         PermissionError: It lies elsewhere.
     """
-    if not uri.startswith(f"{storage_url.rstrip('/')}/") or ".." in uri:
-        raise PermissionError(f"{uri} is not in {storage_url}")
+    if not belongs(uri, run, storage_url):
+        raise PermissionError(f"{uri} is no file of run {run} in {storage_url}")
     remove(uri)
 
 

@@ -4,6 +4,9 @@ All orders go through one thread, in order, so that `start` of a stage is before
 has a thread that waits for its batches. A runner that dies takes the values of its tenant with it: its stages are
 reported lost, and the next stage of the tenant gets a new runner, with another holder token.
 
+A runner whose runs are all over holds no value that anybody will read; after a while without a new stage it is ended. One that was found
+again is not: which runs it holds values of is not known.
+
 Runners, and the keeper of the groups, outlive this process: see `StandingActors`. They are made when a session has been proved to the
 watchdogs, which would end them before. A new process of the mesh finds them, and hears again what this one has not confirmed.
 """
@@ -14,6 +17,7 @@ import hashlib
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +48,8 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: How long after a cancellation a stage that has not ended loses its placement group, and with it its workers.
 EVICT_AFTER_S = 5.0
+#: How long a runner without stages and runs waits for more work of its tenant.
+IDLE_S = 300.0
 
 RunnerKey = tuple[TenantPath, str]
 
@@ -57,6 +63,9 @@ class _Runner:
     stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
     heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
     ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
+    runs: set[RunId] = field(default_factory=set)  #: That it was given stages of and that are not over: it may hold values of them.
+    is_found: bool = False  #: An earlier process has given it stages, of runs that are not among those.
+    idle_since_s: float | None = None  #: Monotonic; None: it is not idle, or nobody has looked yet.
 
 
 class RayStageHost:
@@ -67,6 +76,7 @@ class RayStageHost:
         node_labels: Ray node labels of the mesh's slice of the cluster.
         warm_runners: How many runners wait for a tenant, so that a first stage waits for no process start.
         ledger: The id of the federation's ledger: on one cluster a mesh of another federation may have the same name.
+        idle_s: See `IDLE_S`; seconds.
     """
 
     def __init__(
@@ -79,6 +89,7 @@ class RayStageHost:
         node_labels: dict[str, str],
         warm_runners: int,
         ledger: str = "",
+        idle_s: float = IDLE_S,
     ) -> None:
         self._mesh = mesh
         self._name = standing_name(ledger, mesh)
@@ -87,10 +98,12 @@ class RayStageHost:
         self._inline_limit_bytes = inline_limit_bytes
         self._node_labels = node_labels
         self._warm_target = warm_runners
+        self._idle_s = idle_s
         self._warm: list[Any] = []
         self._runners: dict[RunnerKey, _Runner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._cancelled: set[StageId] = set()
+        self._evictions: dict[StageId, threading.Timer] = {}
         self._teller: dict[StageId, _Runner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
@@ -121,6 +134,8 @@ class RayStageHost:
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
             runner.stages[spec.stage] = None
+            runner.runs.add(spec.run)
+            runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._teller[spec.stage] = runner
         self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs, note))
@@ -137,6 +152,8 @@ class RayStageHost:
         ends when its placement group is taken from under it.
         """
         with self._guard:
+            if stage not in self._of_stage:
+                return  # It has ended.
             self._cancelled.add(stage)
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
         self._evict_later(stage)
@@ -154,6 +171,8 @@ class RayStageHost:
         """See `StageHost`."""
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
+            for runner in self._runners.values():
+                runner.runs.discard(run)
         for actor in actors:
             self._orders.put(partial(actor.forget.remote, run))
 
@@ -162,6 +181,8 @@ class RayStageHost:
         with self._guard:
             for runner in self._runners.values():
                 runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
+            for stage in tuple(self._evictions):
+                self._forget_cancelled(stage)
             for kept in (self._runners, self._of_stage, self._cancelled, self._teller, self._warm):
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
@@ -222,7 +243,8 @@ class RayStageHost:
             ray.kill(actor)
         else:
             with self._guard:
-                runner = _Runner(actor=actor, holder=roll.holder, stages={held.stage: held.group for held in roll.stages})
+                stages = {held.stage: held.group for held in roll.stages}
+                runner = _Runner(actor=actor, holder=roll.holder, stages=stages, is_found=True)
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._teller.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in roll.stages if held.is_cancelled]
@@ -279,6 +301,7 @@ class RayStageHost:
             group = runner.stages.pop(stage)
             self._of_stage.pop(stage, None)
             self._teller.pop(stage, None)
+            self._forget_cancelled(stage)
         self._give_back(group)
         self._tell_lost(runner, stage)
 
@@ -313,10 +336,22 @@ class RayStageHost:
     def _evict_later(self, stage: StageId) -> None:
         eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
         eviction.daemon = True
+        with self._guard:
+            if stage not in self._cancelled or stage in self._evictions:
+                return  # It has ended, or was cancelled before.
+            self._evictions[stage] = eviction
         eviction.start()
+
+    def _forget_cancelled(self, stage: StageId) -> None:
+        """The stage is over; called under the guard."""
+        self._cancelled.discard(stage)
+        eviction = self._evictions.pop(stage, None)
+        if eviction is not None:
+            eviction.cancel()
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:
+            self._evictions.pop(stage, None)
             key = self._of_stage.get(stage)
             group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
         if group is not None:
@@ -350,7 +385,7 @@ class RayStageHost:
         threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
 
     def _listen(self, key: RunnerKey, runner: _Runner) -> None:
-        while True:
+        while not self._end_if_idle(key, runner, time.monotonic()):
             with self._guard:
                 if self._runners.get(key) is not runner:
                     return  # Everything was stopped on purpose.
@@ -368,13 +403,28 @@ class RayStageHost:
             for stage, number, messages, blobs in batches:
                 self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
 
+    def _end_if_idle(self, key: RunnerKey, runner: _Runner, now_s: float) -> bool:
+        """Whether it was ended: it has nothing to do, to tell, or to keep, and that for long."""
+        with self._guard:
+            is_busy = runner.is_found or runner.stages or runner.runs or any(teller is runner for teller in self._teller.values())
+            if is_busy or self._runners.get(key) is not runner:
+                runner.idle_since_s = None
+                return False
+            runner.idle_since_s = now_s if runner.idle_since_s is None else runner.idle_since_s
+            if now_s - runner.idle_since_s < self._idle_s:
+                return False
+            del self._runners[key]
+        log.info("a runner is not needed any more", mesh=self._mesh, tenant=key[0])
+        self._actors.end(runner.actor)
+        return True
+
     def _pass_on(self, runner: _Runner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         if any(message.kind == "stage_ended" for message in messages):
             with self._guard:
                 group = runner.stages.pop(stage, None)
                 self._of_stage.pop(stage, None)
                 clean = stage not in self._cancelled
-                self._cancelled.discard(stage)
+                self._forget_cancelled(stage)
                 runner.ends[stage] = number
             self._orders.put(partial(self._give_back, group, reuse=clean))
             self._orders.put(self._warm_up)
@@ -389,6 +439,7 @@ class RayStageHost:
             runner.stages.clear()
             for stage in stages:
                 self._of_stage.pop(stage, None)
+                self._forget_cancelled(stage)
             for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
                 del self._teller[stage]
         self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.

@@ -15,8 +15,11 @@ from dag.errors import RunCancelled, RunFailed
 from dag.states import RunState
 from dag.store.remote import Client
 from federation.config import load_config, tenants_of
+from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.reasons import Reason
+from serve_apps.access import EVERYBODY
+from serve_apps.auth import issue
 from serve_apps.schemas import RunView
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
@@ -225,10 +228,11 @@ def test_a_run_is_found_by_its_id_from_any_process_and_tells_its_events_again(cl
     assert events[-1].after == "SUCCEEDED"
 
 
-def test_metrics_and_traces_tell_of_the_run(stack: Stack, client: Client, folder: Path) -> None:
+def test_metrics_and_traces_tell_of_the_run(stack: Stack, stores: Stores, client: Client, folder: Path) -> None:
     run = submit(client, dag.bind(size, b"abcd"))
     run.result(LIMIT_S)
-    text = httpx.get(f"{stack.address}/metrics").text
+    operators = issue(RedisKeyRing(stores.client, stores.keys), EVERYBODY, 0)
+    text = httpx.get(f"{stack.address}/metrics", headers={"Authorization": f"Bearer {operators}"}).text
     assert "schedulemesh_runs{" in text
     assert "schedulemesh_mesh_alive" in text
     eventually(lambda: _assert_traced(folder, run.id))

@@ -382,7 +382,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     before = set(kept.admin.keys("*")) if kept.client else set()
     an_ended_run(store, runs, RUN, 100, tenant="acme/lab/nlp")
     store.queue.acknowledge(tuple(entry.entry for entry in store.queue.inbox(0)))
-    assert sorted(runs.retire(101)) == [f"file:///{RUN}/a", f"file:///{RUN}/b"]
+    assert sorted(runs.retire(101)) == [(RUN, f"file:///{RUN}/a"), (RUN, f"file:///{RUN}/b")]
     assert (runs.load(RUN), runs.summary(RUN), runs.events(RUN), runs.list(TenantPath("acme"))) == (None, None, (), ())
     assert store.blobs.get(RUN, (X,)) == {}
     assert store.queue.waiting(EAST) == ()
@@ -417,7 +417,7 @@ def test_only_runs_that_ended_before_the_time_are_retired(store, runs):
 def test_retiring_is_bounded_and_takes_the_oldest_first(store, runs):
     for run, ended_ms in (("c", 30), ("a", 10), ("b", 20)):
         an_ended_run(store, runs, run, ended_ms)
-    assert sorted(runs.retire(1000, limit=2)) == ["file:///a/a", "file:///a/b", "file:///b/a", "file:///b/b"]
+    assert sorted(runs.retire(1000, limit=2)) == [("a", "file:///a/a"), ("a", "file:///a/b"), ("b", "file:///b/a"), ("b", "file:///b/b")]
     assert [summary.run for summary in runs.list(LAB)] == ["c"]
 
 

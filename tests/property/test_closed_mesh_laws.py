@@ -68,7 +68,7 @@ class Federation(RuleBasedStateMachine):
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _: None,
-            delete=lambda _: None,
+            delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
             steadiness=RULES,

@@ -500,6 +500,21 @@ def test_what_finishes_while_the_run_stops_counts():
     assert run.states() == ["FAILED", "SUCCEEDED"]
 
 
+def test_retries_gather_no_records_of_stages_that_nobody_was_sent():
+    run = Driven("a:", "b: a", "c: b", a={"retries": 30})
+    run.place(a_c="east", b="west")
+    planned = len(run.record.stages)
+    for _ in range(30):
+        run.start("a")
+        run.take(run.begun("a"), run.failed("a"))
+        run.place(a_c="east", b="west")
+    sent = [stage for stage in run.record.stages.values() if stage.sent_ms]
+    assert (planned, len(sent), len(run.record.stages)) == (3, 31, 33)
+    assert len({run.node(node).stage for node in "abc"}) == 3
+    run.finish("a", "b", "c")
+    assert run.states() == ["SUCCEEDED"] * 3
+
+
 def test_no_retry_is_begun_while_the_run_stops():
     run = Driven("a:", "b:", b={"retries": 9})
     run.place(a_b="east")

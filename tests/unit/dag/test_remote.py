@@ -116,6 +116,24 @@ def test_a_root_that_never_answers_is_told_in_one_line():
     assert told.value.status == 0
 
 
+def too_many() -> httpx.Response:
+    body = {"error": {"code": "too_many_calls", "message": "used up", "problems": [], "request_id": "r"}}
+    return httpx.Response(429, json=body, headers={"Retry-After": "1"})
+
+
+def test_a_client_that_has_used_up_its_calls_waits_for_more():
+    client, asked = answering(too_many(), line("RUNNING"))
+    assert client.run("night").id == "night"
+    assert len(asked) == 2
+
+
+def test_a_client_that_gets_no_more_calls_is_told_so():
+    client, _ = answering(too_many(), patience_s=0)
+    with pytest.raises(ApiError, match=r"^used up$") as told:
+        client.run("night")
+    assert told.value.status == 429
+
+
 def test_something_that_is_no_root_is_not_taken_for_one():
     client, _ = answering(httpx.Response(404, text="Path '/v1' not found."), patience_s=0)
     with pytest.raises(ApiError, match="no root"):

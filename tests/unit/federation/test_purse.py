@@ -268,7 +268,7 @@ def crowd(count):
 @pytest.fixture
 def three_told(monkeypatch):
     """A heartbeat may tell three leases."""
-    for module in ("federation.balance", "federation.purse", "federation.tenure", "federation.store.memory_ledger"):
+    for module in ("federation.balance", "federation.purse", "federation.tenure", "federation.store.memory_sessions"):
         monkeypatch.setattr(f"{module}.TOLD_MAX", 3)
 
 

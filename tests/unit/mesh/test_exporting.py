@@ -206,13 +206,16 @@ def test_only_files_of_the_run_that_are_to_be_kept_stay(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-def test_a_file_outside_the_storage_folder_is_not_deleted_whatever_a_worker_says(tmp_path):
+def test_a_file_that_is_none_of_the_run_is_not_deleted_whatever_a_worker_says(tmp_path):
     outside = tmp_path / "outside"
     outside.touch()
     storage = (tmp_path / "storage").as_uri()
-    for uri in (outside.as_uri(), f"{storage}/../outside"):
+    others, own = (export("x" * 100, run=run, node="n", storage_url=storage, inline_limit_bytes=1)[0].uri for run in ("other", "r"))
+    for uri in (outside.as_uri(), f"{storage}/../outside", f"{storage}/r/../../outside", others):
         with pytest.raises(PermissionError):
-            remove_within(storage, uri)
+            remove_within(storage, "r", uri)
+    remove_within(storage, "r", own)
     assert outside.exists()
+    assert [file.as_uri() for file in (tmp_path / "storage").rglob("*") if file.is_file()] == [others]
     assert not belongs(outside.as_uri(), "r", storage)
     assert belongs(f"{storage}/r/value", "r", storage)

@@ -262,7 +262,7 @@ def crowded(world):
         blobs=world.store,
         clock=world.clock,
         on_end=lambda _: None,
-        delete=lambda _: None,
+        delete=lambda _run, _uri: None,
         clear=lambda _run, _keep: None,
         retention_ms=10**9,
     ).step(0)

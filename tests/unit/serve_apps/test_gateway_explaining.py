@@ -56,7 +56,7 @@ def coordinator_of(world):
         blobs=world.store,
         clock=world.clock,
         on_end=lambda _: None,
-        delete=lambda _: None,
+        delete=lambda _run, _uri: None,
         clear=lambda _run, _keep: None,
         retention_ms=10**9,
     )

@@ -1,6 +1,7 @@
 """What surrounds the routes: limits, request ids, unexpected errors, health, metrics, the ledger's views."""
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,7 +17,9 @@ from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
-from serve_apps.testing import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
+from serve_apps.front_desk import CALLS_BURST, LOOKS_BURST, WRONG_BURST
+from serve_apps.gateway import TRUTH_KEPT_MS, create_app
+from serve_apps.testing import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, InProcess, World, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
 
@@ -89,11 +92,13 @@ def test_a_store_that_does_not_answer_is_503_and_its_address_stays_inside(world,
         raise StoreUnavailable("redis://:password@10.0.0.1 refused")
 
     monkeypatch.setattr(world.store, "snapshot", gone)
-    for path in ("/v1/tenants", "/healthz"):
-        answer = world.http().get(path)
+    metrics = world.http("*").get("/metrics")
+    with monkeypatch.context() as worse:
+        worse.setattr(world.keys, "find", lambda _: gone())
+        healthy = world.http(None).get("/healthz")
+    for answer in (world.http().get("/v1/tenants"), healthy):
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
         assert "password" not in answer.text
-    metrics = world.http().get("/metrics")
     assert metrics.status_code == 200
     assert "schedulemesh_store_up 0.0" in metrics.text
     assert "schedulemesh_runs{" not in metrics.text
@@ -105,8 +110,77 @@ def test_an_unknown_path_and_method_have_the_same_kind_of_body(world):
         assert answer.json()["error"]["code"] == "http_error"
 
 
-def test_health_needs_no_key(world):
-    assert world.http(None).get("/healthz").json() == {"status": "ok"}
+def test_health_needs_no_key_and_looks_at_no_ledger(world, monkeypatch):
+    looks = counted(world.store, "snapshot", monkeypatch)
+    asked = counted(world.keys, "find", monkeypatch)
+    assert [world.http(None).get("/healthz").json() for _ in range(3)] == [{"status": "ok"}] * 3
+    assert (looks, asked) == ([], ["healthz"])
+
+
+def counted(port: object, method: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the method is asked from now on."""
+    asked: list[object] = []
+    act = getattr(port, method)
+
+    def noted(*arguments: object) -> object:
+        asked.append(arguments[0] if arguments else None)
+        return act(*arguments)
+
+    monkeypatch.setattr(port, method, noted)
+    return asked
+
+
+def test_only_an_operator_may_see_the_metrics_for_they_tell_of_every_tenant(world):
+    assert [world.http(tenant).get("/metrics").status_code for tenant in (None, ACME, "*")] == [401, 403, 200]
+    assert RIVAL not in world.http(ACME).get("/metrics").text
+
+
+def test_scrapes_of_the_same_seconds_share_one_look(world, monkeypatch):
+    looks = counted(world.store, "snapshot", monkeypatch)
+    assert [world.http("*").get("/metrics").status_code for _ in range(3)] == [200] * 3
+    assert len(looks) == 1
+    world.clock.advance(TRUTH_KEPT_MS)
+    world.http("*").get("/metrics")
+    assert len(looks) == 2
+
+
+# -- how often -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_looks_too_often_is_told_when_to_look_again_and_keeps_its_other_calls(world):
+    http = world.http(RESEARCH)
+    assert {http.get("/v1/leases").status_code for _ in range(LOOKS_BURST)} == {200}
+    refused = http.get("/v1/tenants")
+    assert (refused.status_code, refused.json()["error"]["code"], refused.headers["Retry-After"]) == (429, "too_many_calls", "1")
+    assert http.get("/v1/runs").status_code == 200
+    assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
+    world.clock.advance(50)
+    assert http.get("/v1/tenants").status_code == 200
+
+
+def test_a_key_has_so_many_calls(world):
+    http = world.http(RESEARCH)
+    assert {http.get("/v1/runs/none").status_code for _ in range(CALLS_BURST)} == {404}
+    assert http.get("/v1/runs/none").status_code == 429
+    assert world.http(RESEARCH).get("/v1/runs/none").status_code == 404
+
+
+def test_wrong_keys_of_an_address_are_throttled_and_a_good_one_from_there_is_not(world):
+    stranger = httpx.Client(transport=InProcess(world.app), base_url=ADDRESS, headers={"Authorization": "Bearer smk_00000000_" + "a" * 43})
+    assert [stranger.get("/v1/tenants").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
+    assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
+
+
+def test_what_only_shows_the_ledger_shares_one_look_for_a_moment(world, monkeypatch):
+    app = create_app(replace(world.app.state.dependencies, looks_kept_ms=250))
+    http = httpx.Client(transport=InProcess(app), base_url=ADDRESS, headers=dict(world.http("*").headers))
+    looks = counted(world.store, "snapshot", monkeypatch)
+    for path in ("tenants", "leases", "meshes", "queues", "runs"):
+        assert http.get(f"/v1/{path}").status_code == 200
+    assert len(looks) == 1
+    world.clock.advance(250)
+    http.get("/v1/leases")
+    assert len(looks) == 2
 
 
 def test_the_docs_name_every_route_and_its_errors(world):
@@ -159,7 +233,7 @@ def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(worl
     http.get(f"/v1/runs/{run}")
     http.get("/v1/runs/nobody")
     http.get("/no/such/path")
-    told = world.http(None).get("/metrics").text.splitlines()
+    told = world.http("*").get("/metrics").text.splitlines()
 
     def value(name: str, **labels: str) -> float:
         (line,) = [line for line in told if line.startswith(name + "{") and all(f'{key}="{text}"' in line for key, text in labels.items())]
@@ -182,7 +256,7 @@ def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(worl
 def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
     other = World()
     other.http().get("/v1/runs")
-    assert 'route="/v1/runs"' not in httpx.Client(transport=world.http()._transport, base_url=ADDRESS).get("/metrics").text
+    assert 'route="/v1/runs"' not in world.http("*").get("/metrics").text
 
 
 # -- drains ----------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from federation.config import FederationConfig, load_config
-from federation.errors import ForeignLedger, LedgerMissing
-from federation.quota.policies import Stop
+from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
+from federation.quota.policies import StandingOrders, Stop
 from federation.store.keys import Keys
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.testing import copied, lose_writes, running_redis
@@ -24,7 +24,7 @@ from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
 
-LAB = TenantPath("lab")
+LAB, SHOP = TenantPath("lab"), TenantPath("shop")
 CONFIG = """
 federation: {{name: test}}
 redis: {{url: "{url}"}}
@@ -110,6 +110,63 @@ def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, 
     assert keeper.look() is True
     assert authenticate(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
     assert isinstance(authenticate(f"Bearer {other}", ring.find), Principal)
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_copy(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    mine, others = issue(ring, LAB, 0), issue(ring, LAB, 0)
+    stores.orders.stop(SHOP, TenantStop(stop=Stop.HOLD, reason="until noon"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.guard(mine.split("_")[1])
+    keeper.look()
+    copy = copied(client, Keys())
+    for text in (mine, others):
+        ring.revoke(text.split("_")[1])
+    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.orders.release(SHOP)
+    keeper.look()
+    orders = stores.orders.in_force()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    assert (stores.orders.in_force(), set(orders.stops)) == (orders, {LAB})
+    assert [authenticate(f"Bearer {text}", ring.find) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
+    assert keeper.look() is False
+
+
+def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
+    stores = kept_stores(client)
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    copy = copied(client, Keys())
+    for tenant in (LAB, SHOP):
+        stores.orders.stop(tenant, TenantStop(stop=Stop.HOLD))
+    keeper.look()
+    lose_writes(client, Keys(), copy)
+    keeper.move_to(replace(stores, orders=CutOff(stores)))
+    for _ in range(3):  # Each time it counts one order more, and then breaks.
+        with pytest.raises(StoreUnavailable):
+            keeper.look()
+    keeper.move_to(stores)
+    assert keeper.look() is True
+    assert set(stores.orders.in_force().stops) == {LAB, SHOP}
+
+
+class CutOff:
+    """Tenant orders of a server that goes away when it is told to stop a tenant."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def in_force(self) -> OrdersInForce:
+        return self._stores.orders.in_force()
+
+    def publish(self, filed: StandingOrders) -> None:
+        self._stores.orders.publish(filed)
+
+    def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
+        raise StoreUnavailable(f"gone before {stopped.stop} of {tenant}")
 
 
 class LosesAtOnce:

@@ -23,14 +23,22 @@ tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
 
 
 class Part:
-    """A cluster, or the claim to a port."""
+    """A process, a server, a cluster, or the claim to a port."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, breaks: bool = False) -> None:
         self.is_stopped = False
+        self._breaks = breaks
 
-    def stop(self) -> None:
-        """Of a cluster."""
+    def ask_to_stop(self) -> None:
+        """Of a process."""
+        if self._breaks:
+            raise OSError("no such process")
+
+    def stop(self, _limit_s: float = 0) -> None:
+        """Of all but a port."""
         self.is_stopped = True
+        if self._breaks:
+            raise OSError("it does not end")
 
     def release(self) -> None:
         """Of a port."""
@@ -51,3 +59,16 @@ def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) ->
     stack.stop()
     assert (cluster.is_stopped, port.is_stopped) == (True, True)
     assert stack.api_key == ""
+
+
+@pytest.mark.parametrize("broken", ["child", "root", "cluster", "server"])
+def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp_path: Path, broken: str) -> None:
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
+    stack.children = {"east": parts["child"], "west": parts["other"]}
+    stack.clusters = {"main": parts["cluster"], "more": parts["last"]}
+    stack.root, stack._redis, stack._port = parts["root"], parts["server"], parts["port"]
+    with pytest.raises(OSError, match="it does not end"):
+        stack.stop()
+    assert [name for name, part in parts.items() if not part.is_stopped] == []
+    stack.stop()

@@ -1,19 +1,26 @@
-"""What `stop_all` leaves of stages whose start still waits for its turn."""
+"""When runners and what is known of their stages go: with everything, with the runner, with the last of its runs."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from mesh.hosting import HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import StageEnded
 from mesh.resources import NOTHING
 from mesh.runtime.host import RayStageHost, RunnerKey
+from mesh.runtime.runner import Roll
 from mesh.stages import StageSpec, TaskSpec
 
 PATIENCE_S = 30.0
+IDLE_S = 60.0
+KEY: RunnerKey = (TenantPath("t"), "")
 
 
 class Actor:
@@ -39,23 +46,109 @@ class Host(RayStageHost):
             inline_limit_bytes=1,
             node_labels={},
             warm_runners=0,
+            idle_s=IDLE_S,
         )
+        self.ended: list[Any] = []
         self._actors: Any = SimpleNamespace(
-            new_runner=lambda *_: Actor(self.asked), new_keeper=lambda *_: Actor(self.asked), end_all=lambda: None, end=lambda _: None
+            new_runner=lambda *_: Actor(self.asked), new_keeper=lambda *_: Actor(self.asked), end_all=lambda: None, end=self.ended.append
         )
 
     def _listen_to(self, key: RunnerKey, runner: Any) -> None:
         self._runners[key] = runner
+
+    def _take_group(self, _slot: Any, _slots: int) -> Any:
+        return object()
+
+
+def a_stage(run: str = "r") -> StageSpec:
+    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=NOTHING)
+    return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("t"), tasks=(task,), slot=NOTHING, width=1)
 
 
 def test_a_stage_whose_turn_comes_after_everything_was_stopped_is_neither_started_nor_told_of(tmp_path: Path) -> None:
     host = Host(tmp_path)
     may_go_on = threading.Event()
     host._orders.put(lambda: may_go_on.wait(PATIENCE_S))
-    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=NOTHING)
-    spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TenantPath("t"), tasks=(task,), slot=NOTHING, width=1)
-    host.start(spec, 1, 7, {}, {})
+    host.start(a_stage(), 1, 7, {}, {})
     host.stop_all()
     may_go_on.set()
     host.close()
     assert (host.asked, host.reports) == (["bind"], [])
+
+
+# -- idle runners ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+    yield host
+    host.stop_all()
+    host.close()
+
+
+def end_of(host: Host, stage: StageId) -> None:
+    host._pass_on(host._runners[KEY], stage, 1, (StageEnded(stage=stage),), {})
+
+
+def is_ended(host: Host, now_s: float) -> bool:
+    return host._end_if_idle(KEY, host._runners[KEY], now_s)
+
+
+def test_a_runner_is_ended_when_its_runs_have_been_over_for_long(host: Host) -> None:
+    host.start(a_stage(), 1, 7, {}, {})
+    end_of(host, StageId("r.1"))
+    host.confirm(StageId("r.1"), 1)
+    host.forget(RunId("r"))
+    assert [is_ended(host, now_s) for now_s in (100.0, 100.0 + IDLE_S - 1)] == [False, False]
+    assert host.ended == []
+    actor = host._runners[KEY].actor
+    assert is_ended(host, 100.0 + IDLE_S)
+    assert (host.ended, host._runners) == ([actor], {})
+    assert host.start(a_stage("s"), 1, 9, {}, {}) == 9
+    assert host._runners[KEY].actor is not actor
+
+
+@pytest.mark.parametrize("missing", ["the end", "the confirmation", "the word that the run is over"])
+def test_a_runner_that_works_or_has_something_to_tell_or_to_keep_stays(host: Host, missing: str) -> None:
+    host.start(a_stage(), 1, 7, {}, {})
+    if missing != "the end":
+        end_of(host, StageId("r.1"))
+    if missing != "the confirmation":
+        host.confirm(StageId("r.1"), 1)
+    if missing != "the word that the run is over":
+        host.forget(RunId("r"))
+    assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
+
+
+def test_a_runner_that_got_work_in_between_waits_anew(host: Host) -> None:
+    for run, now_s in (("r", 0.0), ("s", IDLE_S)):
+        host.start(a_stage(run), 1, 7, {}, {})
+        end_of(host, StageId(f"{run}.1"))
+        host.confirm(StageId(f"{run}.1"), 1)
+        host.forget(RunId(run))
+        assert not is_ended(host, now_s)
+    assert is_ended(host, 2 * IDLE_S)
+
+
+def test_a_runner_that_an_earlier_process_has_left_stays_for_nobody_knows_of_which_runs_it_has_values(host: Host) -> None:
+    host._take_over(Actor([]), Roll(tenant=KEY[0], environment="", holder=3, stages=()))
+    assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
+
+
+@pytest.mark.parametrize("how", ["it ends", "its runner dies", "everything is stopped"])
+def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str) -> None:
+    host.start(a_stage(), 1, 7, {}, {})
+    host.cancel(StageId("r.1"))
+    eviction = host._evictions[StageId("r.1")]
+    if how == "it ends":
+        end_of(host, StageId("r.1"))
+    elif how == "its runner dies":
+        host._bury(KEY, host._runners[KEY], "killed")
+    else:
+        host.stop_all()
+    assert (host._cancelled, host._evictions) == (set(), {})
+    eviction.join(PATIENCE_S)
+    assert not eviction.is_alive()
+    host.cancel(StageId("r.1"))
+    assert (host._cancelled, host._evictions) == (set(), {})

@@ -1,0 +1,75 @@
+"""A host ends a runner that nobody needs any more, and gives the tenant another one; on a real cluster."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import patience
+import pytest
+import ray
+
+from mesh.hosting import HostReport
+from mesh.ids import MeshId, RunId, StageId, TenantPath
+from mesh.messages import NodeSucceeded, StageEnded
+from mesh.resources import NOTHING
+from mesh.runtime.host import RayStageHost
+from mesh.stages import StageSpec, TaskSpec
+
+pytestmark = pytest.mark.ray
+
+eventually = partial(patience.eventually, patience_s=40.0)
+NEWS_S_MAX = 60.0
+
+
+@pytest.fixture
+def reports() -> queue.SimpleQueue[HostReport]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def host(ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport]) -> Iterator[RayStageHost]:
+    host = RayStageHost(
+        mesh=MeshId("idle"),
+        report=reports.put,
+        storage_url=tmp_path.as_uri(),
+        inline_limit_bytes=1024,
+        node_labels={},
+        warm_runners=0,
+        idle_s=0.0,
+    )
+    host.prove(1, 600_000, 600_000, 1)
+    yield host
+    host.leave(1)
+    host.stop_all()
+    host.close()
+
+
+def runners() -> list[str]:
+    return [name for name in ray.util.list_named_actors() if name.startswith("mesh/idle/runner")]
+
+
+def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> list[Any]:
+    """What the stage told, all of it confirmed."""
+    told: list[Any] = []
+    while not any(isinstance(message, StageEnded) for message in told):
+        report = reports.get(timeout=NEWS_S_MAX)
+        told += report.messages
+        host.confirm(report.stage, report.number)
+    return told
+
+
+def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another(
+    host: RayStageHost, reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
+) -> None:
+    for token, run in ((7, "r"), (9, "s")):
+        tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
+        spec = StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=NOTHING, width=1)
+        assert host.start(spec, 1, token, {}, {}) == token
+        assert any(isinstance(message, NodeSucceeded) for message in hear_the_end(host, reports))
+        assert len(runners()) == 1
+        host.forget(RunId(run))
+        eventually(lambda: not runners())

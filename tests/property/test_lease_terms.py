@@ -1,0 +1,54 @@
+"""A leap of the server's clock gives nobody's quota away before its holder has stopped, whatever terms a file may name."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.deadlines import Deadlines
+from federation.leases import Granted, LeaseTerms
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.resources import ResourceSet
+
+CPU, ACME, STANDARD = ResourceSet.of({"cpu": 1}), TenantPath("acme"), FlavorName("standard")
+TREE = TenantTree([Tenant(path=ACME, parent=None, quotas={(STANDARD, "cpu"): Quota(nominal=CPU["cpu"])})])
+
+
+def record(mesh: str) -> MeshRecord:
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=CPU)
+    return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(pool,), cluster="c")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ttl_ms=st.integers(200, 60_000),
+    grace_ms=st.integers(300, 20_000),
+    leap_ms=st.integers(0, 7_200_000),
+    leap_at=st.integers(0, 100),
+    steps=st.integers(40, 80),
+)
+def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
+    ttl_ms: int, grace_ms: int, leap_ms: int, leap_at: int, steps: int
+) -> None:
+    terms = LeaseTerms.of(ttl_ms, grace_ms)
+    clock = ManualClock()
+    store = MemoryStore(clock=clock, ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=terms.max_step_ms)
+    store.configure(TREE)
+    silent = HandMesh(store, record("silent"))
+    assert isinstance(silent.acquire(ACME, STANDARD, CPU), Granted)
+    silent.beat()
+    over_ms, step_ms = Deadlines.of(ttl_ms).over_ms, max(1, min(terms.max_step_ms, ttl_ms // steps))
+    true_ms, leapt = 0, False
+    while true_ms + step_ms < over_ms:  # All the time during which the silent mesh may still use what it holds.
+        true_ms += step_ms
+        clock.advance(step_ms)
+        if not leapt and true_ms * 100 >= over_ms * leap_at:
+            clock.advance(leap_ms)
+            leapt = True
+        store.sweep()
+        assert store.snapshot().usage, f"given away after {true_ms} of {over_ms} ms"
