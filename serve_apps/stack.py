@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
+#: What a cluster keeps busy while it starts.
+CORES_A_START = 4
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
 
@@ -81,7 +83,7 @@ class Stack:
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
-        self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
+        self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
 
     @property
     def redis_url(self) -> str:
@@ -159,8 +161,13 @@ class Stack:
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
-        for future in started.values():
-            future.result()
+        try:
+            for future in started.values():
+                future.result()
+        except BaseException:
+            for future in started.values():
+                future.cancel()
+            raise
         self._note_folders()
 
     def _note_folders(self) -> None:
@@ -176,7 +183,9 @@ class Stack:
         )
         self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
-        self.clusters[name] = OwnCluster.start(spec, python_path=self._config.import_paths)
+        self.clusters[name] = OwnCluster.start(
+            spec, python_path=self._config.import_paths, logs_kept_in=self._folder.path / "logs" / f"cluster-{name}"
+        )
 
     def _address_of(self, cluster: str) -> str:
         section = self._config.clusters[cluster]
@@ -385,6 +394,11 @@ class Stack:
         if self._port is not None:
             self._port.release()
             self._port = None
+
+
+def _at_once(clusters: int) -> int:
+    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
+    return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
 
 
 def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
