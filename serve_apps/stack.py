@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -36,6 +37,7 @@ from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
+from serve_apps.ray_access import MODE_VARIABLE, auth_mode
 from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
@@ -269,8 +271,14 @@ class Stack:
         file = self._folder.path / "settings" / f"{name}.json"
         settings.write(file)
         path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
-        environment = {"PYTHONPATH": path, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled"), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {"PYTHONPATH": path, MODE_VARIABLE: self._auth_mode(settings.ray_address), "RAY_USAGE_STATS_ENABLED": "0"}
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
+
+    def _auth_mode(self, address: str) -> str:
+        """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
+        if any(cluster.address == address for cluster in self.clusters.values()):
+            return os.environ.get(MODE_VARIABLE, "disabled")
+        return auth_mode(os.environ, Path.home())
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():
