@@ -35,6 +35,7 @@ from serve_apps import left_folders
 from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
+from serve_apps.left_standing import left_standing
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
 from serve_apps.ray_access import MODE_VARIABLE, auth_mode
@@ -144,6 +145,8 @@ class Stack:
         self._keeper = LedgerKeeper(stores, self._ledger)
         self._keeper.look()
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
+        for words in left_standing(stores.registry.standings(), stores.orders.in_force()):
+            self._say(words)
         return stores
 
     def _terms(self) -> LeaseTerms:

@@ -360,8 +360,8 @@ class MemoryLedger(ABC):
                 path = vanished[path]
         charged = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
         usage, aims = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
-        over = _over(charged, usage)
-        newly = set(over) - set(_over(self._tree, self._usage))
+        over = charged.over(usage)
+        newly = set(over) - set(self._tree.over(self._usage))
         if is_strict and newly:
             raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
         self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
@@ -824,13 +824,3 @@ def _check_beat(beat: Beat) -> None:
         refuse_unfit(want.tenant, want.flavor, want.slot)
     for claim in _bounded(beat.claims or (), TOLD_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)
-
-
-def _over(tree: TenantTree, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:
-    """`tenant|flavor|resource` of nodes above their limits."""
-    over = []
-    for (path, flavor, resource), use in usage.items():
-        limit = 0 if tree.tenant(path).parent is None else tree.quota(path, (flavor, resource)).borrowing_limit
-        if limit is not None and use > tree.own_quota(path, (flavor, resource)) + limit:
-            over.append(f"{path}|{flavor}|{resource}")
-    return tuple(sorted(over))
