@@ -6,7 +6,7 @@ Each check yields `Problem`s; `WARNINGS` hold what is allowed and yet likely a m
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from federation.redis_url import read_redis_url
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.yaml_source import Path, Problem
 from mesh.errors import AmountError, SelectorError
+from mesh.ids import TenantPath
 from mesh.labels import mismatch, wishes_of
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
@@ -240,11 +241,48 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 yield Problem(path=("meshes", name, "pools"), text=text)
 
 
+def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """Quota that no pool of the file could ever fill: told once for each kind, where most of it is given away."""
+    held: Counter[tuple[str, str]] = Counter()
+    for mesh in config.meshes.values():
+        for pool in mesh.pools.values():
+            held.update({(pool.flavor, resource): _units(resource, amount) for resource, amount in pool.capacity.items()})
+    given: defaultdict[tuple[str, str], list[tuple[int, Path]]] = defaultdict(list)
+    for tenant in forest.tenants:
+        for flavor, resource, quota, place in _each_quota(tenant):
+            given[flavor, resource].append((_units(resource, quota.nominal), place))
+    for (flavor, resource), parts in given.items():
+        total, pools = sum(units for units, _ in parts), held[flavor, resource]
+        if pools and total > pools:
+            _, place = max(parts, key=lambda part: part[0])
+            told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in all, the pools of this file hold "
+            text = f"{told}{format_units(resource, pools)}; only a mesh that joins could bring the rest"
+            yield Problem(path=(*place, "nominal"), text=text)
+
+
+def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """A tenant lends no more than its own, which is what it and all below it are given."""
+    parents = {tenant.path: tenant.parent for tenant in forest.tenants}
+    own: Counter[tuple[str, str, str]] = Counter()
+    for tenant in forest.tenants:
+        for flavor, resource, quota, _place in _each_quota(tenant):
+            path: str | None = tenant.path
+            while path is not None:
+                own[path, flavor, resource] += _units(resource, quota.nominal)
+                path = parents.get(TenantPath(path))
+    for tenant in forest.tenants:
+        for flavor, resource, quota, place in _each_quota(tenant):
+            has = own[tenant.path, flavor, resource]
+            if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:
+                text = f"is more than the {format_units(resource, has)} that there are to lend; leave it out to lend all"
+                yield Problem(path=(*place, "lending_limit"), text=text)
+
+
 #: Of names, and of values that stand for themselves.
 CHECKS_ALONE: tuple[Check, ...] = (_ids, _mesh_labels, _flavor_labels, _addresses, _clusters, _pools, _tenant_names, _quotas)
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
 CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:

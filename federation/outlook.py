@@ -5,7 +5,7 @@ what runs, `foreseeing` for stages that the mesh would stop for one of the same 
 give way, `estimates` for the queue of the mesh.
 
 A lease is taken for one workload of its tenant that ends one mean run time of its mesh from now; what its mesh wants for others beside
-it is not known here. So a start is an estimate, and is told as one.
+it is not known here. So a start is an estimate, and is told as one; and it is not told before any stage has ended.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
+_QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 _SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
 
 
@@ -99,6 +100,7 @@ class Outlooks:
         self._orders = orders.merged()
         self._forest = QuotaForest.of_tenants(snapshot.tree, self._orders.weights)
         self._meshes = {view.record.mesh: view for view in snapshot.meshes}
+        self._has_paces = any(view.standing.pace is not None for view in snapshot.meshes)
         self._typical_ms = typical_run_ms((view.standing.pace for view in snapshot.meshes), rules)
         self._pieces = {piece.stage: piece for piece in _pieces(queues)}
         self._places: dict[str, int] = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
@@ -228,14 +230,18 @@ class Outlooks:
     # -- putting the answers together ------------------------------------------------------------------------------------
 
     def _reason(self, stage: str, told: Explanation) -> Reason | None:
-        """The mesh that looked at it knows best; before it has, the quota tree may know already."""
+        """The mesh that looked at it knows best; before it has, the quota tree may know already. Where room and quota lack both, quota
+        comes first: more room alone would not help."""
         said = self._told[stage]
+        if said is Reason.CAPACITY_BUSY and told.reason in _QUOTA_LACKS:
+            return told.reason
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
     def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int) -> Outlook:
         start_ms = told.start_ms
         if start_ms is not None:
             start_ms = max(start_ms, self._snapshot.at_ms + self._mesh_wait_ms(piece, mesh_ahead))
+            start_ms = start_ms if self._is_reckoned(start_ms, told.gate) else None
         return Outlook(
             piece=piece,
             reason=told.reason,
@@ -245,6 +251,11 @@ class Outlooks:
             changes=told.changes,
             start_ms=start_ms,
         )
+
+    def _is_reckoned(self, start_ms: int, gate: Gate | None) -> bool:
+        """A start that hangs on how long others run can be told only when a stage has ended somewhere; until then it would be the run
+        time of the file, which nobody has measured."""
+        return self._has_paces or start_ms <= self._snapshot.at_ms or (gate is not None and start_ms == gate.opens_ms)
 
     def _mesh_wait_ms(self, piece: Piece, ahead: int) -> int:
         view = self._meshes.get(piece.mesh)

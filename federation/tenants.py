@@ -278,6 +278,15 @@ class TenantTree:
         vanished = (Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items())
         return TenantTree([*self._tenants.values(), *vanished]) if charged else self
 
+    def over(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:
+        """`tenant|flavor|resource` of nodes that use more than their limits allow, as after a cut."""
+        found = []
+        for (path, flavor, resource), use in usage.items():
+            limit = 0 if self.tenant(path).parent is None else self.quota(path, (flavor, resource)).borrowing_limit
+            if limit is not None and use > self.own_quota(path, (flavor, resource)) + limit:
+                found.append(SEPARATOR.join((path, flavor, resource)))
+        return tuple(sorted(found))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TenantTree) and self._tenants == other._tenants
 

@@ -28,6 +28,7 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.ray_entry import enter
 from serve_apps.settings import ChildSettings
 from serve_apps.stores import open_child_ports
 
@@ -51,9 +52,10 @@ def run(settings: ChildSettings) -> None:
     """As `main`, in a process that is set up.
 
     Raises:
+        RuntimeDoorError: The Ray cluster cannot be entered.
         StoreUnavailable: The file of certificates cannot be read, or no node of the cluster of Redis answers.
     """
-    ray.init(address=settings.ray_address, namespace="schedulemesh", log_to_driver=False, configure_logging=False)
+    enter(settings.ray_address)
     cluster = ray.get_runtime_context().gcs_address
     record = replace(settings.record, cluster=_cluster_id(), address=cluster)
     ports = open_child_ports(settings)

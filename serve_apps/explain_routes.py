@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from federation.quota.policies import Stop
-from federation.tenant_orders import OrdersInForce
 from mesh.ids import MeshId, TenantPath
 from serve_apps.access import Asking, looking, record_within
 from serve_apps.dependencies import Ports
 from serve_apps.explaining import explain_queue, explain_run, explain_stage, plan_run, tell_story
+from serve_apps.federation_views import stop_view
 from serve_apps.run_routes import PAGE_MAX, SPEC_BODY, RunPath, expect_json
 from serve_apps.schemas import ErrorBody, PlanView, QueueView, RunExplanation, StageExplanation, StopRequest, StopView, StoryView
 from serve_apps.stopping import release_tenant, stop_tenant
@@ -95,16 +95,3 @@ def release(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> Sto
     """Let the tenant's work start again. Harmless when it was not stopped; what the file says stands."""
     orders, was_stopped = release_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)
     return stop_view(TenantPath(tenant), orders, changed=was_stopped)
-
-
-def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True) -> StopView:
-    """Whether the tenant takes in work."""
-    settings, stopped = orders.merged().settings.get(tenant), orders.stops.get(tenant)
-    return StopView(
-        tenant=tenant,
-        stop=settings.stop.value if settings is not None else Stop.NONE.value,
-        reason=stopped.reason if stopped is not None else "",
-        by=stopped.by if stopped is not None else "",
-        since_ms=stopped.since_ms if stopped is not None else 0,
-        changed=changed,
-    )

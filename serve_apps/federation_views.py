@@ -10,7 +10,7 @@ from typing import Any
 
 from federation.dispatch import StageAges
 from federation.planning.reading import granted_ms
-from federation.quota.policies import QueueSettings, StandingOrders
+from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.routing import may_use
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
@@ -25,6 +25,7 @@ from serve_apps.schemas import (
     PoolView,
     Quantity,
     QuotaView,
+    StopView,
     TenantsView,
     TenantView,
     WindowView,
@@ -75,6 +76,19 @@ def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) 
         "on_max_wait": own.on_max_wait.value,
         "windows": [WindowView(opens_ms=one.opens_ms, lasts_ms=one.lasts_ms, every_ms=one.every_ms) for one in own.windows],
     }
+
+
+def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True) -> StopView:
+    """Whether the tenant takes in work."""
+    settings, stopped = orders.merged().settings.get(tenant), orders.stops.get(tenant)
+    return StopView(
+        tenant=tenant,
+        stop=settings.stop.value if settings is not None else Stop.NONE.value,
+        reason=stopped.reason if stopped is not None else "",
+        by=stopped.by if stopped is not None else "",
+        since_ms=stopped.since_ms if stopped is not None else 0,
+        changed=changed,
+    )
 
 
 def meshes_view(snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None) -> MeshesView:

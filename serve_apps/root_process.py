@@ -9,16 +9,15 @@ from ray import serve
 
 from serve_apps.deployments import root_targets
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.ray_entry import enter
 from serve_apps.settings import RootSettings
-
-NAMESPACE = "schedulemesh"
 
 
 def main(settings_file: str) -> None:
     """Deploy, tell the parent, wait for the end, undeploy."""
     configure_logging()
     settings = RootSettings.read(settings_file)
-    ray.init(address=settings.ray_address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    enter(settings.ray_address)
     stop = stop_on_signals()
     quiet = {"enable_access_log": False, "log_level": "WARNING"}
     serve.start(proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=quiet)

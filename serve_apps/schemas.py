@@ -485,7 +485,7 @@ class WaitingView(_View):
     priority: int
     reason: str
     changes: list[ChangeView] = Field(default=[], description="What would have to change in the quotas; all of it together would do.")
-    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say.")
+    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, as when no stage has ended yet.")
     slot: dict[str, Quantity] = Field(description="What it needs to start.")
     width: int
 
@@ -539,10 +539,14 @@ class StageExplanation(_View):
     why_here: str
     nodes: int
     slot: dict[str, Quantity]
+    slots: int = Field(default=0, description="Held since it began; it keeps them to its end.")
+    width: int = Field(default=1, description="How many of its nodes could run at once.")
     position: int | None = Field(default=None, description="1 is the next one at its mesh; null: it stands in no queue.")
     tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh.")
     changes: list[ChangeView] = []
-    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, or it has started.")
+    start_ms: int | None = Field(
+        default=None, description="When it starts, about; null: nobody can say (no stage has ended yet), or it has started."
+    )
     gives_way: list[GivesWayView] = Field(default=[], description="Whom its mesh or the planner would ask for it.")
     story: list[EventView] = Field(default=[], description="What happened to it; only where one stage is asked about.")
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -35,8 +36,10 @@ from serve_apps import left_folders
 from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
+from serve_apps.left_standing import left_standing
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
+from serve_apps.ray_access import MODE_VARIABLE, auth_mode
 from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
@@ -47,6 +50,8 @@ log = structlog.get_logger(__name__)
 
 READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
+#: What a cluster keeps busy while it starts.
+CORES_A_START = 4
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
 
@@ -82,7 +87,7 @@ class Stack:
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
         # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
-        self._starters = ThreadPoolExecutor(max_workers=max(1, len(config.clusters)), thread_name_prefix="starter")
+        self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
 
     @property
     def redis_url(self) -> str:
@@ -141,6 +146,8 @@ class Stack:
         self._keeper = LedgerKeeper(stores, self._ledger)
         self._keeper.look()
         self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
+        for words in left_standing(stores.registry.standings(), stores.orders.in_force()):
+            self._say(words)
         return stores
 
     def _terms(self) -> LeaseTerms:
@@ -160,8 +167,13 @@ class Stack:
     def _start_clusters(self) -> None:
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
-        for future in started.values():
-            future.result()
+        try:
+            for future in started.values():
+                future.result()
+        except BaseException:
+            for future in started.values():
+                future.cancel()
+            raise
         self._note_folders()
 
     def _note_folders(self) -> None:
@@ -177,7 +189,9 @@ class Stack:
         )
         self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
-        self.clusters[name] = OwnCluster.start(spec, python_path=self._config.import_paths)
+        self.clusters[name] = OwnCluster.start(
+            spec, python_path=self._config.import_paths, logs_kept_in=self._folder.path / "logs" / f"cluster-{name}"
+        )
 
     def _address_of(self, cluster: str) -> str:
         section = self._config.clusters[cluster]
@@ -261,8 +275,14 @@ class Stack:
         file = self._folder.path / "settings" / f"{name}.json"
         settings.write(file)
         path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
-        environment = {"PYTHONPATH": path, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled"), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {"PYTHONPATH": path, MODE_VARIABLE: self._auth_mode(settings.ray_address), "RAY_USAGE_STATS_ENABLED": "0"}
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
+
+    def _auth_mode(self, address: str) -> str:
+        """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
+        if any(cluster.address == address for cluster in self.clusters.values()):
+            return os.environ.get(MODE_VARIABLE, "disabled")
+        return auth_mode(os.environ, Path.home())
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():
@@ -393,6 +413,11 @@ class Stack:
         with ExitStack() as left:
             for cluster in reversed(clusters.values()):
                 left.callback(cluster.stop)
+
+
+def _at_once(clusters: int) -> int:
+    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
+    return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
 
 
 def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:

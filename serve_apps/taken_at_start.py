@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 from federation.config import FederationConfig
+from mesh.errors import MeshError
 from serve_apps.state_folder import StateFolder
 
 FILE = "federation.json"
@@ -25,6 +27,20 @@ def running_name(folder: StateFolder) -> str | None:
     """The name of the federation that was started last; None where none was noted."""
     name = folder.read(FILE).get("name")
     return str(name) if name is not None else None
+
+
+def refuse_another(folder: StateFolder, config: FederationConfig, file: Path) -> None:
+    """A folder is one federation's: with the file of another one, all tenants of the first would be gone.
+
+    Raises:
+        MeshError: The file has another name than the federation that was started last with this folder.
+    """
+    running, name = running_name(folder), config.federation.name
+    if running is not None and running != name:
+        raise MeshError(
+            f"{file} describes the federation {name}, and the state folder {folder.path} is that of {running}; --state names another "
+            f"folder. To give {running} these tenants on purpose, write `name: {running}` into the file"
+        )
 
 
 def differing(folder: StateFolder, config: FederationConfig) -> tuple[str, ...]:

@@ -154,6 +154,8 @@ def stage_explanation(
         why_here=stage.why_here,
         nodes=len(stage.nodes),
         slot=quantities(dict(slot.items())),
+        slots=stage.slots,
+        width=stage.width,
         position=outlook.mesh_ahead + 1 if outlook is not None else None,
         tenant_position=outlook.ahead + 1 if outlook is not None else None,
         changes=[change_view(change) for change in outlook.changes] if outlook is not None else [],

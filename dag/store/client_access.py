@@ -11,6 +11,7 @@ from dag.errors import ApiError
 
 ADDRESS_VARIABLE = "SCHEDULEMESH_ADDRESS"
 KEY_VARIABLE = "SCHEDULEMESH_API_KEY"
+STATE_VARIABLE = "SCHEDULEMESH_STATE"
 STATE_FOLDER = ".schedulemesh"
 CLIENT_FILE = "client.json"
 
@@ -25,14 +26,18 @@ class Access:
 
 
 def find_access(address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path) -> Access:
-    """Address and key: as given; else from the environment; else from the file of a stack that runs in the folder or above.
+    """Address and key: as given; else from the environment; else from the file of the stack whose state folder the environment names, or
+    that runs in the folder or above.
 
     The key in the file is for the address in the file; it is never sent to another.
 
     Raises:
         ApiError: There is no address or no key (status 0); the message tells every way to give them.
     """
-    published = _published(folder)
+    state = environment.get(STATE_VARIABLE)
+    published = _facts_in(Path(state)) if state else _published(folder)
+    if state and not published and not address and not environment.get(ADDRESS_VARIABLE):
+        raise ApiError(0, f"nothing runs with the state folder {state}, which {STATE_VARIABLE} names; `schedulemesh up` starts it")
     chosen = (address or environment.get(ADDRESS_VARIABLE) or published.get("address", "")).rstrip("/")
     is_published = bool(chosen) and chosen == published.get("address", "").rstrip("/")
     key = api_key or environment.get(KEY_VARIABLE) or (published.get("api_key", "") if is_published else "")
@@ -48,20 +53,21 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
 
 
 _WAYS = (
-    "start one with `schedulemesh up CONFIG` in this folder or one above ({folder} has no "
-    f"{STATE_FOLDER}/{CLIENT_FILE}), or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=… "
+    f"start one with `schedulemesh up CONFIG` in this folder or one above ({{folder}} has no {STATE_FOLDER}/{CLIENT_FILE}), "
+    f"or name its state folder by {STATE_VARIABLE}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=… "
     f"(in a terminal: --address, and {KEY_VARIABLE})"
 )
 
 
 def _published(folder: Path) -> dict[str, str]:
     """What the nearest running stack has published; empty when there is none, or its file cannot be read."""
-    for above in (folder, *folder.parents):
-        file = above / STATE_FOLDER / CLIENT_FILE
-        try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(facts, dict):
-            return {name: value for name, value in facts.items() if isinstance(value, str)}
-    return {}
+    return next(filter(None, (_facts_in(above / STATE_FOLDER) for above in (folder, *folder.parents))), {})
+
+
+def _facts_in(state: Path) -> dict[str, str]:
+    """What the stack of this state folder has published; empty when none runs, or its file cannot be read."""
+    try:
+        facts = json.loads((state / CLIENT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, value in facts.items() if isinstance(value, str)} if isinstance(facts, dict) else {}

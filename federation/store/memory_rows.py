@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from federation.errors import BatchTooLarge
 from federation.leases import Want
 from federation.snapshot import MeshRecord
-from federation.tenants import SEPARATOR, TenantTree
+from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, TenantPath
 
 LeaseKey = tuple[TenantPath, FlavorName]
@@ -80,13 +79,3 @@ def bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:
     if len(rows) > most:
         raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
     return rows
-
-
-def over_limits(tree: TenantTree, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:
-    """`tenant|flavor|resource` of nodes above their limits."""
-    over = []
-    for (path, flavor, resource), use in usage.items():
-        limit = 0 if tree.tenant(path).parent is None else tree.quota(path, (flavor, resource)).borrowing_limit
-        if limit is not None and use > tree.own_quota(path, (flavor, resource)) + limit:
-            over.append(f"{path}|{flavor}|{resource}")
-    return tuple(sorted(over))

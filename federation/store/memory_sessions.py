@@ -11,7 +11,7 @@ from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
 from federation.store.memory_book import MemoryBook
-from federation.store.memory_rows import Row, Seat, Wanted, bounded, by_field, over_limits
+from federation.store.memory_rows import Row, Seat, Wanted, bounded, by_field
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -45,8 +45,8 @@ class MemorySessions(MemoryBook):
                 path = vanished[path]
         charged = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
         usage, aims = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
-        over = over_limits(charged, usage)
-        newly = set(over) - set(over_limits(self._tree, self._usage))
+        over = charged.over(usage)
+        newly = set(over) - set(self._tree.over(self._usage))
         if is_strict and newly:
             raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
         self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims

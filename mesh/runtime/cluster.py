@@ -17,11 +17,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from mesh.errors import RuntimeDoorError
+from mesh.runtime import node_logs
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import die_with_parent
 
@@ -30,6 +32,8 @@ START_S_MAX = 90.0
 STOP_S_MAX = 2.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
+#: Between two looks into the logs of nodes that are coming up.
+_LOOK_S = 1.0
 _PORTS_A_NODE = 6
 #: How the names of clusters' folders begin.
 FOLDER_PREFIX = "sm-"
@@ -52,6 +56,10 @@ _ENVIRONMENT = {
 }
 #: Would lead `ray start` to another cluster, or slow the start of each worker.
 _UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE")
+
+
+class NodeTooSlow(RuntimeDoorError):
+    """A node ended itself since a part of it had not started in time: the machine has too much to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +90,42 @@ class OwnCluster:
         self._processes = processes
 
     @classmethod
-    def start(cls, spec: ClusterSpec, *, temp_dir_parent: str | Path | None = None, python_path: tuple[str, ...] = ()) -> OwnCluster:
+    def start(
+        cls,
+        spec: ClusterSpec,
+        *,
+        temp_dir_parent: str | Path | None = None,
+        python_path: tuple[str, ...] = (),
+        logs_kept_in: Path | None = None,
+    ) -> OwnCluster:
         """Start all nodes, one upon the other, and wait until they are up.
+
+        A node ends itself when a part of it has not started within 15 s, as happens on a machine with too much to do, and Ray has no
+        setting for that. All is then tried once more, each node only when the one before it is up.
 
         Args:
             spec: The nodes.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
+            logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
 
         Raises:
-            RuntimeDoorError: A node did not come up; the message shows the end of its log. Nothing is left behind.
+            RuntimeDoorError: A node did not come up; the message says why. Nothing is left behind but the logs.
             ValueError: No nodes, or the folder's path is too long.
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=temp_dir_parent))
+        start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
+        try:
+            return start(in_turn=False)
+        except NodeTooSlow:
+            return start(in_turn=True)
+
+    @classmethod
+    def _start_once(
+        cls, spec: ClusterSpec, parent: str | Path | None, python_path: tuple[str, ...], logs_kept_in: Path | None, *, in_turn: bool
+    ) -> OwnCluster:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
             folder.rmdir()
             raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")
@@ -108,10 +137,14 @@ class OwnCluster:
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             environment = _environment(python_path)
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+                if in_turn:
+                    _await_up(processes, folder, logs_kept_in)
                 _await_sockets(processes, folder)
                 processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
-            _await_up(processes, folder)
-        except BaseException:
+            _await_up(processes, folder, logs_kept_in)
+        except BaseException as failure:
+            if logs_kept_in is not None and isinstance(failure, RuntimeDoorError):
+                node_logs.keep_logs(folder, logs_kept_in)
             cls(address, folder, tuple(processes)).kill()
             raise
         return cls(address, folder, tuple(processes))
@@ -233,18 +266,24 @@ def _log_file(folder: Path, index: int) -> Path:
     return folder / f"node-{index}.log"
 
 
-def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    deadline = time.monotonic() + START_S_MAX
+def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path, logs_kept_in: Path | None) -> None:
+    """Raises RuntimeDoorError; NodeTooSlow when it is worth another try."""
+    begun = looked = time.monotonic()
     coming = dict(enumerate(processes))
     while coming:
         for index, process in tuple(coming.items()):
             log = _log_file(folder, index)
             if process.poll() is not None:
-                raise RuntimeDoorError(f"a Ray node ended (exit code {process.returncode}) before it was up. {_told(log)}")
+                raise _failure(f"ended (exit code {process.returncode}) before it was up", log, logs_kept_in)
             if _UP in log.read_text(errors="replace"):
                 del coming[index]
-        if coming and time.monotonic() > deadline:
-            raise RuntimeDoorError(f"a Ray node was not up within {START_S_MAX:.0f} s. {_told(_log_file(folder, min(coming)))}")
+        now = time.monotonic()
+        if coming and now > looked + _LOOK_S:  # `ray start` waits for a raylet that is dead as long as for one that is slow.
+            looked = now
+            if node_logs.is_too_slow(node_logs.fatal_line(folder)):
+                raise _failure("ended before it was up", _log_file(folder, min(coming)), logs_kept_in)
+        if coming and now > begun + START_S_MAX:
+            raise _failure(f"was not up within {START_S_MAX:.0f} s", _log_file(folder, min(coming)), logs_kept_in)
         time.sleep(_POLL_S)
 
 
@@ -258,9 +297,17 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path) -> No
         time.sleep(_POLL_S)
 
 
-def _told(log: Path) -> str:
-    end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
-    return (
-        "Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk under "
-        f"{log.parent.parent} are not full, and that no firewall blocks 127.0.0.1. The end of its log:\n{end}"
+def _failure(what: str, log: Path, logs_kept_in: Path | None) -> RuntimeDoorError:
+    fatal = node_logs.fatal_line(log.parent)
+    kept = f" Its logs are kept in {logs_kept_in}." if logs_kept_in is not None else ""
+    if node_logs.is_too_slow(fatal):
+        return NodeTooSlow(
+            f"a Ray node {what}: most likely this machine is too busy, for Ray gives each part of a node 15 s to start, which no setting "
+            f"changes. Try again when it has less to do, or with fewer nodes.{kept} Ray says: {fatal}"
+        )
+    end = fatal or "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+    return RuntimeDoorError(
+        f"a Ray node {what}. Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk "
+        f"under {log.parent.parent} are not full, and that no firewall blocks 127.0.0.1.{kept} "
+        + (f"Ray says: {end}" if fatal else f"The end of its log:\n{end}")
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from federation.config import tenants_of
 from federation.quota.from_config import standing_orders_of
-from federation.tenants import Tenant, TenantTree
-from mesh.errors import MeshError
+from federation.tenants import SEPARATOR, TenantTree
+from serve_apps.applied_changes import Changes, Difference, as_json, changes
 from serve_apps.cli.lifecycle import STATE, ConfigArgument, StateOption, read_told, running_stores
+from serve_apps.cli.session import JsonOption
 from serve_apps.state_folder import StateFolder
-from serve_apps.taken_at_start import differing, running_name
+from serve_apps.taken_at_start import differing, refuse_another
 
 
 def register(app: typer.Typer) -> None:
@@ -21,39 +24,52 @@ def register(app: typer.Typer) -> None:
     app.command()(apply)
 
 
-def apply(config: ConfigArgument, state: StateOption = STATE) -> None:
+def apply(
+    config: ConfigArgument,
+    state: StateOption = STATE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be.")] = False,
+    json_asked: JsonOption = False,
+) -> None:
     """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
     checked, folder = read_told(config), StateFolder(state)
     stores = running_stores(state)
-    _refuse_another(config, checked.federation.name, folder)
-    tenants = tenants_of(checked)
-    known = stores.ledger.snapshot().tree.tenants
-    before, after = set(known), {tenant.path for tenant in tenants}
-    moved = [tenant for tenant in tenants if tenant.path in before and tenant.parent != known[tenant.path].parent]
-    stores.ledger.configure(TenantTree(tenants))
-    stores.orders.publish(standing_orders_of(checked))
+    refuse_another(folder, checked, config)
+    tree, asked = TenantTree(tenants_of(checked)), standing_orders_of(checked)
+    found = changes(stores.ledger.snapshot(), stores.orders.in_force().filed, tree, asked)
+    if not dry_run:
+        stores.ledger.configure(tree)
+        stores.orders.publish(asked)
+    left = differing(folder, checked)
+    if json_asked:
+        told = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
+        typer.echo(json.dumps(told, indent=2))
+        return
     console = Console(highlight=False)
-    told = {
-        "applied": f"{len(tenants)} tenants",
-        "new tenants": ", ".join(sorted(after - before)),
-        "tenants moved, with what they hold": ", ".join(f"{tenant.path} (now {_place(tenant)})" for tenant in moved),
-        "tenants gone": ", ".join(sorted(before - after)),
-        "not applied, these take `down` and `up`": ", ".join(differing(folder, checked)),
-    }
-    for what, words in told.items():
+    console.print(f"{'would be applied' if dry_run else 'applied'}: {len(tree.tenants)} tenants")
+    for words in _lines(found, left):
+        console.print(words, markup=False, soft_wrap=True)
+
+
+def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
+    moved = ", ".join(f"{path} (now {f'below {parent}' if parent is not None else 'at the top'})" for path, parent in found.moved)
+    for what, words in (
+        ("new tenants", ", ".join(found.new)),
+        ("tenants moved, with what they hold", moved),
+        ("tenants gone", ", ".join(found.gone)),
+    ):
         if words:
-            console.print(f"{what}: {words}", markup=False, soft_wrap=True)
+            yield f"{what}: {words}"
+    yield from _changed("limits", found.limits)
+    yield from _changed("settings", found.settings)
+    if found.over:
+        yield "over their limits, and granted nothing until that has ended:"
+        yield from (f"  {tenant}: {flavor}.{resource}" for tenant, flavor, resource in (row.split(SEPARATOR) for row in found.over))
+    if left:
+        yield f"not applied, these take `down` and `up`: {', '.join(left)}"
 
 
-def _place(tenant: Tenant) -> str:
-    return f"below {tenant.parent}" if tenant.parent is not None else "at the top"
-
-
-def _refuse_another(config: Path, name: str, folder: StateFolder) -> None:
-    """Raises MeshError when the file is of another federation than the one that runs: all of that one's tenants would be replaced."""
-    running = running_name(folder)
-    if running is not None and running != name:
-        raise MeshError(
-            f"{config} describes the federation {name}, and {running} runs with this state folder; --state names another folder. "
-            f"To give {running} these tenants on purpose, write `name: {running}` into the file"
-        )
+def _changed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
+    if differences:
+        yield f"{title} that change:"
+    for one in differences:
+        yield f"  {one.tenant or 'the federation'}: {one.what} {one.before} → {one.after}"

@@ -20,9 +20,9 @@ from federation.store.http_link import ask_terms
 from mesh.errors import MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
-from serve_apps.child_process import run
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging
+from serve_apps.ray_access import MODE_VARIABLE, auth_mode
 from serve_apps.settings import ChildSettings, LinkSettings
 from serve_apps.stores import open_link
 
@@ -69,7 +69,15 @@ def join(
     terms = _terms(link, mesh)
     Console(stderr=True, highlight=False).print(f"joining as {mesh}; heartbeat every {terms.heartbeat_ms} ms")
     configure_logging()
-    run(settings_of(link, offer, terms, ray))
+    _run(settings_of(link, offer, terms, ray))
+
+
+def _run(settings: ChildSettings) -> None:
+    """Enter the cluster, with a token where there is one, and be its mesh until told to stop. Raises RuntimeDoorError."""
+    os.environ[MODE_VARIABLE] = auth_mode(os.environ, Path.home())
+    from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
+
+    child_process.run(settings)
 
 
 #: What a mesh tells of itself, its slice of the cluster as Ray labels of nodes, and how many runners are kept started.

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dag.store.client_access import STATE_VARIABLE
 from federation.config import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
@@ -29,13 +30,14 @@ from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
 from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
-from serve_apps.cli.session import STATE_VARIABLE, JsonOption
+from serve_apps.cli.session import JsonOption
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging, stop_on_signals
 from serve_apps.settings import RootSettings
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS, Stores, open_stores
+from serve_apps.taken_at_start import refuse_another
 
 STATE = Path(".schedulemesh")
 WATCH_S = 1.0
@@ -73,6 +75,7 @@ def up(
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = Console()
     checked = read_told(config)
+    refuse_another(StateFolder(state), checked, config)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:

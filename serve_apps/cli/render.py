@@ -307,10 +307,17 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
             state_text(stage.state),
             ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH),
             f"{done}/{total}",
-            str(stage.slots or ""),
+            slots_text(stage.state, stage.slots, stage.width),
             Text(why),
         )
     return table
+
+
+def slots_text(state: str, slots: int, width: int) -> str:
+    """How many slots a stage has, and of how many that it could use while it runs: it gets no more before it ends."""
+    if not slots:
+        return ""
+    return f"{slots} of {width}" if state == StageState.RUNNING.value and slots < width else str(slots)
 
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:

@@ -11,14 +11,11 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from dag.store.client_access import ADDRESS_VARIABLE, CLIENT_FILE, KEY_VARIABLE, Access, find_access
+from dag.store.client_access import ADDRESS_VARIABLE, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
-from mesh.errors import MeshError, RuntimeDoorError
-from serve_apps.state_folder import StateFolder
+from mesh.errors import RuntimeDoorError
 
-#: The state folder that is meant where neither `--state` nor an address says.
-STATE_VARIABLE = "SCHEDULEMESH_STATE"
 #: A pipe has no width; nothing that goes into one is cut short.
 PIPE_COLUMNS = 400
 V = TypeVar("V", bound=BaseModel)
@@ -59,21 +56,10 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     """A session with the root at `address`, or the one that the environment or the folder names.
 
     Raises:
-        ApiError: None is named.
-        MeshError: The environment names a state folder with which nothing runs.
+        ApiError: None is named, or nothing runs with the state folder that the environment names.
     """
-    access = _of_state_folder() if not is_elsewhere(address) and os.environ.get(STATE_VARIABLE) else None
-    access = access or find_access(address, None, environment=os.environ, folder=Path.cwd())
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd())
     return Session(Client(access), Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS), as_json=as_json)
-
-
-def _of_state_folder() -> Access:
-    """What the stack of the state folder that the environment names has published. Raises MeshError when none runs there."""
-    folder = os.environ[STATE_VARIABLE]
-    facts = StateFolder(Path(folder)).read(CLIENT_FILE)
-    if not facts:
-        raise MeshError(f"nothing runs with the state folder {folder}, which {STATE_VARIABLE} names; `schedulemesh up` starts it")
-    return Access(address=facts["address"], api_key=os.environ.get(KEY_VARIABLE) or facts["api_key"], tenant=facts["tenant"])
 
 
 def is_elsewhere(address: str | None) -> bool:

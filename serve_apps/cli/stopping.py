@@ -17,7 +17,7 @@ from federation.quota.policies import Stop
 from mesh.ids import TenantPath
 from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
-from serve_apps.explain_routes import stop_view
+from serve_apps.federation_views import stop_view
 from serve_apps.schemas import StopView
 from serve_apps.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.reasons import PASSING, Reason
-from serve_apps.cli.render import clock_time, duration, state_text
+from serve_apps.cli.render import clock_time, duration, slots_text, state_text
 from serve_apps.schemas import (
     BlockedView,
     ChangeView,
@@ -32,6 +32,7 @@ from serve_apps.schemas import (
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: What is long is told below the table, for the first of them.
 _TOLD_BELOW = 5
+_PLACES = "place: in the queue of its mesh (of its tenant, on any mesh)"
 
 
 def queue_picture(view: QueueView) -> RenderableType:
@@ -57,7 +58,7 @@ def explanation_picture(view: RunExplanation) -> RenderableType:
     for stage in view.stages:
         told = _levers(stage.changes, stage.tenant_position)
         if told:
-            parts += [Text(), Text(f"stage {_number(stage.stage)} would start if", style="bold"), *told]
+            parts += [Text(), _if(f"stage {_number(stage.stage)} would start", told), *told]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     if not view.stages and not view.blocked:
         parts.append(Text("nothing of it waits", style="green"))
@@ -75,6 +76,10 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
     facts.add_row("at", f"{view.mesh}: {view.why_here}" if view.why_here else view.mesh)
     facts.add_row("for", f"{view.tenant}, submitted by {view.user}" if view.user else view.tenant)
     facts.add_row("needs", f"{_amounts(view.slot)} to start; {view.nodes} node{'s' if view.nodes != 1 else ''}")
+    slots = slots_text(view.state, view.slots, view.width)
+    if slots:
+        more = "; it gets no more before it ends, even where its tenant's quota comes free" if view.slots < view.width else ""
+        facts.add_row("has", f"{slots} slots{more}")
     if view.reason:
         facts.add_row("why", _why(view.reason, view.detail))
     if view.position is not None:
@@ -83,7 +88,8 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         facts.add_row("start", _start(view.start_ms, now_ms))
     parts: list[RenderableType] = [facts]
     if view.changes:
-        parts += [Text(), Text("it would start if", style="bold"), *_levers(view.changes, view.tenant_position)]
+        told = _levers(view.changes, view.tenant_position)
+        parts += [Text(), _if("it would start", told), *told]
     if view.gives_way:
         parts += [Text(), Text("who would be asked to give way", style="bold"), _givers_table(view.gives_way)]
     if view.story:
@@ -110,11 +116,13 @@ def plan_picture(view: PlanView) -> RenderableType:
             start = _start(stage.start_ms, view.at_ms) if stage.goes_first else ""
             cells = (Text(stage.mesh), str(stage.count), _amounts(stage.slot), place, start, _planned_why(stage))
             table.add_row(_number(stage.stage), *cells)
+        table.caption = _PLACES
+        table.caption_justify, table.caption_style = "left", "dim"
         parts += [Text(), table]
     for stage in view.stages:
         if stage.goes_first and stage.changes:
-            title = f"stage {_number(stage.stage)} would start at once if"
-            parts += [Text(), Text(title, style="bold"), *_levers(stage.changes, stage.tenant_position)]
+            told = _levers(stage.changes, stage.tenant_position)
+            parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", told), *told]
         if stage.gives_way:
             title = f"who would be asked to give way to stage {_number(stage.stage)}"
             parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
@@ -177,7 +185,7 @@ def _waiting_table(view: QueueView) -> Table:
         place = f"{one.position}" if one.tenant_position is None else f"{one.position} ({one.tenant_position})"
         why = Text(one.reason, style=_style(one.reason))
         table.add_row(Text(one.stage), Text(one.tenant), Text(one.mesh), place, _amounts(one.slot), _start(one.start_ms, view.at_ms), why)
-    table.caption = "place: in the queue of its mesh (of its tenant, on any mesh)"
+    table.caption = _PLACES
     table.caption_justify, table.caption_style = "left", "dim"
     return table
 
@@ -185,7 +193,8 @@ def _waiting_table(view: QueueView) -> Table:
 def _changes_of_first(waiting: Sequence[WaitingView]) -> list[RenderableType]:
     told: list[RenderableType] = []
     for one in [one for one in waiting if one.changes][:_TOLD_BELOW]:
-        told += [Text(), Text(f"{one.stage} would start if", style="bold"), *_levers(one.changes, one.tenant_position)]
+        levers = _levers(one.changes, one.tenant_position)
+        told += [Text(), _if(f"{one.stage} would start", levers), *levers]
     return told
 
 
@@ -231,12 +240,17 @@ def _stages_table(view: RunExplanation) -> Table:
             _number(stage.stage),
             Text(stage.mesh),
             state_text(stage.state),
-            _amounts(stage.slot),
+            _needs(stage),
             f"{stage.position} ({stage.tenant_position})" if in_queue else "",
             _start(stage.start_ms, view.at_ms) if in_queue else "",
             _why(stage.reason, stage.detail) if stage.reason else Text(),
         )
     return table
+
+
+def _needs(stage: StageExplanation) -> str:
+    slots = slots_text(stage.state, stage.slots, stage.width)
+    return f"{_amounts(stage.slot)}; has {slots} slots" if slots else _amounts(stage.slot)
 
 
 def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
@@ -290,6 +304,11 @@ def _blocked_text(blocked: BlockedView) -> RenderableType:
     return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
 
 
+def _if(what: str, levers: Sequence[RenderableType]) -> Text:
+    """One of several alone would not do."""
+    return Text(f"{what} if all of this were so" if len(levers) > 1 else f"{what} if", style="bold")
+
+
 def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
     told = [change.words for change in changes]
     if told and place is not None and place > 1:
@@ -310,7 +329,7 @@ def _style(reason: str) -> str:
 
 def _start(start_ms: int | None, now_ms: int) -> str:
     if start_ms is None:
-        return "not known"
+        return "not known yet"
     return "now" if start_ms <= now_ms else f"in ~{duration(start_ms - now_ms)}"
 
 

@@ -174,16 +174,36 @@ def test_without_any_program_the_error_says_what_to_install(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("version", "is_taken"),
     [
-        pytest.param("6.0.16", False, id="an old server on PATH is passed over"),
-        pytest.param("7.2.4", True, id="a new server on PATH is taken"),
+        pytest.param("6.0.16", False, id="an old server on PATH is refused by its version"),
+        pytest.param("99.2.4", True, id="a new server on PATH is taken"),
     ],
 )
 def test_the_program_on_path_is_taken_when_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_taken: bool):
-    program = tmp_path / "redis-server"
+    program = a_server_of(version, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    if is_taken:
+        assert find_server() == program
+    else:
+        with pytest.raises(RuntimeDoorError, match=r"the newest on PATH is 6\.0, too old"):
+            find_server()
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["the newest comes first on PATH", "the newest comes last on PATH"])
+def test_the_newest_program_is_taken_wherever_it_stands_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: bool):
+    older, newest, same = (a_server_of(version, tmp_path / name) for name, version in (("b", "6.2.14"), ("c", "7.2.1"), ("a", "7.2.1")))
+    folders = [str(program.parent) for program in (newest, older, same)]
+    monkeypatch.setenv("PATH", os.pathsep.join(reversed(folders) if turned else folders))
+    assert find_server() == (same if turned else newest)
+
+
+def a_server_of(version: str, folder: Path) -> Path:
+    """A program that says that it is this version of Redis, and nothing else."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "redis-server"
     program.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=libc bits=64 build=0'\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    assert (find_server() == program) is is_taken
+    return program
 
 
 def test_data_of_a_newer_server_are_not_hidden_by_an_older_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

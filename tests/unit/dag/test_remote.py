@@ -300,6 +300,19 @@ def test_what_is_given_goes_before_the_environment_and_that_before_the_file(tmp_
     assert find_access(None, None, environment=environment, folder=tmp_path) == Access(address="http://env:1", api_key="e")
 
 
+def test_the_state_folder_of_the_environment_goes_before_those_above(tmp_path):
+    published(tmp_path, address="http://above:1", api_key="a")
+    elsewhere = tmp_path / "elsewhere"
+    environment = {"SCHEDULEMESH_STATE": str(elsewhere)}
+    with pytest.raises(ApiError, match="nothing runs with the state folder"):
+        find_access(None, None, environment=environment, folder=tmp_path)
+    elsewhere.mkdir()
+    (elsewhere / "client.json").write_text(json.dumps({"address": "http://named:1", "api_key": "n", "tenant": "acme"}))
+    assert find_access(None, None, environment=environment, folder=tmp_path) == Access(address="http://named:1", api_key="n", tenant="acme")
+    with_address = environment | {"SCHEDULEMESH_ADDRESS": "http://env:1", "SCHEDULEMESH_API_KEY": "e"}
+    assert find_access(None, None, environment=with_address, folder=tmp_path).address == "http://env:1"
+
+
 def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
     published(tmp_path, address="http://file:1", api_key="f")
     with pytest.raises(ApiError, match="no API key for http://other:1"):

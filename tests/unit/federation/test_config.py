@@ -347,6 +347,14 @@ DOUBTFUL = {
         changed("meshes", "east", "pools", "general", "capacity", "cpu", to=5),
         "meshes.east.pools: promise 5 cpu, its nodes have 4",
     ),
+    "a quota that no pool could fill": (
+        changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}}),
+        "tenants.acme.quotas.standard.cpu.nominal: tenants own 9999 cpu of standard in all, the pools of this file hold 4",
+    ),
+    "more to lend than there is": (
+        changed("tenants", "acme", to={"tenants": {"a": {"quotas": {"standard": {"cpu": {"nominal": 1, "lending_limit": 2}}}}}}),
+        "tenants.acme.tenants.a.quotas.standard.cpu.lending_limit: is more than the 1 that there are to lend",
+    ),
 }
 
 

@@ -107,11 +107,27 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
 
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
     joined(store, EAST)
-    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     about = outlooks(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.CAPACITY_BUSY)])
     second, third = about.of("r.2"), about.of("r.3")
     assert (second.mesh_ahead, second.ahead, second.reason) == (1, 0, Reason.QUOTA_EXHAUSTED)
     assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.CAPACITY_BUSY)
+
+
+def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    told = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    assert told.reason is Reason.QUOTA_EXHAUSTED
+    assert told.changes
+
+
+def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 3)
+    unmeasured = Outlooks(store.snapshot(), ORDERS, {}, CostRules())
+    assert unmeasured.would_be(piece(cpus=1)).start_ms == store.snapshot().at_ms
+    assert unmeasured.would_be(piece(cpus=2)).start_ms is None
+    assert outlooks(store).would_be(piece(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
 
 
 def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(store):

@@ -11,6 +11,7 @@ from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config import tenants_of
+from federation.quota.from_config import standing_orders_of
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory_key_ring import MemoryKeyRing
@@ -375,12 +376,13 @@ def applied(world, tmp_path, monkeypatch, capsys):
     started = read_config(tmp_path / "started.yaml")
     keep(StateFolder(tmp_path), started)
     world.store.configure(TenantTree(tenants_of(started)))
+    world.orders.publish(standing_orders_of(started))
 
-    def apply(old: str = "", new: str = "") -> tuple[int, str]:
+    def apply(old: str = "", new: str = "", *more: str) -> tuple[int, str]:
         assert old in text
         file = tmp_path / "x.yaml"
         file.write_text(text.replace(old, new, 1), encoding="utf-8")
-        code = run_command(["apply", str(file), "--state", str(tmp_path)])
+        code = run_command(["apply", str(file), "--state", str(tmp_path), *more])
         return code, "".join(capsys.readouterr())
 
     return apply
@@ -408,6 +410,50 @@ def test_apply_tells_which_tenants_come_and_go(applied):
     code, told = applied("      ops:", "      ops2:")
     assert code == 0
     assert "new tenants: acme/ops2\ntenants gone: acme/ops\n" in told
+
+
+VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
+MORE_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 2, borrowing_limit: 1}}}}"
+
+
+def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
+    told = applied(VISION, MORE_FOR_VISION)[1]
+    assert "acme/research/vision: standard.cpu.nominal 1 → 2\n" in told
+    assert "acme/research/vision: standard.cpu.borrowing_limit no limit → 1\n" in told
+    assert "acme/research/vision: weight 1 → 3\n" in told
+    assert "nlp" not in told
+    assert len(applied(VISION, MORE_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
+
+
+def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
+    before, filed = world.store.snapshot().tree, world.orders.in_force().filed
+    code, told = applied(VISION, MORE_FOR_VISION, "--dry-run", "--json")
+    found = json.loads(told)
+    assert (code, found["applied"]) == (0, False)
+    assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "2"} in found["limits"]
+    assert (world.store.snapshot().tree, world.orders.in_force().filed) == (before, filed)
+
+
+def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
+    mesh.acquire("acme/ops", "standard", ResourceSet.of({"cpu": 1}))
+    quota = "ops:\n        quotas: {standard: {cpu: {nominal: %s,"
+    old, new = quota % "1", quota % "0, borrowing_limit: 0"
+    assert "over their limits, and granted nothing until that has ended:\n  acme/ops: standard.cpu\n" in applied(old, new, "--dry-run")[1]
+    assert json.loads(applied(old, new, "--json")[1])["over_limits"] == [{"tenant": "acme/ops", "flavor": "standard", "resource": "cpu"}]
+
+
+def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    keep(StateFolder(tmp_path), read_config(tmp_path / "x.yaml"))
+    (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
+    assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert "describes the federation other" in told
+    assert "--state names another folder" in " ".join(told.split())
+    assert not (tmp_path / "logs").exists()
 
 
 def test_apply_tells_what_of_the_file_it_does_not_take(applied):

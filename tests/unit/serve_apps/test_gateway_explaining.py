@@ -78,7 +78,7 @@ def test_a_queue_tells_places_reason_levers_and_start(world):
     (change,) = first["changes"]
     assert (change["lever"], change["tenant"], change["amount"]["amount"]) == ("free", ACME, 1)
     assert change["words"] == "1 cpu of standard came free in acme"
-    assert first["start_ms"] > view["at_ms"]
+    assert first["start_ms"] is None, "no stage has ended yet, so nobody knows how long the others run"
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
 
 

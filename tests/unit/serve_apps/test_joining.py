@@ -1,5 +1,6 @@
 """`schedulemesh join`: what it makes of its command line, and what it says when that makes no mesh."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from federation.errors import LinkRefused, StoreUnavailable
 from federation.link import LinkTerms
 from mesh.resources import ResourceSet
+from serve_apps import child_process
 from serve_apps.cli import joining
 from serve_apps.cli.app import run_command
+from serve_apps.ray_access import MODE_VARIABLE
 from serve_apps.settings import ChildSettings
 
 KEY = "smm_00000001_" + "a" * 43
@@ -43,7 +46,8 @@ def ran(monkeypatch) -> list[ChildSettings]:
     """What meshes were run with; the root tells its terms."""
     found: list[ChildSettings] = []
     monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
-    monkeypatch.setattr(joining, "run", found.append)
+    monkeypatch.setattr(child_process, "run", found.append)
+    monkeypatch.setenv(MODE_VARIABLE, "disabled")
     monkeypatch.setattr(joining, "configure_logging", lambda: None)
     return found
 
@@ -65,6 +69,18 @@ def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
         "big": ("a100", ResourceSet.of({"gpu": 2})),
     }
     assert (told.node_labels, told.warm_runners, told.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
+
+
+@pytest.mark.parametrize("has_token", [True, False], ids=["a token lies there", "there is no token"])
+def test_a_cluster_is_entered_by_token_where_there_is_one(key_file, ran, tmp_path, monkeypatch, has_token):
+    monkeypatch.delenv(MODE_VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if has_token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert join(key_file, "--pool", "general=standard:cpu=1") == 0
+    assert len(ran) == 1
+    assert os.environ[MODE_VARIABLE] == ("token" if has_token else "disabled")
 
 
 def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):

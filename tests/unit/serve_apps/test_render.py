@@ -15,8 +15,10 @@ from serve_apps.cli.render import (
     result_summary,
     run_panel,
     runs_table,
+    slots_text,
     tenants_table,
 )
+from serve_apps.cli.waiting_render import stage_picture
 from serve_apps.schemas import (
     BlockedView,
     ErrorView,
@@ -33,6 +35,7 @@ from serve_apps.schemas import (
     RunLine,
     RunsView,
     RunView,
+    StageExplanation,
     StageView,
     TenantsView,
     TenantView,
@@ -129,6 +132,34 @@ def test_a_run_shows_stages_with_progress_and_reasons():
     told = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
     for words in ("night", "1m05s", "2 SUCCEEDED", "QUEUED", "QUOTA_EXHAUSTED", "2/4", "0/3", "ONLY_FIT", "meshes: east 2/2  west 0/3"):
         assert words in told
+
+
+def test_a_running_stage_shows_how_many_of_the_slots_that_it_could_use_it_has():
+    assert slots_text("RUNNING", 1, 2) == "1 of 2"
+    assert slots_text("RUNNING", 2, 2) == "2"
+    assert slots_text("SUCCEEDED", 1, 2) == "1"
+    assert slots_text("QUEUED", 0, 2) == ""
+    narrow = a_stage(1, "east", StageState.RUNNING, slots=1, width=4)
+    assert "1 of 4" in text_of(run_panel(a_run(stages=[narrow]), NOW_MS))
+
+
+def test_several_levers_are_told_as_needed_all_and_one_is_not():
+    stage = {
+        "stage": "night.1",
+        "run": "night",
+        "tenant": "acme",
+        "user": "",
+        "mesh": "east",
+        "state": "QUEUED",
+        "detail": "",
+        "why_here": "",
+    }
+    change = {"lever": "free", "tenant": "acme", "flavor": "standard", "resource": "cpu", "amount": amount(1), "words": "1 cpu came free"}
+    for changes, words in (([change], "it would start if\n"), ([change, change], "it would start if all of this were so\n")):
+        view = StageExplanation(**stage, reason="QUOTA_EXHAUSTED", nodes=1, slot={}, position=1, tenant_position=1, changes=changes)
+        told = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
+        assert words in told
+        assert "not known yet" in told
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():

@@ -1,0 +1,58 @@
+"""What a node of Ray that did not come up has left to tell: its last word, and its logs, before its folder goes."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+#: Ray's own logs of a cluster, below its folder.
+_LOGS = "session_latest/logs"
+#: Logs of the parts that end a whole node.
+_OF_NODES = ("raylet*", "gcs_server*")
+#: How Ray's C++ begins its reason for ending itself.
+_FATAL = "Check failed"
+#: And this one says that a part of the node had not started in time: 15 s, which no setting of Ray 2.60 changes.
+_TOO_SLOW = "Timed out waiting for file"
+#: What is read of the end of one log; a stack of C++ calls follows the reason.
+_END_BYTES = 65_536
+
+
+def fatal_line(folder: Path) -> str | None:
+    """Why a part of a node ended itself, in its own words; None when none has said so.
+
+    Args:
+        folder: Of the cluster.
+    """
+    for pattern in _OF_NODES:
+        for log in sorted((folder / _LOGS).glob(pattern)):
+            told = next((line for line in _end_of(log).splitlines() if _FATAL in line), None)
+            if told is not None:
+                return told[told.index(_FATAL) :].strip()
+    return None
+
+
+def is_too_slow(fatal: str | None) -> bool:
+    """Did the node end because a part of it had not started in time, as on a machine with too much to do?"""
+    return fatal is not None and _TOO_SLOW in fatal
+
+
+def keep_logs(folder: Path, kept_in: Path) -> None:
+    """Copy all logs of the cluster in `folder` to `kept_in`, in place of those of an earlier start. What cannot be copied is left out:
+    the failure that is looked into matters more than its traces."""
+    shutil.rmtree(kept_in, ignore_errors=True)
+    with contextlib.suppress(OSError, shutil.Error):
+        kept_in.mkdir(parents=True, mode=0o700)
+        for log in folder.glob("node-*.log"):
+            shutil.copy(log, kept_in)
+        if (folder / _LOGS).is_dir():
+            shutil.copytree(folder / _LOGS, kept_in / "ray", ignore_dangling_symlinks=True)
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _END_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

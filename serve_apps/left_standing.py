@@ -1,0 +1,23 @@
+"""What somebody ordered before this start and nobody has taken back: meshes that are drained, tenants that are held. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from federation.quota.policies import Stop
+from federation.registry import Standings
+from federation.tenant_orders import OrdersInForce
+
+
+def left_standing(standings: Standings, orders: OrdersInForce) -> Iterator[str]:
+    """A line for each, with its reason and the command that ends it."""
+    for mesh, standing in sorted(standings.meshes.items()):
+        if standing.drain is not None:
+            yield f"mesh {mesh}: still drained{_because(standing.drain.reason)}; `schedulemesh undrain {mesh}` gives it work again"
+    for tenant, stopped in sorted(orders.stops.items()):
+        what = "drained" if stopped.stop is Stop.DRAIN else "held"
+        yield f"tenant {tenant}: still {what}{_because(stopped.reason)}; `schedulemesh release {tenant}` lets its work start"
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

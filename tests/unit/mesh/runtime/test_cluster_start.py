@@ -1,0 +1,75 @@
+"""A node that was too slow is started once more, and what stands in its logs is told and kept; the nodes here are scripts."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import RuntimeDoorError
+from mesh.runtime import cluster
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, NodeTooSlow, OwnCluster
+
+SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+#: Ends itself as a raylet does, on as many tries as it is told; then it is up. Told: the folder, a file of tries, how many fail, why.
+NODE = textwrap.dedent("""
+    import pathlib, sys, time
+    folder, tries, failing, why = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+    if len(tries.read_text()) <= failing:
+        (folder / "session_latest/logs").mkdir(parents=True)
+        (folder / "session_latest/logs/raylet.out").write_text("[C] node_manager.cc: Check failed: " + why)
+        sys.exit("click's long stack")
+    print("Ray runtime started", flush=True)
+    time.sleep(60)
+""")
+TOO_SLOW = "Timed out waiting for file dashboard_agent_listen_port_0a"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], Path]:
+    """Nodes that fail so many times, for this reason; gives the file that counts their tries."""
+
+    def told(failing: int, why: str) -> Path:
+        tries = tmp_path / "tries"
+        monkeypatch.setattr(
+            cluster,
+            "_command",
+            lambda _spec, _index, _ports, _address, folder: [sys.executable, "-c", NODE, folder, tries, str(failing), why],
+        )
+        return tries
+
+    return told
+
+
+def test_a_node_that_was_too_slow_is_started_once_more(nodes: Callable[[int, str], Path]) -> None:
+    tries = nodes(1, TOO_SLOW)
+    started = OwnCluster.start(SPEC)
+    try:
+        assert started.alive()
+        assert tries.read_text() == "xx"
+    finally:
+        started.kill()
+
+
+def test_one_that_is_too_slow_again_is_told_with_the_likely_cause_and_its_logs_are_kept(
+    nodes: Callable[[int, str], Path], tmp_path: Path
+) -> None:
+    tries = nodes(9, TOO_SLOW)
+    with pytest.raises(NodeTooSlow, match="this machine is too busy") as told:
+        OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
+    assert tries.read_text() == "xx"
+    assert TOO_SLOW in str(told.value)
+    assert "click's long stack" not in str(told.value)
+    assert "click's long stack" in (tmp_path / "kept" / "node-0.log").read_text()
+    assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
+
+
+def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
+    tries = nodes(9, "no such store")
+    with pytest.raises(RuntimeDoorError, match="Ray says: Check failed: no such store"):
+        OwnCluster.start(SPEC)
+    assert tries.read_text() == "x"
