@@ -171,6 +171,10 @@ class MemoryLedger(ABC):
         """Room may have come for what the mesh wants."""
 
     @abstractmethod
+    def _drop_mail(self, mesh: MeshId) -> None:
+        """The mesh is forgotten."""
+
+    @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
         """Somebody wants what the mesh may hold idle."""
 
@@ -563,6 +567,7 @@ class MemoryLedger(ABC):
         self._before_loss.pop(mesh, None)
         self._growing.discard(mesh)
         self._due.pop(mesh, None)
+        self._drop_mail(mesh)
         del self._seats[mesh]
 
     # ---- leases
