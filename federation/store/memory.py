@@ -122,6 +122,9 @@ class MemoryStore(MemoryLedger):
         for stage, claim in claims.items():
             claims[stage] = self._stages[stage].claim = replace(claim, incarnation=seat.incarnation)
 
+    def _drop_mail(self, mesh: MeshId) -> None:
+        self._mail.pop(mesh, None)
+
     def _ask_for_idle(self, mesh: MeshId) -> None:
         self._post_mail(mesh, MailKind.LEASE, "")
 

@@ -83,6 +83,10 @@ class MemoryBook(ABC):
         """Room may have come for what the mesh wants."""
 
     @abstractmethod
+    def _drop_mail(self, mesh: MeshId) -> None:
+        """The mesh is forgotten."""
+
+    @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
         """Somebody wants what the mesh may hold idle."""
 

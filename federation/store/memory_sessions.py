@@ -225,6 +225,7 @@ class MemorySessions(MemoryBook):
         self._before_loss.pop(mesh, None)
         self._growing.discard(mesh)
         self._due.pop(mesh, None)
+        self._drop_mail(mesh)
         del self._seats[mesh]
 
 

@@ -555,6 +555,16 @@ def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_
     assert 0 in woken()
 
 
+def test_the_letters_of_a_mesh_that_has_left_are_gone_and_later_ones_are_read(store, west):
+    cursor, _ = store.queue.mail(WEST, "", 0)
+    store.queue.submit(WEST, spec())
+    west.leave()
+    assert store.queue.mail(WEST, cursor, 0)[1] == ()
+    store.ledger.join(record(WEST))
+    store.queue.submit(WEST, spec(TWO))
+    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=TWO),)
+
+
 def test_mail_that_nobody_reads_does_not_grow_without_end(store):
     for number in range(1_500):
         store.queue.forget(RunId(f"run-{number}"), (WEST,))

@@ -3,7 +3,7 @@
 -- How old the oldest queued and claimed stages of each mesh are.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   how far into a queue is looked
+-- ARGV[1]   how far into a queue is looked; of the claimed, which stand in no order, at how many
 -- Reply     list of {mesh, ms of the oldest that is queued, ms of the oldest that is claimed}; 0 where there is none
 
 local now, depth = wall_ms(), tonumber(ARGV[1])
