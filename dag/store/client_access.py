@@ -23,6 +23,7 @@ class Access:
     address: str  #: `http://host:port`, without a slash at its end.
     api_key: str = field(repr=False)
     tenant: str | None = None  #: Whose runs are submitted when nobody says.
+    key_from: str = field(default="", compare=False)  #: Where the key was found, in words; empty: it was given.
 
 
 def find_access(address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path) -> Access:
@@ -49,7 +50,12 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
         )
     if not chosen.startswith(("http://", "https://")):
         raise ApiError(0, f"{chosen!r} is no address; write it like http://127.0.0.1:8000")
-    return Access(address=chosen, api_key=key, tenant=published.get("tenant") or None if is_published else None)
+    return Access(
+        address=chosen,
+        api_key=key,
+        tenant=published.get("tenant") or None if is_published else None,
+        key_from="" if api_key else KEY_VARIABLE if environment.get(KEY_VARIABLE) else CLIENT_FILE,
+    )
 
 
 _WAYS = (

@@ -54,6 +54,7 @@ class HttpCalls:
 
     def __init__(self, access: Access, *, http: httpx.Client | None = None, patience_s: float = PATIENCE_S) -> None:
         self.address = access.address
+        self._key_from = access.key_from
         self._patience_s = patience_s
         self._was_reached = False
         self._http = http or httpx.Client(
@@ -118,8 +119,8 @@ class HttpCalls:
             raise _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
         self._was_reached = True
         if error.get("code") == "too_many_calls":
-            raise _Busy(_refusal(answer, error))
-        raise _refusal(answer, error)
+            raise _Busy(_refusal(answer, error, self._key_from))
+        raise _refusal(answer, error, self._key_from)
 
     def _patiently(self, act: Callable[[], T]) -> T:
         again = Retrying(
@@ -154,8 +155,10 @@ def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
     return error if isinstance(error, dict) and "message" in error else None
 
 
-def _refusal(answer: httpx.Response, error: Mapping[str, Any]) -> DagError:
+def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) -> DagError:
     message = str(error["message"])
+    if answer.status_code == HTTPStatus.UNAUTHORIZED and key_from:
+        message += f" (the key is that of {key_from})"
     problems = tuple((str(problem["place"]), str(problem["problem"])) for problem in error.get("problems") or ())
     if error.get("code") == "unknown_run":
         return UnknownRun(message)

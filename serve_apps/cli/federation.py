@@ -5,20 +5,24 @@ Drains are the operator's. Whoever runs the stack of this state folder is one; f
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
+from dag.store.client_access import STATE_VARIABLE
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId
-from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
+from serve_apps.cli.lifecycle import STATE, StateOption, meshes_in_file, running_stores
 from serve_apps.cli.render import meshes_table, tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.draining import drain_mesh, only, undrain_mesh
 from serve_apps.federation_views import meshes_view
 from serve_apps.schemas import MeshesView, TenantsView
+from serve_apps.state_folder import StateFolder
 
 MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]
 
@@ -47,8 +51,24 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
     view = session.view(MeshesView, "/v1/meshes")
     if as_json:
         session.tell_json(view)
-    else:
-        session.console.print(meshes_table(view))
+        return
+    session.console.print(meshes_table(view))
+    missing = () if is_elsewhere(address) else not_joined(Path(os.environ.get(STATE_VARIABLE) or STATE))
+    if missing:
+        session.console.print(f"not joined yet: {', '.join(missing)} (`schedulemesh join` brings them in)", markup=False, soft_wrap=True)
+
+
+def not_joined(state: Path) -> tuple[str, ...]:
+    """Meshes that the file of the stack in this folder names, and that have never been seen; none where no stack runs.
+
+    Raises:
+        StoreUnavailable: The store does not answer.
+    """
+    if StateFolder(state).owner() is None:
+        return ()
+    stores = running_stores(state)
+    seen = {view.record.mesh for view in stores.ledger.snapshot().meshes} | stores.registry.standings().meshes.keys()
+    return tuple(mesh for mesh in meshes_in_file(state) if mesh not in seen)
 
 
 def drain(

@@ -17,7 +17,7 @@ from federation.errors import LinkRefused
 from federation.link import LinkTerms
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import ask_terms
-from mesh.errors import MeshError
+from mesh.errors import AmountError, MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
 from serve_apps.config_file import read_config
@@ -149,7 +149,6 @@ def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: t
 
     Raises:
         JoinProblem: No pool, or one that cannot be read.
-        AmountError: An amount that is none.
     """
     if not pools:
         raise JoinProblem(
@@ -161,8 +160,11 @@ def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: t
 def _pool_of(text: str) -> PoolRecord:
     match = _POOL.fullmatch(text)
     if match is None:
-        raise JoinProblem(f"{text!r} is no pool; write NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB")
-    capacity = ResourceSet.of(_pairs(match["capacity"].split(",")))
+        raise JoinProblem(f"--pool {text}: no pool; write NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB")
+    try:
+        capacity = ResourceSet.of(_pairs(match["capacity"].split(",")))
+    except (AmountError, JoinProblem) as wrong:
+        raise JoinProblem(f"--pool {text}: {wrong}") from None
     return PoolRecord(pool=PoolName(match["pool"]), flavor=FlavorName(match["flavor"]), capacity=capacity)
 
 

@@ -283,6 +283,11 @@ def running_stores(state: Path) -> Stores:
     )
 
 
+def meshes_in_file(state: Path) -> tuple[str, ...]:
+    """The meshes that the file of the stack of this folder names. Raises as `_root_settings`."""
+    return _root_settings(state).meshes
+
+
 def _root_settings(state: Path) -> RootSettings:
     """What the root of the stack that runs with this folder was told.
 
@@ -319,9 +324,13 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
             say("all parts are up")
             yield stack
         finally:
-            if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            failure = sys.exc_info()[1]
+            if isinstance(failure, KeyboardInterrupt):
                 console.print("\ninterrupted: stopping everything that was started …")
+            elif failure is not None:
+                console.print("it does not come up: stopping everything that was started …")
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             stack.stop()
-            console.print("nothing is left running")
+            if failure is None or isinstance(failure, KeyboardInterrupt):
+                console.print("nothing is left running")  # An error is told after this, and is to be the last word.

@@ -245,6 +245,9 @@ def _stages_table(view: RunExplanation) -> Table:
             _start(stage.start_ms, view.at_ms) if in_queue else "",
             _why(stage.reason, stage.detail) if stage.reason else Text(),
         )
+    if any(stage.position is not None for stage in view.stages):
+        table.caption = _PLACES
+        table.caption_justify, table.caption_style = "left", "dim"
     return table
 
 

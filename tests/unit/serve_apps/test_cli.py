@@ -413,24 +413,24 @@ def test_apply_tells_which_tenants_come_and_go(applied):
 
 
 VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
-MORE_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 2, borrowing_limit: 1}}}}"
+LESS_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 0.5, borrowing_limit: 1}}}}"
 
 
 def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
-    told = applied(VISION, MORE_FOR_VISION)[1]
-    assert "acme/research/vision: standard.cpu.nominal 1 → 2\n" in told
+    told = applied(VISION, LESS_FOR_VISION)[1]
+    assert "acme/research/vision: standard.cpu.nominal 1 → 0.5\n" in told
     assert "acme/research/vision: standard.cpu.borrowing_limit no limit → 1\n" in told
     assert "acme/research/vision: weight 1 → 3\n" in told
     assert "nlp" not in told
-    assert len(applied(VISION, MORE_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
+    assert len(applied(VISION, LESS_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
 
 
 def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
     before, filed = world.store.snapshot().tree, world.orders.in_force().filed
-    code, told = applied(VISION, MORE_FOR_VISION, "--dry-run", "--json")
+    code, told = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
     found = json.loads(told)
     assert (code, found["applied"]) == (0, False)
-    assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "2"} in found["limits"]
+    assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "0.5"} in found["limits"]
     assert (world.store.snapshot().tree, world.orders.in_force().filed) == (before, filed)
 
 
@@ -505,6 +505,22 @@ def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path
     StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
     assert run_command(["runs"]) == 0
     assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
+
+
+def test_meshes_of_the_file_that_never_joined_are_told(operated, tmp_path, monkeypatch, capsys):
+    StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
+    monkeypatch.setattr(federation.StateFolder, "owner", lambda _: object())
+    monkeypatch.setattr(federation, "meshes_in_file", lambda _: ("east", "lab"))
+    assert run_command(["meshes"]) == 0
+    assert "not joined yet: lab (" in capsys.readouterr().out
+
+
+def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http(None), patience_s=0))
+    assert run_command(["runs"]) == 1
+    assert "(the key is that of SCHEDULEMESH_API_KEY)" in " ".join(capsys.readouterr().err.split())
 
 
 def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):

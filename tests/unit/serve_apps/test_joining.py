@@ -95,9 +95,9 @@ def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path
     ("more", "words"),
     [
         pytest.param([], "needs pools", id="no pool"),
-        pytest.param(["--pool", "cpu=8"], "is no pool", id="a pool without its flavor"),
-        pytest.param(["--pool", "general=standard:cpu"], "KEY=VALUE", id="a resource without its amount"),
-        pytest.param(["--pool", "general=standard:cpu=many"], "not a number", id="an amount that is none"),
+        pytest.param(["--pool", "cpu=8"], "--pool cpu=8: no pool", id="a pool without its flavor"),
+        pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: 'cpu' is no KEY=VALUE", id="a resource without its amount"),
+        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an amount that is none"),
         pytest.param(["--pool", "general=standard:cpu=1", "--label", "zone"], "KEY=VALUE", id="a label without its value"),
     ],
 )

@@ -17,6 +17,7 @@ EXAMPLE = Path(__file__).parents[4] / "configs" / "quickstart.yaml"
 
 def written(tenants: dict, **others) -> str:
     document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    document.pop("quota")
     for mesh in document["meshes"].values():
         mesh["tenants"] = ["*"]
     return yaml.safe_dump({**document, **others, "tenants": tenants})
