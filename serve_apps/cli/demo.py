@@ -113,8 +113,10 @@ def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console
         waited_ms = sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
         table.add_row(view.tenant, f"{_most_slots(view.stages)} slots of 1 cpu", duration(waited_ms), "\n".join(reasons))
     console.print(table)
-    console.print("A tenant may borrow what others leave unused; what is its own it takes back from who has borrowed it, once that has run")
-    console.print("for `min_run`. A stage keeps the slots that it began with until it ends or gives way.")
+    console.print(
+        "A tenant may borrow what others leave unused; what is its own it takes back from who has borrowed it, once that has run for "
+        "`min_run`. A stage keeps the slots that it began with until it ends or gives way."
+    )
 
 
 def _most_slots(stages: list[StageView]) -> int:
