@@ -1,8 +1,9 @@
-"""How a process gets into a Ray cluster that somebody else started: with the token that Ray keeps, where there is one.
+"""How a process gets into a Ray cluster that somebody else started: with the token that Ray keeps, where the cluster asks for one.
 
 Ray 2.60 asks for a token in a cluster that was started where one lay, and `ray.init(address="HOST:PORT")` brings none by itself: it
-would knock for 20 s in vain. It reads the mode when it is imported, so this module imports no Ray. A cluster that asks for no token
-takes one all the same.
+would knock for 20 s in vain. A process that does bring one into a cluster that asks for none gets in, but asks for it itself from then on,
+and what the cluster calls back to it is refused: its actors die at birth. So the cluster is asked. Ray reads the mode when it is imported,
+so this module imports no Ray.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from pathlib import Path
 
 #: `token` or `disabled`; Ray's own name.
 MODE_VARIABLE = "RAY_AUTH_MODE"
+#: How long the cluster may take to say whether it is there.
+ANSWER_S = 5.0
+#: What Ray's own clients call first; it changes nothing.
+_IS_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 #: Where Ray looks for a token, before the file of `token_file`.
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -21,23 +26,36 @@ def token_file(home: Path) -> Path:
     return home / ".ray" / "auth_token"
 
 
-def auth_mode(environment: Mapping[str, str], home: Path) -> str:
-    """The mode to enter a cluster with that is not one's own: what somebody has set, else by token where there is one.
+def auth_mode(environment: Mapping[str, str], address: str) -> str:
+    """The mode to enter a cluster with that is not one's own: what somebody has set, else what the cluster asks for.
 
     Args:
         environment: Of this process.
-        home: Of its user.
+        address: `HOST:PORT` of the cluster.
     """
-    has_token = any(environment.get(name) for name in TOKEN_VARIABLES) or token_file(home).exists()
-    return environment.get(MODE_VARIABLE) or ("token" if has_token else "disabled")
+    return environment.get(MODE_VARIABLE) or ("token" if asks_for_token(address) else "disabled")
+
+
+def asks_for_token(address: str) -> bool:
+    """Does the cluster refuse a caller who shows none? One that does not answer at all asks for nothing."""
+    import grpc  # noqa: PLC0415  a tenth of a second that no other command needs
+
+    with grpc.insecure_channel(address) as channel:
+        is_alive = channel.unary_unary(_IS_ALIVE, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            is_alive(b"", timeout=ANSWER_S)
+        except grpc.RpcError as refused:
+            return bool(refused.code() is grpc.StatusCode.UNAUTHENTICATED)
+    return False
 
 
 def refused_words(address: str, environment: Mapping[str, str], home: Path, refused: Exception) -> str:
     """What somebody can do about a cluster that cannot be entered."""
     has_token = any(environment.get(name) for name in TOKEN_VARIABLES) or token_file(home).exists()
     lacking = "" if has_token else f", and bring its token as {token_file(home)} or by RAY_AUTH_TOKEN_PATH: there is none here"
+    mode = environment.get(MODE_VARIABLE, "unset")
     return (
-        f"the Ray cluster at {address} does not answer, or does not let this process in ({MODE_VARIABLE}={auth_mode(environment, home)}): "
+        f"the Ray cluster at {address} does not answer, or does not let this process in ({MODE_VARIABLE}={mode}): "
         f"check the address and that this machine is a node of it; if the log says InvalidAuthToken, set {MODE_VARIABLE}=token{lacking}. "
         f"Ray says: {' '.join(str(refused).split())}"
     )

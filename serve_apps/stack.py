@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -282,7 +281,7 @@ class Stack:
         """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
         if any(cluster.address == address for cluster in self.clusters.values()):
             return os.environ.get(MODE_VARIABLE, "disabled")
-        return auth_mode(os.environ, Path.home())
+        return auth_mode(os.environ, address)
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():

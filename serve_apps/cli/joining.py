@@ -73,8 +73,8 @@ def join(
 
 
 def _run(settings: ChildSettings) -> None:
-    """Enter the cluster, with a token where there is one, and be its mesh until told to stop. Raises RuntimeDoorError."""
-    os.environ[MODE_VARIABLE] = auth_mode(os.environ, Path.home())
+    """Enter the cluster, with a token where it asks for one, and be its mesh until told to stop. Raises RuntimeDoorError."""
+    os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 
     child_process.run(settings)
