@@ -131,6 +131,10 @@ class TenantTree:
         """All tenants, by path in order."""
         return self._tenants
 
+    def first_names(self) -> tuple[TenantPath, ...]:
+        """What the paths begin with, in order: runs and keys, which go by paths, all stand below one of these, whoever is whose parent."""
+        return tuple(sorted({TenantPath(path.partition("/")[0]) for path in self._tenants}))
+
     def tenant(self, path: TenantPath) -> Tenant:
         """The tenant.
 
@@ -275,6 +279,11 @@ class TenantTree:
         for path, flavor, resource in usage:
             if path in parents:
                 charged[path][flavor, resource] = Quota(borrowing_limit=None if parents[path] is None else 0)
+        for path in tuple(charged):  # What is kept is not charged above, and yet has a place there.
+            above = parents[path]
+            while above is not None and above in parents:
+                charged.setdefault(above, {})
+                above = parents[above]
         vanished = (Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items())
         return TenantTree([*self._tenants.values(), *vanished]) if charged else self
 

@@ -88,10 +88,10 @@ def reaches(principal: Principal, tenant: TenantPath) -> bool:
 
 
 def tops(principal: Principal, snapshot: Snapshot) -> tuple[TenantPath, ...]:
-    """The uppermost tenants that the key reaches."""
+    """What the paths of all tenants that the key reaches begin with."""
     if principal.tenant != EVERYBODY:
         return (principal.tenant,)
-    return tuple(path for path, tenant in snapshot.tree.tenants.items() if tenant.parent is None)
+    return snapshot.tree.first_names()
 
 
 def summary_within(ports: Dependencies, principal: Principal, run: str) -> RunSummary:

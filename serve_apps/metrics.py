@@ -52,8 +52,7 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
         StoreUnavailable: They do not answer.
     """
     snapshot = ledger.snapshot()
-    roots = (path for path, tenant in snapshot.tree.tenants.items() if tenant.parent is None)
-    summaries = [summary for root in roots for summary in runs.list(root, limit=LOOKED_AT_MAX)]
+    summaries = [summary for top in snapshot.tree.first_names() for summary in runs.list(top, limit=LOOKED_AT_MAX)]
     ages_ms = dict.fromkeys((state for state in RunState if state not in RUN_ENDS), 0)
     for summary in summaries:
         if summary.state in ages_ms:

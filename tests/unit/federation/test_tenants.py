@@ -253,3 +253,14 @@ def test_vanished_tenants_come_back_without_quota_only_while_they_are_charged(co
     assert tree.potential(TenantPath("acme/old"), KEY) == 0
     assert "idle" not in tree.tenants
     assert company.with_vanished(gone, {}) == company
+
+
+def test_a_vanished_tenant_that_uses_only_what_it_kept_brings_its_vanished_parents_along(company):
+    gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("acme/old/team"): TenantPath("acme/old")}
+    tree = company.with_vanished(gone, {(TenantPath("acme/old/team"), *KEY): 3})
+    assert tree.ancestors(TenantPath("acme/old/team")) == ("acme/old", "acme")
+
+
+def test_paths_begin_with_their_first_names_whoever_is_their_parent():
+    tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
+    assert tree.first_names() == ("acme", "shop", "x")
