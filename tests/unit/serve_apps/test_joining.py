@@ -71,16 +71,13 @@ def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
     assert (told.node_labels, told.warm_runners, told.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
 
 
-@pytest.mark.parametrize("has_token", [True, False], ids=["a token lies there", "there is no token"])
-def test_a_cluster_is_entered_by_token_where_there_is_one(key_file, ran, tmp_path, monkeypatch, has_token):
+@pytest.mark.parametrize("asks", [True, False], ids=["it asks for a token", "it asks for none"])
+def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, asks):
     monkeypatch.delenv(MODE_VARIABLE)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    if has_token:
-        (tmp_path / ".ray").mkdir()
-        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    monkeypatch.setattr("serve_apps.ray_access.asks_for_token", {"10.0.0.1:6379": asks}.__getitem__)
     assert join(key_file, "--pool", "general=standard:cpu=1") == 0
     assert len(ran) == 1
-    assert os.environ[MODE_VARIABLE] == ("token" if has_token else "disabled")
+    assert os.environ[MODE_VARIABLE] == ("token" if asks else "disabled")
 
 
 def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):
