@@ -8,6 +8,8 @@ so this module imports no Ray.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,8 +17,18 @@ from pathlib import Path
 MODE_VARIABLE = "RAY_AUTH_MODE"
 #: How long the cluster may take to say whether it is there.
 ANSWER_S = 5.0
-#: What Ray's own clients call first; it changes nothing.
-_IS_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+_REFUSED = 16
+#: Asks as Ray's own clients do first, which changes nothing. In a process of its own: the threads of gRPC and the forks of a process that
+#: starts others do not go together.
+_ASK = f"""
+import sys, grpc
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    is_alive = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive", request_serializer=bytes, response_deserializer=bytes)
+    try:
+        is_alive(b"", timeout=float(sys.argv[2]))
+    except grpc.RpcError as refused:
+        sys.exit({_REFUSED} if refused.code() is grpc.StatusCode.UNAUTHENTICATED else 1)
+"""
 #: Where Ray looks for a token, before the file of `token_file`.
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -38,15 +50,8 @@ def auth_mode(environment: Mapping[str, str], address: str) -> str:
 
 def asks_for_token(address: str) -> bool:
     """Does the cluster refuse a caller who shows none? One that does not answer at all asks for nothing."""
-    import grpc  # noqa: PLC0415  a tenth of a second that no other command needs
-
-    with grpc.insecure_channel(address) as channel:
-        is_alive = channel.unary_unary(_IS_ALIVE, request_serializer=bytes, response_deserializer=bytes)
-        try:
-            is_alive(b"", timeout=ANSWER_S)
-        except grpc.RpcError as refused:
-            return bool(refused.code() is grpc.StatusCode.UNAUTHENTICATED)
-    return False
+    asked = subprocess.run([sys.executable, "-c", _ASK, address, str(ANSWER_S)], check=False, capture_output=True)
+    return asked.returncode == _REFUSED
 
 
 def refused_words(address: str, environment: Mapping[str, str], home: Path, refused: Exception) -> str:

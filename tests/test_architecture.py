@@ -46,7 +46,6 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
         "serve_apps/cli/joining.py",
         "serve_apps",
     ): "its child_process imports Ray: once its mode is set, and for this command alone",
-    ("serve_apps/ray_access.py", "grpc"): "a tenth of a second, for those alone who enter a cluster that is not their own",
 }
 
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
