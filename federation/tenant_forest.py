@@ -9,13 +9,16 @@ where only one tenant has it. Parents that name each other in a circle never get
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import TypeVar
 
 from federation.config_models import TenantEntry, TenantRights, TenantSection
 from federation.yaml_source import Path, Problem
 from mesh.ids import TenantPath
+
+T = TypeVar("T")
 
 TENANT_DEPTH_MAX = 32  #: Levels; each costs a ledger script one step per resource.
 
@@ -66,28 +69,25 @@ def _from_tree(
 def _hung(forest: Forest) -> Forest:
     """Each tenant below the parent that it names itself, parents before children again."""
     known = {tenant.path: tenant for tenant in forest.tenants}
-    if all(_named_parent(tenant) is None for tenant in forest.tenants):
+    named = {path: TenantPath(parent) for path, tenant in known.items() if (parent := _named_parent(tenant)) is not None}
+    if not named:
         return forest
-    above = {path: TenantPath(_named_parent(tenant) or tenant.parent or "") or None for path, tenant in known.items()}
-    problems = [
-        Problem(path=(*known[path].place, "parent"), text=f"there is no tenant {parent!r}{_near(parent, known)}")
-        for path, parent in above.items()
-        if parent is not None and parent not in known
-    ]
-    above = {path: parent if parent in known else known[path].parent for path, parent in above.items()}
+    problems = []
+    above = {path: tenant.parent for path, tenant in known.items()}
+    for path, parent in named.items():
+        place = (*known[path].place, "parent")
+        if parent in known:
+            above[path] = parent
+        else:
+            problems.append(Problem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
+        if path in (circle := _circle_from(path, above)):
+            problems.append(Problem(path=place, text=_circle_words(circle)))
+            above[path] = None  # Told once; the rest is looked at as if it stood at the top.
     placed: dict[TenantPath, PlacedTenant] = {}
     for path in known:
-        way: list[TenantPath] = []
-        step: TenantPath | None = path
-        while step is not None and step not in placed and step not in way:
+        way = [path]
+        while (step := above[way[-1]]) is not None and step not in placed:
             way.append(step)
-            step = above[step]
-        if step is not None and step in way:
-            circle = [*way[way.index(step) :], step]
-            named = next(each for each in circle if _named_parent(known[each]) is not None)
-            text = f"tenants in a circle: {' -> '.join(circle)}; one of them needs another parent"
-            problems.append(Problem(path=(*known[named].place, "parent"), text=text))
-            above[way[-1]] = None  # Told once; the rest is looked at as if this one stood at the top.
         placed.update((each, replace(known[each], parent=above[each])) for each in reversed(way))
     return Forest(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
 
@@ -162,14 +162,17 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
         circle = _circle_from(index, above)
         if circle and not told.intersection(circle):
             told.update(circle)
-            names = " -> ".join(_name(entries[step]) for step in (*circle, circle[0]))
-            yield Problem(path=("tenants", circle[0], "parent"), text=f"tenants in a circle: {names}; one of them needs another parent")
+            yield Problem(path=("tenants", circle[0], "parent"), text=_circle_words([_name(entries[step]) for step in circle]))
 
 
-def _circle_from(start: int, above: Mapping[int, int | None]) -> tuple[int, ...]:
+def _circle_words(names: Sequence[str]) -> str:
+    return f"tenants in a circle: {' -> '.join((*names, names[0]))}; one of them needs another parent"
+
+
+def _circle_from(start: T, above: Mapping[T, T | None]) -> tuple[T, ...]:
     """The circle that the way up from `start` ends in; empty when it ends otherwise."""
-    way: list[int] = []
-    step: int | None = start
+    way: list[T] = []
+    step: T | None = start
     while step is not None and step not in way:
         way.append(step)
         step = above[step]

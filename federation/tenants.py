@@ -131,9 +131,14 @@ class TenantTree:
         """All tenants, by path in order."""
         return self._tenants
 
-    def first_names(self) -> tuple[TenantPath, ...]:
-        """What the paths begin with, in order: runs and keys, which go by paths, all stand below one of these, whoever is whose parent."""
-        return tuple(sorted({TenantPath(path.partition("/")[0]) for path in self._tenants}))
+    def first_names(self, within: TenantPath | None = None) -> tuple[TenantPath, ...]:
+        """What the paths begin with, in order: runs and keys, which go by paths, all stand below one of these, whoever is whose parent.
+
+        Args:
+            within: Only of this tenant and those below it; None: of all.
+        """
+        paths = self._tenants if within is None else [path for path in self._tenants if self.is_within(path, within)]
+        return tuple(sorted({TenantPath(path.partition("/")[0]) for path in paths}))
 
     def tenant(self, path: TenantPath) -> Tenant:
         """The tenant.

@@ -246,7 +246,8 @@ def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tena
     """The gate of the tenant, with what runs; runs are looked through only where their number is limited."""
     starts = Starts(snapshot.tree, orders)
     if starts.limits_running and tenant in snapshot.tree.tenants:
-        for summary in (found for top in snapshot.tree.first_names() for found in ports.runs.list(top, limit=RUNS_MAX)):
+        *_, root = tenant, *snapshot.tree.ancestors(tenant)
+        for summary in (found for top in snapshot.tree.first_names(root) for found in ports.runs.list(top, limit=RUNS_MAX)):
             record = ports.runs.load(summary.run) if summary.state not in RUN_ENDS else None
             if record is not None:
                 starts.count(Tally(tenant=record.tenant, user=record.user, started=0), under_way(record))

@@ -264,3 +264,4 @@ def test_a_vanished_tenant_that_uses_only_what_it_kept_brings_its_vanished_paren
 def test_paths_begin_with_their_first_names_whoever_is_their_parent():
     tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
     assert tree.first_names() == ("acme", "shop", "x")
+    assert tree.first_names(TenantPath("shop")) == ("acme", "shop")
