@@ -18,3 +18,17 @@ def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
             return answer
         time.sleep(0.05)
     raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
+
+
+def gone(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
+    """Wait until there is nothing left; fails with what is."""
+    left: list[Any] = []
+
+    def is_empty() -> bool:
+        left[:] = [look()]
+        return not left[0]
+
+    try:
+        eventually(is_empty, patience_s)
+    except AssertionError:
+        raise AssertionError(f"after {patience_s} s there is still {left[0]!r}") from None

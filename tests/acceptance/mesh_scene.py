@@ -11,12 +11,13 @@ from pathlib import Path
 
 import psutil
 import ray
-from patience import eventually
+from patience import eventually, gone
 
 import mesh
 from mesh.runtime import cluster as clusters
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
+from mesh.runtime.supervision.node_watch import look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -220,9 +221,9 @@ def clean(running: mesh.ScheduleMesh) -> None:
     """Delete all pools, and wait until nothing is held by anybody and all ledgers agree."""
     for pool in running.list_pools():
         running.delete_pool(pool.pool)
-    eventually(lambda: not running.list_pools())
-    eventually(lambda: not running.list_groups())
-    eventually(lambda: all(not node.used and not node.load for node in running.list_nodes()))
+    gone(running.list_pools)
+    gone(running.list_groups)
+    gone(lambda: [(node, look_at_nodes()) for node in running.list_nodes() if node.used or node.load])
     eventually(running.audit)
 
 

@@ -194,6 +194,15 @@ def test_s22_a_supervisor_that_dies_while_ray_makes_the_placement_group_finds_it
     assert len(running.list_groups()) == 1
 
 
+def test_s22_a_supervisor_that_dies_while_others_use_a_node_sees_them_go(running):
+    stranger = ray.remote(num_cpus=2, label_selector=EAST)(Probe).remote()
+    ray.get(stranger.pid.remote())
+    eventually(lambda: {node.labels["zone"]: node.used["cpu"] for node in running.list_nodes()}["east"] == 20_000)
+    kill_supervisor(running)
+    assert running.status().incarnation > 1
+    ray.kill(stranger)  # That its room is free again is seen to after every test.
+
+
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
 def test_s22_a_supervisor_that_dies_while_the_agent_starts_makes_no_second_one(running, tmp_path, groups):
     running.create_pool("main", capacity={"cpu": 2})

@@ -67,8 +67,8 @@ class NodeWatch:
         """Those of the last look."""
         return frozenset(self._known)
 
-    def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet = NOTHING) -> None:
-        """The scheduler has been told of this node already, before the supervisor started anew."""
+    def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet) -> None:
+        """The scheduler has been told of this node, and of what others use there, before the supervisor started anew."""
         self._known[node] = (total, dict(labels))
         if foreign:
             self._foreign[node] = foreign

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from mesh.ids import GroupId
+from mesh.resources import NOTHING
 from mesh.runtime.supervision.agent_door import AgentDoor
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.driver import Driver
@@ -78,7 +79,8 @@ class Recovery:
         table = self._loop.scheduler.state.table
         for row, name in enumerate(table.names):
             if name is not None:
-                self._nodes.know(name, table.amounts(table.total[row]), table.labels[row])
+                foreign = table.amounts(table.foreign[name]) if name in table.foreign else NOTHING
+                self._nodes.know(name, table.amounts(table.total[row]), table.labels[row], foreign)
 
     def _take_groups(self, seen: dict[GroupId, GroupSeen]) -> None:
         """Groups that stand as they should."""

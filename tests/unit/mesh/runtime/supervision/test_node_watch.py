@@ -59,3 +59,10 @@ def test_a_cluster_without_an_autoscaler_is_no_failure():
         raise RuntimeError("no autoscaler")
 
     Autoscaling(refuses).ask([FOUR])
+
+
+def test_s22_what_strangers_used_before_the_supervisor_died_is_told_when_it_is_free():
+    nodes = watch()
+    nodes.know("n", FOUR, {}, ResourceSet.of({"cpu": 2}))
+    assert nodes.compare([seen()], 1) == []
+    assert nodes.compare([seen()], 2) == [NodeUseSeen(at_ms=2, node="n", foreign=NOTHING)]
