@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from enum import Enum
 from typing import Any, TypeVar, final
 
 from mesh.conformance.fields import CaseError
 
 T = TypeVar("T")
+W = TypeVar("W", bound=Enum)
 _REQUIRED: Any = object()
 
 
@@ -53,6 +56,28 @@ class Fields:
     def number(self, name: str, *, default: Any = _REQUIRED) -> Any:
         """A whole number. Raises CaseError."""
         return self.get(name, int, default=default)
+
+    def amount(self, name: str, *, default: Any = _REQUIRED) -> Any:
+        """A whole number that is not negative. Raises CaseError."""
+        value = self.number(name, default=default)
+        if value is not None and value < 0:
+            raise CaseError(f"{self.place}: {name!r} is {value}, below nothing")
+        return value
+
+    def measure(self, name: str, *, default: Any = _REQUIRED) -> Any:
+        """A number that is one: no infinity, nor what JSON calls NaN. Raises CaseError."""
+        value = self.get(name, (int, float), default=default)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise CaseError(f"{self.place}: {name!r} is {value}, which is no number")
+        return value
+
+    def word(self, name: str, kind: type[W], *, default: W) -> W:
+        """One of the words of an enumeration. Raises CaseError."""
+        value = self.get(name, str, default=default.value)
+        known = [one.value for one in kind]
+        if value not in known:
+            raise CaseError(f"{self.place}: {name!r} is {value!r}; known are {', '.join(known)}")
+        return kind(value)
 
     def inner(self, name: str) -> Fields:
         """The object that the key holds; an empty one when there is none."""

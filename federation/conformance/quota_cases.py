@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
 from federation.conformance.fields import Fields
+from federation.errors import ConfigError
 from federation.quota.candidates import Victim, victim_order
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Preempt, Wait
@@ -50,6 +52,13 @@ REASONS = {
 }
 
 
+class Queueing(str, Enum):
+    """The cases' words for what a queue does with a head that cannot start."""
+
+    BEST_EFFORT = "BestEffortFIFO"
+    STRICT = "StrictFIFO"
+
+
 class QuotaCase:
     """What is given in a case, as the core's own values.
 
@@ -79,13 +88,15 @@ class QuotaCase:
     def workload(self, fields: Fields) -> Workload:
         """A workload of the case; `uid` breaks ties where it is given."""
         name = fields.text("name")
-        queue = fields.text("queue")
-        if queue not in self.forest.index:
-            raise CaseError(f"{name}: there is no queue {queue!r}")
+        node = _queue(self.forest, fields)
         identity = fields.get("uid", str, default=name)
         self.names[identity] = name
-        created_ms = round(fields.get("created", (int, float), default=0) * 1_000)
-        return Workload(workload=identity, queue=queue, created_ms=created_ms, priority=fields.number("priority", default=0))
+        return Workload(
+            workload=identity,
+            queue=self.forest.names[node],
+            created_ms=_ms(fields, "created"),
+            priority=fields.number("priority", default=0),
+        )
 
     def pending(self, fields: Fields) -> Workload:
         """A workload that waits, with its replica sets."""
@@ -99,7 +110,7 @@ class QuotaCase:
         return Running(
             workload=self.workload(fields),
             amounts=amounts_of(fields),
-            since_ms=round(fields.get("reserved_at", (int, float), default=0) * 1_000),
+            since_ms=_ms(fields, "reserved_at"),
             is_leaving=fields.get("evicted", bool, default=False),
         )
 
@@ -108,20 +119,25 @@ class QuotaCase:
         parent = fields.get(above, str, default=None)
         quotas: dict[FlavorResource, Quota] = {}
         for each in fields.each("quotas"):
+            borrowing, lending = (each.amount(limit, default=None) for limit in ("borrowing_limit", "lending_limit"))
             quotas[FlavorName(each.text("flavor")), each.text("resource")] = Quota(
-                nominal=min(UNLIMITED, each.number("nominal")),
-                borrowing_limit=each.number("borrowing_limit", default=None) if parent else None,
-                lending_limit=each.number("lending_limit", default=None) if parent else None,
+                nominal=min(UNLIMITED, each.amount("nominal")),
+                borrowing_limit=borrowing if parent else None,
+                lending_limit=lending if parent else None,
             )
-        weight = Fraction(str(fields.get("weight", (int, float), default=1)))
+        weight = Fraction(str(fields.measure("weight", default=1)))
         return ForestNode(name=name, parent=None if parent is None else COHORT + parent, quotas=quotas, weight=weight, is_queue=is_queue)
+
+
+def _ms(fields: Fields, name: str) -> int:
+    return round(Fraction(fields.measure(name, default=0)) * 1_000)
 
 
 def amounts_of(fields: Fields) -> dict[FlavorResource, int]:
     """`requests` by flavor and resource, in units."""
     requests = fields.inner("requests")
     return {
-        (FlavorName(flavor), resource): min(UNLIMITED, requests.inner(flavor).number(resource))
+        (FlavorName(flavor), resource): min(UNLIMITED, requests.inner(flavor).amount(resource))
         for flavor in requests.keys
         for resource in requests.inner(flavor).keys
     }
@@ -129,11 +145,11 @@ def amounts_of(fields: Fields) -> dict[FlavorResource, int]:
 
 def _replica_set(fields: Fields, *, counts_pods: bool) -> ReplicaSet:
     requests = fields.inner("requests")
-    amounts = {resource: min(UNLIMITED, requests.number(resource)) for resource in requests.keys}
+    amounts = {resource: min(UNLIMITED, requests.amount(resource)) for resource in requests.keys}
     if counts_pods:
         amounts.setdefault(REPLICAS_OF_PODS, 1)
     return ReplicaSet(
-        name=fields.text("name"), count=fields.number("count"), amounts=amounts, count_min=fields.number("min_count", default=None)
+        name=fields.text("name"), count=fields.amount("count"), amounts=amounts, count_min=fields.amount("min_count", default=None)
     )
 
 
@@ -142,23 +158,23 @@ def _settings(fields: Fields) -> QueueSettings:
     return QueueSettings(
         policies=_policies(fields.inner("policies")),
         fungibility=Fungibility(
-            on_borrow=TryOn(fungibility.get("when_can_borrow", str, default=TryOn.STOP.value)),
-            on_preempt=TryOn(fungibility.get("when_can_preempt", str, default=TryOn.NEXT.value)),
-            preference=Preference(fungibility.get("preference", str, default=Preference.BORROWING.value)),
+            on_borrow=fungibility.word("when_can_borrow", TryOn, default=TryOn.STOP),
+            on_preempt=fungibility.word("when_can_preempt", TryOn, default=TryOn.NEXT),
+            preference=fungibility.word("preference", Preference, default=Preference.BORROWING),
         ),
         groups=tuple(
             ResourceGroup(resources=each.texts("resources"), flavors=each.texts("flavors")) for each in fields.each("resource_groups")
         ),
-        is_strict=fields.get("queueing_strategy", str, default="BestEffortFIFO") == "StrictFIFO",
+        is_strict=fields.word("queueing_strategy", Queueing, default=Queueing.BEST_EFFORT) is Queueing.STRICT,
     )
 
 
 def _policies(fields: Fields) -> Policies:
     borrow = fields.inner("borrow_within_cohort")
     return Policies(
-        within_queue=Policy(fields.get("within_queue", str, default="Never")),
-        reclaim=Policy(fields.get("reclaim_within_cohort", str, default="Never")),
-        borrow=Policy(borrow.get("policy", str, default="Never")),
+        within_queue=fields.word("within_queue", Policy, default=Policy.NEVER),
+        reclaim=fields.word("reclaim_within_cohort", Policy, default=Policy.NEVER),
+        borrow=borrow.word("policy", Policy, default=Policy.NEVER),
         borrow_priority_max=borrow.number("max_priority_threshold", default=None),
     )
 
@@ -180,11 +196,24 @@ def _require_keys(fields: Fields, kind: str) -> None:
             each.inner("fungibility").require("when_can_borrow", "when_can_preempt", "preference")
     for each in fields.each("admitted"):
         each.require("name", "queue", "requests", *(["priority", "created", "reserved_at"] if is_work else []))
+    if is_work:
+        _require_one_each(fields.each("admitted"))
     incoming = fields.each("incoming") if kind == "admit" else (fields.inner("incoming"),) if kind == "preempt" else ()
+    _require_one_each(incoming)
     for each in incoming:
         each.require("name", "queue", "priority", "created", *(["pod_sets"] if kind == "admit" else ["requests", "preempt_on"]))
         for pod_set in each.each("pod_sets"):
             pod_set.require("name", "count", "min_count", "requests")
+
+
+def _require_one_each(listed: Iterable[Fields]) -> None:
+    """Workloads are told apart by `uid`, or by name where there is none."""
+    seen: set[str] = set()
+    for each in listed:
+        identity = each.get("uid", str, default=None) or each.text("name")
+        if identity in seen:
+            raise CaseError(f"{each.place}: another one is called {identity!r}")
+        seen.add(identity)
 
 
 def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
@@ -228,10 +257,20 @@ def _node(forest: QuotaForest, name: str) -> int:
     return forest.index[name] if name in forest.index else forest.index[COHORT + name]
 
 
+def _queue(forest: QuotaForest, fields: Fields) -> int:
+    """The queue that a workload names."""
+    name = fields.text("queue")
+    if name not in forest.index or forest.index[name] not in forest.queues:
+        raise CaseError(f"{fields.place}: there is no queue {name!r}")
+    return forest.index[name]
+
+
 def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
     """The snapshot after work came and went."""
     known = history.inner("requests")
-    works = {name: (case.forest.index[known.inner(name).text("queue")], amounts_of(known.inner(name))) for name in known.keys}
+    for name in known.keys:
+        known.inner(name).require("queue", "requests")
+    works = {name: (_queue(case.forest, known.inner(name)), amounts_of(known.inner(name))) for name in known.keys}
     snapshot = case.snapshot(with_use=False)
     steps: tuple[tuple[str, Callable[[int, Amounts], None]], ...] = (
         ("start_with", snapshot.charge),
@@ -240,6 +279,8 @@ def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
     )
     for step, act in steps:
         for name in history.texts(step):
+            if name not in works:
+                raise CaseError(f"{history.place}: {step!r} names {name!r}, which has no requests")
             act(*works[name])
     return snapshot
 
@@ -249,10 +290,12 @@ def run_share(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
     snapshot = case.snapshot()
     incoming = case.fields.inner("incoming")
     extra = amounts_of(incoming) if incoming.keys else {}
+    queue = incoming.get("queue", str, default="*")
+    if queue != "*":
+        _node(case.forest, queue)
     got = {}
     for name in asked:
         node = _node(case.forest, name)
-        queue = incoming.get("queue", str, default="*")
         share = dominant_share(snapshot.ledger, node, extra if queue in ("*", name) else {})
         got[name] = {
             "share": UNLIMITED if share.per_mille is None else share.per_mille,
@@ -284,9 +327,12 @@ def _names(case: QuotaCase, victims: Iterable[Victim]) -> list[str]:
 
 
 def run_admit(case: QuotaCase) -> dict[str, Any]:
-    """Kind `admit`: one pass over the heads of all queues."""
-    heads = [case.pending(each) for each in case.fields.each("incoming")]
-    decisions = QuotaCycle(case.snapshot()).run(heads)
+    """Kind `admit`: one pass over the heads of all queues; what waits behind a head is pending."""
+    waiting = sorted(map(case.pending, case.fields.each("incoming")), key=lambda one: (-one.priority, one.created_ms, one.workload))
+    heads: dict[str, Workload] = {}
+    for one in waiting:
+        heads.setdefault(one.queue, one)
+    decisions = QuotaCycle(case.snapshot()).run(heads.values())
     admitted = {case.names[one.workload]: one.assignment for one in decisions if isinstance(one, Admit)}
     preempted = {
         case.names[victim.running.workload.workload]
@@ -297,7 +343,7 @@ def run_admit(case: QuotaCase) -> dict[str, Any]:
     }
     return {
         "admitted": sorted(admitted),
-        "pending": sorted(case.names[one.workload] for one in decisions if not isinstance(one, Admit)),
+        "pending": sorted({case.names[one.workload] for one in waiting} - admitted.keys()),
         "preempted": sorted(preempted),
         "parked": sorted(case.names[one.workload] for one in decisions if isinstance(one, Wait) and one.is_parked),
         "assignments": {
@@ -322,8 +368,8 @@ def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str
     _require_keys(fields, kind)
     try:
         case = QuotaCase(fields, rules)
-    except ValueError as wrong:
-        raise CaseError(str(wrong)) from None
+    except (ConfigError, ValueError) as wrong:
+        raise CaseError(f"{fields.place}: {wrong}") from None
     if kind == "available":
         return run_available(case, asked)
     if kind == "share":

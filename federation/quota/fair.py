@@ -5,7 +5,8 @@ a queue with equal shares the cohort, of equal queues the one whose next candida
 by name. A node that does not borrow, and is not on the way to the asking queue, is closed to outsiders with all below it.
 
 Whether a workload may be taken is asked at the two siblings right below the lowest node above both queues, by one or two
-strategies; no question is asked inside the own queue, or while the asking queue is within its own quota.
+strategies; no question is asked inside the own queue, or when the asking queue stays within its own quota with the request. That
+is settled before the first victim: a queue that is within its quota only because its own work gave way goes by shares.
 
 Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim that was chosen by share must leave the taker below what the
 giver had before, and this is asked again when all is settled. Victims of the own queue that get their room back raise the
@@ -189,6 +190,8 @@ class _Hunt:
         self._snapshot, self._ask = snapshot, ask
         self._victims: list[Victim] = []
         self._retry: list[Running] = []
+        #: Does the queue stay within its own quota with the request? Settled before its own work gives way.
+        self._is_due = not snapshot.ledger.is_over(ask.node, ask.needed)
 
     def first(self, candidates: list[Running], strategy: Strategy) -> bool:
         """Take while the strategy permits; is there room now?"""
@@ -199,7 +202,7 @@ class _Hunt:
         """Take at most one from the queue; is there room now?"""
         if queue == self._ask.node:
             return self._take(tree.waiting[queue].pop(), Reason.LOWER_IN_QUEUE)
-        if not self._borrows():
+        if self._is_due:
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
         taker, before = self._shares(queue)
         if taker > before:  # Giving makes the giver's share lower still.
@@ -265,9 +268,6 @@ class _Hunt:
         fits = self._snapshot.ledger.fits(self._ask.node, self._ask.amounts)
         self._snapshot.undo(mark)
         return fits
-
-    def _borrows(self) -> bool:
-        return self._snapshot.ledger.is_over(self._ask.node, self._ask.needed)
 
     def _shares(self, queue: int) -> tuple[int, int]:
         _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)

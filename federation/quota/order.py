@@ -100,7 +100,8 @@ class FairOrder:
         queue = self._winner[child]
         head, ledger = self._heads[queue], self._snapshot.ledger
         extra = self._arriving(queue, child, head.assignment.amounts)
-        borrows = any(ledger.excess(child, key) + extra.get(key, 0) > 0 for key in head.assignment.amounts)
+        asked = [key for key, units in head.assignment.amounts.items() if units > 0]  # Nobody borrows what nothing is asked of.
+        borrows = any(ledger.excess(child, key) + extra.get(key, 0) > 0 for key in asked)
         share = dominant_share(ledger, child, extra)
         work = head.workload
         return borrows, share.key, self._past.of(queue), -work.priority, work.created_ms, work.workload

@@ -53,3 +53,5 @@ def parsed(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as wrong:
         raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
+    except (RecursionError, ValueError) as wrong:  # Nested too deep, or a number of thousands of digits.
+        raise CaseError(f"1: not JSON that can be read: {wrong}") from None

@@ -383,7 +383,7 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
         if winner is not None:
             mark = snapshot.mark()
             snapshot.charge(snapshot.forest.index[winner.workload.queue], winner.assignment.amounts)
-            borrows = any(snapshot.ledger.excess(child, key) > 0 for key in winner.assignment.amounts)
+            borrows = any(units > 0 and snapshot.ledger.excess(child, key) > 0 for key, units in winner.assignment.amounts.items())
             share = dominant_share(snapshot.ledger, child).key
             snapshot.undo(mark)
             work = winner.workload

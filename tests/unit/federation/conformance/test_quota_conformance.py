@@ -19,6 +19,13 @@ def case(kind: str) -> dict[str, Any]:
     return copy.deepcopy(next(one for one in found if any(one["expect"].values())))
 
 
+def documented() -> list[dict[str, Any]]:
+    """The cases that stand in the documents."""
+    page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
+    cases: list[dict[str, Any]] = json.loads(page.partition("```json\n")[2].partition("```")[0])["cases"]
+    return cases
+
+
 def run(folder: Path, cases: Any, *options: str) -> tuple[int, list[str], str]:
     file = folder / "cases.json"
     file.write_text(cases if isinstance(cases, str) else json.dumps(cases), encoding="utf-8")
@@ -69,13 +76,50 @@ def test_the_sum_is_json_when_asked(tmp_path: Path):
         pytest.param(changed("preempt", "expect", to={"victims": [], "reason": {}}), id="an expectation of an unknown key"),
         pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=KeyError), id="no count"),
         pytest.param(changed("admit", "expect", "admitted", to=["somebody"]), id="something else expected"),
+        pytest.param(changed("share", "queues", 0, "quotas", 0, "borrowing_limit", to=-4), id="a limit below nothing"),
+        pytest.param(changed("share", "queues", 0, "weight", to=float("inf")), id="a weight without end"),
+        pytest.param(changed("share", "queues", 0, "cohort", to="nowhere"), id="a cohort that is not there"),
+        pytest.param(changed("share", "incoming", to={"queue": "nowhere", "requests": {}}), id="more work for a node that is not there"),
+        pytest.param(changed("available", "history", to={"add": ["somebody"]}), id="a history of work without requests"),
+        pytest.param(
+            changed("available", "history", to={"requests": {"a": {"queue": "nowhere", "requests": {}}}}), id="a history elsewhere"
+        ),
+        pytest.param(changed("preempt", "incoming", "requests", to={"default": {"cpu": -1}}), id="a request below nothing"),
+        pytest.param(changed("preempt", "incoming", "created", to=float("nan")), id="a time that is none"),
+        pytest.param(changed("preempt", "admitted", 0, "reserved_at", to=float("inf")), id="a time that never comes"),
+        pytest.param(changed("preempt", "admitted", to=case("preempt")["admitted"][:1] * 2), id="two of one name"),
+        pytest.param(changed("admit", "queues", 0, "queueing_strategy", to="Lifo"), id="an unknown strategy of a queue"),
+        pytest.param(changed("admit", "queues", 0, "fungibility", "when_can_borrow", to="Always"), id="an unknown word for flavors"),
+        pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=-1), id="a count below nothing"),
+        pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "requests", to={"cpu": "1500m"}), id="an amount with a unit"),
         pytest.param([], id="no object"),
     ],
 )
 def test_a_case_that_is_wrong_has_failed_and_the_others_go_on(tmp_path: Path, broken: Any):
-    code, lines, _ = run(tmp_path, {"cases": [broken, case("available")]})
+    code, lines, _ = run(tmp_path, {"cases": [broken, {**case("available"), "id": "right"}]})
     assert (code, lines[-1]) == (1, "1 passed, 1 failed")
-    assert not json.loads(lines[0])["passed"]
+    verdict = json.loads(lines[0])
+    assert not verdict["passed"]
+    assert "Error: " not in str(verdict["got"])  # What is wrong is told in words, not as what broke inside.
+
+
+def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
+    """The most important one, of equals the first that came, has its turn; the others are pending, and not parked."""
+    (page_case,) = [one for one in documented() if one["kind"] == "admit"]
+    (head,) = page_case["incoming"]
+    page_case["incoming"] = [
+        {**head, "name": "later", "created": 995},
+        head,
+        {**head, "name": "lesser", "priority": -1, "created": 0},
+    ]
+    page_case["expect"] = {"admitted": ["new"], "pending": ["later", "lesser"], "parked": []}
+    assert run(tmp_path, [page_case])[1][-1] == "1 passed, 0 failed"
+
+
+def test_one_that_waits_may_be_called_as_one_that_runs(tmp_path: Path):
+    both = case("preempt")
+    both["incoming"]["name"] = both["admitted"][0]["name"]
+    assert run(tmp_path, [both])[1][-1] == "1 passed, 0 failed"
 
 
 @pytest.mark.parametrize("kind", ["available", "share", "preempt", "admit"])
@@ -97,6 +141,8 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
     [
         pytest.param('{"cases": [}', ":1: not JSON", id="no JSON"),
         pytest.param('{"case": []}', ":1: there is no list of `cases`", id="no list"),
+        pytest.param("[" * 100_000, ":1: not JSON that can be read", id="nested too deep"),
+        pytest.param("[" + "9" * 5_000 + "]", ":1: not JSON that can be read", id="a number of thousands of digits"),
     ],
 )
 def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, told: str):
@@ -122,9 +168,7 @@ def test_a_file_that_is_not_there_is_told():
 
 
 def test_the_example_in_the_documents_passes(tmp_path: Path):
-    page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
-    example = page.partition("```json\n")[2].partition("```")[0]
-    code, lines, errors = run(tmp_path, example)
+    code, lines, errors = run(tmp_path, {"cases": documented()})
     assert (code, errors, lines[-1]) == (0, "", "2 passed, 0 failed")
 
 

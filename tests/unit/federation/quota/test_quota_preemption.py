@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -103,6 +104,19 @@ def test_strategies_decide_whether_one_huge_job_goes_for_a_small_one(strategies,
     tree = {"all": Node(nominal=6), "a": Node(parent="all", policies=ALL), "b": Node(parent="all")}
     snapshot = snapshot_of([runs(work("huge", "b", 6))], replace(FAIR, strategies=strategies), **tree)
     assert victims(snapshot, work("in", "a", 2)) == taken
+
+
+def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_shares():
+    """With a weight of 1/10 its share is the highest, so its own work goes first; then it uses no more than its 3."""
+    tree = {
+        "all": Node(nominal=3),
+        "a": Node(parent="all", nominal=3, weight=Fraction(1, 10), policies=ALL),
+        "b": Node(parent="all"),
+    }
+    running = [runs(work("low", "a", 1, priority=-1)), runs(work("b1", "b", 2)), runs(work("b2", "b", 3))]
+    assert victims(snapshot_of(running, FAIR, **tree), work("in", "a", 3)) == {"low": Reason.LOWER_IN_QUEUE, "b1": Reason.FAIR_SHARE}
+    due = snapshot_of([runs(work("b1", "b", 2)), runs(work("b2", "b", 4))], FAIR, **tree)
+    assert victims(due, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
 
 
 def test_by_default_the_work_that_displaced_one_cannot_be_displaced_by_it():

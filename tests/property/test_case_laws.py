@@ -1,0 +1,170 @@
+"""Laws over the quota cases of `tests/conformance`: what changes nothing in a case, or only its names, changes nothing in the answer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.conformance.fields import Fields
+from federation.conformance.judging import judge_all, read_cases
+from federation.conformance.quota_cases import run_case
+from federation.quota.policies import KUEUE, MESH
+
+Case = dict[str, Any]
+FOLDER = Path(__file__).parents[1] / "conformance" / "quota"
+CASES = [case for file in sorted(FOLDER.glob("*.json")) for case in read_cases(file.read_text(encoding="utf-8"))]
+
+
+def nodes(case: Case) -> list[Case]:
+    return [*case["cohorts"], *case["queues"]]
+
+
+def works(case: Case) -> list[Case]:
+    """What runs and what waits."""
+    incoming = case.get("incoming") or []
+    waiting = incoming if isinstance(incoming, list) else [incoming]
+    return [*case["admitted"], *waiting, *case.get("history", {}).get("requests", {}).values()]
+
+
+def requests(case: Case) -> Iterator[dict[str, int]]:
+    """Units by resource, to be changed in place."""
+    for work in works(case):
+        yield from work.get("requests", {}).values()
+        yield from (one["requests"] for one in work.get("pod_sets", ()))
+
+
+def shuffled(case: Case, chance: Random) -> None:
+    """In which order things are declared says nothing."""
+    lists = [case["cohorts"], case["queues"], case["admitted"], *(node["quotas"] for node in nodes(case))]
+    for listed in [*lists, case["incoming"]] if case["kind"] == "admit" else lists:
+        chance.shuffle(listed)
+
+
+def renamed(case: Case, chance: Random) -> None:
+    """Other names of nodes, in another order of the alphabet."""
+
+    def names(listed: list[Case], letter: str) -> dict[str, str]:
+        numbers = chance.sample(range(len(listed)), len(listed))
+        return {node["name"]: f"{letter}{number}" for node, number in zip(listed, numbers, strict=True)}
+
+    cohorts, queues = names(case["cohorts"], "x"), names(case["queues"], "y")
+    for above, listed, new in (("parent", case["cohorts"], cohorts), ("cohort", case["queues"], queues)):
+        for node in listed:
+            node["name"], node[above] = new[node["name"]], cohorts.get(node[above])
+    for work in works(case):
+        if work.get("queue", "*") != "*":
+            work["queue"] = queues[work["queue"]]
+
+    def key(name: str) -> str:
+        node, slash, rest = name.removeprefix("cohort:").partition("/")
+        of_cohort = name.startswith("cohort:") or node not in queues
+        return ("cohort:" if name.startswith("cohort:") else "") + (cohorts if of_cohort else queues)[node] + slash + rest
+
+    if case["kind"] in ("available", "share"):
+        case["expect"] = {key(name): value for name, value in case["expect"].items()}
+
+
+def scaled(case: Case, chance: Random) -> None:
+    """Other units; pods are counted, and stay."""
+    factor = chance.choice([2, 7, 1000])
+    for quota in (quota for node in nodes(case) for quota in node["quotas"] if quota["resource"] != "pods"):
+        for name in ("nominal", "borrowing_limit", "lending_limit"):
+            quota[name] = None if quota[name] is None else quota[name] * factor
+    for amounts in requests(case):
+        amounts.update({resource: units * factor for resource, units in amounts.items() if resource != "pods"})
+    if case["kind"] == "available":
+        for figures in case["expect"].values():
+            for inner in (figures, figures.get("lendable", {})):
+                inner.update({name: value * factor for name, value in inner.items() if isinstance(value, int)})
+
+
+def earlier(case: Case, chance: Random) -> None:
+    """All happened longer ago."""
+    ago = chance.choice([1, 500, 1e6])
+    for work in works(case):
+        work.update({name: work[name] - ago for name in ("created", "reserved_at") if name in work})
+
+
+def with_a_cohort_above(case: Case, chance: Random) -> None:
+    """The top of the tree is not the top, and has no siblings. A top has no share and lets through what is oversubscribed."""
+    del chance
+    if case["kind"] in ("share", "admit"):
+        return
+    for cohort in [cohort for cohort in case["cohorts"] if cohort["parent"] is None]:
+        cohort["parent"] = f"above {cohort['name']}"
+        case["cohorts"].append({"name": cohort["parent"], "parent": None, "weight": 1, "quotas": []})
+
+
+def with_a_cohort_between(case: Case, chance: Random) -> None:
+    """Some queues have a cohort of their own, of their weight, that holds nothing. Its own share is asked for by nobody."""
+    if case["kind"] == "share":
+        return
+    for queue in (queue for queue in case["queues"] if queue["cohort"] is not None and chance.random() < 0.7):
+        own = f"of {queue['name']}"
+        case["cohorts"].append({"name": own, "parent": queue["cohort"], "weight": queue["weight"], "quotas": []})
+        queue["cohort"] = own
+
+
+def with_a_tree_beside(case: Case, chance: Random) -> None:
+    """Strangers with work of theirs; only whom one would ask first, of all, is then another question."""
+    if not case["queues"]:
+        return
+    quota = {"flavor": "default", "resource": "cpu", "nominal": chance.randint(0, 9_000), "borrowing_limit": None, "lending_limit": None}
+    case["cohorts"].append({"name": "strangers", "parent": None, "weight": 1, "quotas": [quota]})
+    like = copy.deepcopy(case["queues"][0])
+    case["queues"].append({**like, "name": "stranger", "cohort": "strangers", "weight": 1, "quotas": [quota]})
+    work = {"name": "strange", "queue": "stranger", "priority": -9, "created": 0, "reserved_at": 999}
+    case["admitted"].append({**work, "requests": {"default": {"cpu": chance.randint(0, 9_000)}}})
+    case["expect"].pop("candidate_order", None)
+
+
+def with_what_nobody_wants(case: Case, chance: Random) -> None:
+    """A resource more that all have and nobody asks for. What a cohort could lend is then more."""
+    if any("lendable" in figures for figures in case["expect"].values() if isinstance(figures, dict)):
+        return
+    for node in nodes(case):
+        limits = {"borrowing_limit": chance.choice([None, 1]), "lending_limit": chance.choice([None, 1])}
+        node["quotas"].append({"flavor": "default", "resource": "idle", "nominal": chance.randint(0, 5), **limits})
+
+
+def answered(case: Case, rules: Any) -> Case:
+    """The case with what comes of it as its expectation."""
+    asked = case["expect"]
+    return {**copy.deepcopy(case), "expect": run_case(rules, Fields(case, case["id"]), asked)}
+
+
+@pytest.mark.parametrize("rules", [pytest.param(KUEUE, id="rules of Kueue"), pytest.param(MESH, id="default rules")])
+@pytest.mark.parametrize(
+    "vary",
+    [
+        pytest.param(vary, id=vary.__name__.replace("_", " "))
+        for vary in (
+            shuffled,
+            renamed,
+            scaled,
+            earlier,
+            with_a_cohort_above,
+            with_a_cohort_between,
+            with_a_tree_beside,
+            with_what_nobody_wants,
+        )
+    ],
+)
+@settings(max_examples=60, deadline=None)
+@given(case=st.sampled_from(CASES), seed=st.integers(0, 2**32))
+def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
+    vary: Callable[[Case, Random], None], rules: Any, case: Case, seed: int
+):
+    varied = answered(case, rules)
+    vary(varied, Random(seed))
+    (verdict,) = judge_all([varied], partial(run_case, rules))
+    assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
