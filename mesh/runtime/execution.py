@@ -12,6 +12,7 @@ import importlib
 import inspect
 import os
 import pickle
+import signal
 import socket
 import threading
 import time
@@ -173,11 +174,18 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
         register(mesh)
+        _heed_cancel()
         return _run(runner, key, code, pickle.loads(call), values)  # noqa: S301 - written by the runner
 
     # Ray's own views name a task by its function's name.
     run_node.__name__ = run_node.__qualname__ = name
     return run_node
+
+
+def _heed_cancel() -> None:
+    """Ray cancels by SIGINT, which a worker ignores if whoever started its cluster did, as shells do for what runs in the background."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,8 @@ def stack(folder: Path) -> Iterator[Stack]:
     said: list[str] = []
     with StateFolder(folder) as owned:
         stack = Stack(config, owned, say=said.append)
-        stack.start()
+        with _in_the_background():
+            stack.start()
         over = threading.Event()
 
         def watch() -> None:
@@ -49,6 +51,16 @@ def stack(folder: Path) -> Iterator[Stack]:
         watcher.join()
         stack.stop()
     eventually(lambda: _assert_nothing_runs(folder, before))
+
+
+@contextlib.contextmanager
+def _in_the_background() -> Iterator[None]:
+    """What is started is as if by a shell's `&`, which has it ignore SIGINT; what Ray cancels has to hear it all the same."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _running_here() -> set[psutil.Process]:
