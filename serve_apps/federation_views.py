@@ -17,19 +17,11 @@ from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import format_units, from_units
-from serve_apps.schemas import (
-    LeaseEntry,
-    LeasesView,
-    MeshEntry,
-    MeshesView,
-    PoolView,
-    Quantity,
-    QuotaView,
-    StopView,
-    TenantsView,
-    TenantView,
-    WindowView,
-)
+from serve_apps.schemas.leases import LeaseEntry, LeasesView
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.stops import StopView
+from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, WindowView
 
 Within = Callable[[TenantPath], bool]
 
