@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.dispatch import StageAges
+from federation.openness import may_use
 from federation.planning.reading import granted_ms
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
-from federation.routing import may_use
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
