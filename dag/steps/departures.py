@@ -78,11 +78,11 @@ class Departures:
         inside = set(stage.nodes)
         some_node_can_start = False
         for node in stage.nodes:
+            inputs = self._standing.plans[node].inputs
             late = [need for need in self._standing.edges.needs[node] if not self._standing.has_succeeded(need)]
             some_node_can_start = some_node_can_start or not late
             for need in late:
-                is_read = need in self._standing.plans[node].inputs
-                if need not in inside and not (is_read and self._standing.will_come(need, stage.mesh)):
+                if need not in inside and not (need in inputs and self._standing.will_come(need, stage.mesh)):
                     return False
         return some_node_can_start
 
