@@ -26,11 +26,10 @@ from dag.states import RUN_ENDS, NodeState, StageState
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
-from federation.estimates import CostRules
+from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, Note, enrolled, look
-from federation.routing import COST_RULES
 from federation.snapshot import Snapshot
 from federation.steadiness import SteadinessRules
 from federation.tenant_orders import TenantOrders

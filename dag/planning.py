@@ -11,11 +11,14 @@ from typing import Protocol
 
 from dag.compiling import NodePlan
 from dag.events import Blockage, NodesPlaced, Placement
-from federation.estimates import CostRules
+from federation.demand import Demand
+from federation.estimates import COST_RULES, CostRules
 from federation.headroom import Headroom
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from federation.routing import COST_RULES, Demand, Refused, Routed, Survey, Verdict, choose, survey
+from federation.routing import Refused, Routed, choose
 from federation.snapshot import Snapshot
+from federation.survey import Survey, survey
+from federation.verdicts import Verdict
 from mesh.ids import MeshId, NodeId, TenantPath
 
 #: What a value weighs that nobody has measured: it was not stored, or is not computed yet.

@@ -6,7 +6,8 @@ Reading the file is a door and stands in `serve_apps.config_file`.
 from __future__ import annotations
 
 from federation.config_checks import problems_of, warnings_of
-from federation.config_models import FederationConfig, QuotaSection
+from federation.config_models import FederationConfig
+from federation.config_sections.quota import QuotaSection
 from federation.config_shape import shape_of
 from federation.errors import ConfigError
 from federation.estimates import CostRules

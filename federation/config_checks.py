@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from federation.config_models import Amount, FederationConfig, MeshLink, QuotaSection, TenantEntry, format_duration
+from federation.config_models import FederationConfig
+from federation.config_sections.meshes import MeshLink
+from federation.config_sections.quota import QuotaSection
+from federation.config_sections.tenants import TenantEntry
+from federation.config_sections.values import Amount, format_duration
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
 from federation.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant

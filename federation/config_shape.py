@@ -14,7 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from federation.config_models import LIST_TAG, TREE_TAG, FederationConfig, format_duration
+from federation.config_models import FederationConfig
+from federation.config_sections.tenants import LIST_TAG, TREE_TAG
+from federation.config_sections.values import format_duration
 from federation.yaml_source import Document, Path, Problem
 from mesh.resources import format_units
 

@@ -31,6 +31,10 @@ class CostRules:
     flavor_delay_ms: int = 1_000  #: How much later work may begin for the sake of a flavor that its tenant likes better.
 
 
+#: When nobody says otherwise.
+COST_RULES = CostRules()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How long stages ran lately on one mesh."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TypeVar
 
-from federation.config_models import TenantEntry, TenantRights, TenantSection
+from federation.config_sections.tenants import TenantEntry, TenantRights, TenantSection
 from federation.yaml_source import Path, Problem
 from mesh.ids import TenantPath
 

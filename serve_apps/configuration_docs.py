@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from federation.config_models import format_duration
+from federation.config_sections.values import format_duration
 from federation.config_shape import JsonSchema, resolved, schema
 from mesh.resources import format_units
 

@@ -11,7 +11,9 @@ from dag.requeueing import requeue
 from serve_apps.access import Operating, looking
 from serve_apps.dead_views import audit_view, letter_view, letters_view
 from serve_apps.dependencies import Ports
-from serve_apps.schemas import AuditView, DroppedView, ErrorBody, LettersView, LetterView, RequeuedView
+from serve_apps.schemas.audits import AuditView
+from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
+from serve_apps.schemas.errors import ErrorBody
 
 LETTERS_MAX = 1_000
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dag.dead_letters import DeadLetter
 from federation.auditing import Mismatch
 from federation.dispatch import Orphan
-from serve_apps.schemas import AuditView, LettersView, LetterView, MismatchView, OrphanView
+from serve_apps.schemas.audits import AuditView, MismatchView, OrphanView
+from serve_apps.schemas.dead_letters import LettersView, LetterView
 
 
 def letter_view(letter: DeadLetter) -> LetterView:

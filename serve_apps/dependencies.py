@@ -14,11 +14,10 @@ from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
-from federation.estimates import CostRules
+from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
-from federation.routing import COST_RULES
 from federation.snapshot import Snapshot
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock

@@ -16,7 +16,7 @@ from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecE
 from federation.errors import DurabilityUnreachable, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeDoorError
-from serve_apps.schemas import ErrorBody, ErrorView, ProblemView
+from serve_apps.schemas.errors import ErrorBody, ErrorView, ProblemView
 
 #: (place, what is wrong there).
 Problems = tuple[tuple[str, str], ...]

@@ -14,7 +14,12 @@ from serve_apps.dependencies import Ports
 from serve_apps.explaining import explain_queue, explain_run, explain_stage, plan_run, tell_story
 from serve_apps.federation_views import stop_view
 from serve_apps.run_routes import PAGE_MAX, SPEC_BODY, RunPath, expect_json
-from serve_apps.schemas import ErrorBody, PlanView, QueueView, RunExplanation, StageExplanation, StopRequest, StopView, StoryView
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.plans import PlanView
+from serve_apps.schemas.queues import QueueView
+from serve_apps.schemas.stops import StopRequest, StopView
+from serve_apps.schemas.stories import StoryView
 from serve_apps.stopping import release_tenant, stop_tenant
 
 router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])

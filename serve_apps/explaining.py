@@ -27,7 +27,10 @@ from serve_apps.auth import Principal
 from serve_apps.dependencies import Dependencies
 from serve_apps.draining import snapshot_now
 from serve_apps.errors import OutOfReach
-from serve_apps.schemas import PlanView, QueueView, RunExplanation, StageExplanation, StoryView
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.plans import PlanView
+from serve_apps.schemas.queues import QueueView
+from serve_apps.schemas.stories import StoryView
 from serve_apps.stopping import check_reach
 from serve_apps.submission import read_spec, tenant_of, user_of
 from serve_apps.waiting_views import (

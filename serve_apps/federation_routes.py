@@ -12,7 +12,10 @@ from serve_apps.access import Asking, Operating, looking, reaches
 from serve_apps.dependencies import Ports
 from serve_apps.draining import drain_mesh, only, snapshot_now, undrain_mesh
 from serve_apps.federation_views import leases_view, meshes_view, tenants_view
-from serve_apps.schemas import DrainRequest, ErrorBody, LeasesView, MeshesView, TenantsView
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.leases import LeasesView
+from serve_apps.schemas.meshes import DrainRequest, MeshesView
+from serve_apps.schemas.tenants import TenantsView
 
 MeshPath = Annotated[str, Path(description="The name of the mesh.", max_length=64)]
 

@@ -9,27 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.dispatch import StageAges
+from federation.openness import may_use
 from federation.planning.reading import granted_ms
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
-from federation.routing import may_use
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import format_units, from_units
-from serve_apps.schemas import (
-    LeaseEntry,
-    LeasesView,
-    MeshEntry,
-    MeshesView,
-    PoolView,
-    Quantity,
-    QuotaView,
-    StopView,
-    TenantsView,
-    TenantView,
-    WindowView,
-)
+from serve_apps.schemas.leases import LeaseEntry, LeasesView
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.stops import StopView
+from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, WindowView
 
 Within = Callable[[TenantPath], bool]
 

@@ -28,7 +28,8 @@ from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of,
 from serve_apps.limits import BodyLimit
 from serve_apps.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 from serve_apps.observing import Observed, log, request_id_of
-from serve_apps.schemas import ErrorBody, HealthView
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.health import HealthView
 from serve_apps.shared_look import SharedLook
 
 __all__ = ["Dependencies", "create_app"]

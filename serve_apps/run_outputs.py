@@ -13,7 +13,7 @@ from dag.runs import NodeRecord, RunRecord
 from mesh.ids import NodeId
 from mesh.values import Encoding, StoredValue
 from serve_apps.errors import CorruptValue, ValueNotThere
-from serve_apps.schemas import OutputView
+from serve_apps.schemas.results import OutputView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

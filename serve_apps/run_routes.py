@@ -30,18 +30,11 @@ from serve_apps.observing import request_id_of
 from serve_apps.result_values import open_value, read_small
 from serve_apps.run_outputs import output_view, outputs_of, stored_of
 from serve_apps.run_views import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
-from serve_apps.schemas import (
-    CancelRequest,
-    ErrorBody,
-    EventsView,
-    NodesView,
-    NoResultView,
-    ResultView,
-    RunLine,
-    RunsView,
-    RunView,
-    SubmittedView,
-)
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.events import EventsView
+from serve_apps.schemas.nodes import NodesView
+from serve_apps.schemas.results import NoResultView, ResultView
+from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
 from serve_apps.submission import Submission, accept
 
 #: The longest that `result` is waited for in one request; a client asks again.

@@ -10,7 +10,9 @@ from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from mesh.ids import MeshId, NodeId
 from mesh.messages import Failure
-from serve_apps.schemas import BlockedView, EventView, FailureView, MeshShare, NodesView, NodeView, RunLine, RunView, SkippedView, StageView
+from serve_apps.schemas.events import EventView
+from serve_apps.schemas.nodes import NodesView, NodeView
+from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
 
 #: How many nodes a list inside the view of a run holds at most.
 LISTED_MAX = 1_000

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from federation.config import FederationConfig, cost_rules_of, default_tenant_of, mesh_record_of, steadiness_rules_of, tenants_of
-from federation.config_models import MeshLink
+from federation.config_sections.meshes import MeshLink
 from federation.durability import Durability
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms

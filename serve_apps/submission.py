@@ -16,7 +16,7 @@ from serve_apps.access import EVERYBODY, reaches
 from serve_apps.auth import Principal
 from serve_apps.dependencies import Dependencies
 from serve_apps.errors import MalformedBody, OutOfReach
-from serve_apps.schemas import SubmittedView
+from serve_apps.schemas.runs import SubmittedView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,18 +24,10 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
 from serve_apps.federation_views import Within, quantities, quantity
 from serve_apps.run_views import BLOCKED_NAMED, blocked_of, event_view
-from serve_apps.schemas import (
-    ChangeView,
-    ChapterView,
-    GivesWayView,
-    KeptBackView,
-    PlannedStageView,
-    PlanView,
-    RunExplanation,
-    StageExplanation,
-    UnmetView,
-    WaitingView,
-)
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.plans import PlannedStageView, PlanView
+from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, UnmetView, WaitingView
+from serve_apps.schemas.stories import ChapterView
 
 #: Each goes on where "it would start if" ends.
 _WORDS = {

@@ -7,7 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from federation.config import tenants_of
-from federation.config_models import FederationConfig, LimitsSection, SchedulingSection
+from federation.config_models import FederationConfig
+from federation.config_sections.quota import SchedulingSection
+from federation.config_sections.tenants import LimitsSection
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,

@@ -7,13 +7,12 @@ tenant's code are read here.
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,27 +21,26 @@ import structlog
 from ray.util.placement_group import PlacementGroup
 
 from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 from mesh.reasons import Reason
 from mesh.runtime.execution import EncodedValue, TaskCall, TaskReport, bring_in
 from mesh.runtime.exporting import ValueUnreadable, read_verified
 from mesh.runtime.functions import FunctionShelf
+from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
-from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, read
+from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, failure_of, read
+from mesh.runtime.run_values import RunValues
 from mesh.runtime.watch import ReportWatch
 from mesh.stage_machine import StageMachine, TaskState
-from mesh.stages import StageSpec, TaskSpec, blobs_of
-from mesh.values import Encoding, StoredValue
+from mesh.stages import StageSpec, TaskSpec
+from mesh.values import StoredValue
 
 log = structlog.get_logger(__name__)
 
-#: Pickled arguments up to this size travel with each call; larger ones are put into the object store once a stage.
-BLOB_INLINE_BYTES_MAX = 64 * 1024
 #: How often a task that should be gone is killed again: a kill that meets a task on its way to a worker is lost.
 FORCE_EVERY_S = 1.0
 
 Delivered = tuple[StoredValue, bytes | None] | None
-_Task = tuple[Any, Any]  #: References to the value and to the report.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +51,6 @@ class _Run:
 
 
 _Key = tuple[StageId | _Run, NodeId]
-
-
-@dataclass(slots=True)
-class _Stage:
-    """A stage that is not over."""
-
-    spec: StageSpec
-    machine: StageMachine
-    group: PlacementGroup | None
-    blobs: dict[str, bytes]
-    tasks: dict[NodeId, _Task] = field(default_factory=dict)  #: Submitted by this stage, returned ones too.
-    put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
-    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks that have told that they run.
-    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that came before the report of what may have caused them.
-    cancelled: bool = False
 
 
 class StageEngine:
@@ -83,10 +66,9 @@ class StageEngine:
         self._shelf = FunctionShelf(runner)
         self._storage_url = ""
         self._inline_limit_bytes = 0
-        self._stages: dict[StageId, _Stage] = {}
-        self._values: dict[RunId, dict[NodeId, Any]] = {}  #: References to what succeeded here or was brought in.
-        self._lost: dict[RunId, set[NodeId]] = {}  #: Were held, and are gone.
-        self._imports: dict[tuple[RunId, NodeId], _Task] = {}  #: On their way in.
+        self._stages: dict[StageId, OpenStage] = {}
+        self._values = RunValues()
+        self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: On their way in.
         self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -171,16 +153,15 @@ class StageEngine:
     ) -> None:
         if spec.stage in self._stages:
             return
-        stage = _Stage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
+        stage = OpenStage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
         self._stages[spec.stage] = stage
-        values = self._values.get(spec.run, {})
-        lost = self._lost.get(spec.run, set())
+        values = self._values.of(spec.run)
         outside = stage.machine.externals
         self._submit(stage, stage.machine.begin(sorted(outside & values.keys())))
         for node in sorted(outside - values.keys()):
             if node in inputs:
                 self._deliver(spec.stage, node, inputs[node])
-            elif node in held or node in lost:
+            elif node in held or self._values.has_lost(spec.run, node):
                 self._outbox.put(InputLost(stage=spec.stage, node=node))
         self._end_if_over(stage)
 
@@ -191,7 +172,7 @@ class StageEngine:
         if value is None:
             stage.machine.miss(node)
             self._end_if_over(stage)
-        elif not stage.machine.is_read(node) or node in self._values.get(stage.spec.run, {}):
+        elif not stage.machine.is_read(node) or node in self._values.of(stage.spec.run):
             self._submit(stage, stage.machine.arrive(node))
         else:
             self._import(stage, node, *value)
@@ -217,8 +198,7 @@ class StageEngine:
                     ray.cancel(stage.tasks[node][1], force=True, recursive=True)
 
     def _forget(self, run: RunId) -> None:
-        self._values.pop(run, None)
-        self._lost.pop(run, None)
+        self._values.forget(run)
         for key in [key for key in self._imports if key[0] == run]:
             del self._imports[key]
 
@@ -230,7 +210,7 @@ class StageEngine:
 
     # -- values from outside -------------------------------------------------------------------------------------------
 
-    def _import(self, stage: _Stage, node: NodeId, stored: StoredValue, data: bytes | None) -> None:
+    def _import(self, stage: OpenStage, node: NodeId, stored: StoredValue, data: bytes | None) -> None:
         run = stage.spec.run
         if data is not None or stored.uri is None:
             try:
@@ -262,13 +242,12 @@ class StageEngine:
 
     def _hold(self, run: RunId, node: NodeId, value: Any) -> None:
         """Keep a value, and submit what waits for it in any stage of its run."""
-        self._values.setdefault(run, {})[node] = value
-        self._lost.get(run, set()).discard(node)
+        self._values.hold(run, node, value)
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run and stage.machine.awaits(node):
                 self._submit(stage, stage.machine.arrive(node))
 
-    def _lose_input(self, stage: _Stage, node: NodeId, reason: Reason, message: str) -> None:
+    def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
         """A value that was delivered cannot be read: whoever reads it fails, and may be sent again with a better one."""
         self._outbox.put(InputLost(stage=stage.spec.stage, node=node))
         for reader in stage.machine.readers(node):
@@ -277,23 +256,24 @@ class StageEngine:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _submit(self, stage: _Stage, tasks: tuple[TaskSpec, ...]) -> None:
+    def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
         for task in tasks:
             if stage.machine.state(task.node) is not TaskState.SUBMITTED:
                 continue  # One before it in this batch was refused, and took it along.
             try:
                 self._submit_one(stage, task)
-            except _Missing as missing:
+            except Missing as missing:
                 self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
             except Exception as refused:  # noqa: BLE001 - options come from strangers, and Ray has many ways to refuse one
                 message = f"Ray does not take the task: {refused}"
                 self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
         self._end_if_over(stage)
 
-    def _submit_one(self, stage: _Stage, task: TaskSpec) -> None:
-        code = self._code(stage, task)
-        inline, names, references = self._blobs(stage, task)
-        held = self._values.get(stage.spec.run, {})
+    def _submit_one(self, stage: OpenStage, task: TaskSpec) -> None:
+        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task.function)
+        code = stage.code_of(task) if needs_code else None
+        inline, names, references = stage.arguments_of(task)
+        held = self._values.of(stage.spec.run)
         inputs = [stage.tasks[node][0] if node in stage.tasks else held[node] for node in task.inputs]
         # Those that only come before are waited for by their reports; the worker ignores them.
         before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
@@ -313,31 +293,6 @@ class StageEngine:
         stage.tasks[task.node] = (submitted[0], submitted[1])
         self._watch.add((stage.spec.stage, task.node), submitted[1])
 
-    def _code(self, stage: _Stage, task: TaskSpec) -> bytes | None:
-        if not task.function.startswith("blob:") or self._shelf.holds(task.function):
-            return None
-        code = stage.blobs.get(task.function.removeprefix("blob:"))
-        if code is None:
-            raise _Missing(Reason.CODE_UNAVAILABLE, f"the code of {task.node} did not come with the stage")
-        return code
-
-    def _blobs(self, stage: _Stage, task: TaskSpec) -> tuple[dict[str, bytes], list[str], list[Any]]:
-        """The task's pickled arguments: small ones by value, large ones by name and reference."""
-        inline: dict[str, bytes] = {}
-        large: dict[str, Any] = {}
-        for form in (*task.args, *task.kwargs.values()):
-            for sha256 in blobs_of(form):
-                data = stage.blobs.get(sha256)
-                if data is None:
-                    raise _Missing(Reason.VALUE_LOST, f"a pickled argument of {task.node} did not come with the stage")
-                if len(data) <= BLOB_INLINE_BYTES_MAX:
-                    inline[sha256] = data
-                elif sha256 not in large:
-                    if sha256 not in stage.put_blobs:
-                        stage.put_blobs[sha256] = ray.put(data)
-                    large[sha256] = stage.put_blobs[sha256]
-        return inline, list(large), list(large.values())
-
     def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
         stage = self._stages.get(stage_id)
         if stage is None or stage.machine.state(node) is not TaskState.SUBMITTED:
@@ -348,7 +303,7 @@ class StageEngine:
             self._take_error(stage, node, outcome)
         self._end_if_over(stage)
 
-    def _succeed(self, stage: _Stage, node: NodeId, report: TaskReport) -> None:
+    def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
         stage.machine.succeed(node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
@@ -367,7 +322,7 @@ class StageEngine:
                 del stage.early[reader]
                 self._came_back(stage.spec.stage, reader, error)
 
-    def _take_error(self, stage: _Stage, node: NodeId, error: BaseException) -> None:
+    def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
         told = read(error, node)
         if stage.cancelled:
             self._stop(stage, node)
@@ -383,59 +338,40 @@ class StageEngine:
             self._lose_values(stage, node, error)
             self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", told.message))
 
-    def _stop(self, stage: _Stage, node: NodeId) -> None:
+    def _stop(self, stage: OpenStage, node: NodeId) -> None:
         if node in stage.started_ms:
             failure = OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled while it ran")
             self._fail(stage, node, failure)
         else:
             stage.machine.leave(node)
 
-    def _fail(self, stage: _Stage, node: NodeId, told: OwnFailure) -> None:
+    def _fail(self, stage: OpenStage, node: NodeId, told: OwnFailure) -> None:
         if stage.machine.fail(node) is None:
             return
         now_ms = time.time_ns() // 1_000_000
         fault = told.fault
-        pickled, blobs = None, None
-        if fault is not None and fault.pickled is not None:
-            sha256 = hashlib.sha256(fault.pickled).hexdigest()
-            pickled = StoredValue(sha256=sha256, size_bytes=len(fault.pickled), encoding=Encoding.PICKLE)
-            blobs = {sha256: fault.pickled}
+        failure, blobs = failure_of(told)
         message = NodeFailed(
             stage=stage.spec.stage,
             node=node,
             attempt=stage.machine.task(node).attempt,
             started_ms=fault.report.started_ms if fault is not None else stage.started_ms.get(node, now_ms),
             finished_ms=fault.report.finished_ms if fault is not None else now_ms,
-            failure=Failure(
-                reason=told.reason,
-                type_name=told.type_name,
-                message=told.message,
-                traceback=fault.traceback if fault is not None else "",
-                pickled=pickled,
-            ),
+            failure=failure,
         )
         self._outbox.put(message, blobs)
 
-    def _lose_values(self, stage: _Stage, node: NodeId, error: BaseException) -> None:
+    def _lose_values(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
         """Find which of the task's inputs Ray has lost, and say so, so that they are computed again."""
         cause = getattr(error, "cause", None) or error
         lost_id = getattr(cause, "object_ref_hex", None)
-        held = self._values.get(stage.spec.run, {})
+        held = self._values.of(stage.spec.run)
         inputs = [need for need in stage.machine.task(node).inputs if need in held]
         for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
-            del held[need]
-            self._lost.setdefault(stage.spec.run, set()).add(need)
+            self._values.lose(stage.spec.run, need)
             self._outbox.put(InputLost(stage=stage.spec.stage, node=need))
 
-    def _end_if_over(self, stage: _Stage) -> None:
+    def _end_if_over(self, stage: OpenStage) -> None:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
             self._force_at.pop(stage.spec.stage, None)
             self._outbox.put(StageEnded(stage=stage.spec.stage))
-
-
-class _Missing(Exception):
-    """Something that the stage names did not come with it."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason

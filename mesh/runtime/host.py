@@ -19,7 +19,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,10 +27,12 @@ import structlog
 from ray.exceptions import RayActorError, RayError
 
 from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.runtime.bound_runner import BoundRunner, RunnerKey
+from mesh.runtime.cancellations import Cancellations
 from mesh.runtime.node_guards import NodeGuards
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
@@ -46,26 +47,8 @@ BATCH_WAIT_S = 2.0
 CANCEL_GRACE_S = 2.0
 #: How long the watchdogs are waited for when a session is proved for the first time.
 FIRST_PROOF_S = 1.0
-#: How long after a cancellation a stage that has not ended loses its placement group, and with it its workers.
-EVICT_AFTER_S = 5.0
 #: How long a runner without stages and runs waits for more work of its tenant.
 IDLE_S = 300.0
-
-RunnerKey = tuple[TenantPath, str]
-
-
-@dataclass(slots=True)
-class _Runner:
-    """A runner that is bound to a tenant and a runtime environment."""
-
-    actor: Any
-    holder: int  #: The token of the first stage that it was given.
-    stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
-    heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
-    ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
-    runs: set[RunId] = field(default_factory=set)  #: That it was given stages of and that are not over: it may hold values of them.
-    is_found: bool = False  #: An earlier process has given it stages, of runs that are not among those.
-    idle_since_s: float | None = None  #: Monotonic; None: it is not idle, or nobody has looked yet.
 
 
 class RayStageHost:
@@ -100,11 +83,10 @@ class RayStageHost:
         self._warm_target = warm_runners
         self._idle_s = idle_s
         self._warm: list[Any] = []
-        self._runners: dict[RunnerKey, _Runner] = {}
+        self._runners: dict[RunnerKey, BoundRunner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
-        self._cancelled: set[StageId] = set()
-        self._evictions: dict[StageId, threading.Timer] = {}
-        self._teller: dict[StageId, _Runner] = {}  #: Who keeps reports of a stage until they are confirmed.
+        self._cancelled = Cancellations(self._evict)
+        self._teller: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
         self._found: FoundActors | None = None
@@ -127,7 +109,7 @@ class RayStageHost:
             runner = self._runners.get(key)
             if runner is None:
                 try:
-                    runner = _Runner(actor=self._take_warm(spec.runtime_env, key[1]), holder=token)
+                    runner = BoundRunner(actor=self._take_warm(spec.runtime_env, key[1]), holder=token)
                 except Exception as refused:  # noqa: BLE001  the environment is a stranger's word, and Ray has many ways to refuse it
                     self._refuse(spec, f"Ray does not take the runtime environment: {refused}")
                     return token
@@ -154,9 +136,10 @@ class RayStageHost:
         with self._guard:
             if stage not in self._of_stage:
                 return  # It has ended.
-            self._cancelled.add(stage)
+            self._cancelled.add((stage,))
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
-        self._evict_later(stage)
+        with self._guard:
+            self._cancelled.evict_later(stage)
 
     def confirm(self, stage: StageId, number: int) -> None:
         """See `StageHost`; the runner hears of it with the next question."""
@@ -181,9 +164,8 @@ class RayStageHost:
         with self._guard:
             for runner in self._runners.values():
                 runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
-            for stage in tuple(self._evictions):
-                self._forget_cancelled(stage)
-            for kept in (self._runners, self._of_stage, self._cancelled, self._teller, self._warm):
+            self._cancelled.forget_all()
+            for kept in (self._runners, self._of_stage, self._teller, self._warm):
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
         self._actors.end_all()
@@ -244,14 +226,14 @@ class RayStageHost:
         else:
             with self._guard:
                 stages = {held.stage: held.group for held in roll.stages}
-                runner = _Runner(actor=actor, holder=roll.holder, stages=stages, is_found=True)
+                runner = BoundRunner(actor=actor, holder=roll.holder, stages=stages, is_found=True)
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._teller.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in roll.stages if held.is_cancelled]
-                self._cancelled.update(cancelled)
+                self._cancelled.add(cancelled)
                 self._listen_to(key, runner)
-            for stage in cancelled:  # Whoever asked them to stop has died, and its evictions with it.
-                self._evict_later(stage)
+                for stage in cancelled:  # Whoever asked them to stop has died, and its evictions with it.
+                    self._cancelled.evict_later(stage)
 
     def close(self) -> None:
         """End the host's thread after what was ordered so far."""
@@ -275,7 +257,7 @@ class RayStageHost:
             self._orders.put(partial(order, runner.actor))
 
     def _start(
-        self, runner: _Runner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
+        self, runner: BoundRunner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
     ) -> None:
         if spec.stage not in runner.stages:  # Everything was stopped before its turn came.
             return
@@ -293,7 +275,7 @@ class RayStageHost:
             self._lose(runner, spec.stage)
             raise
 
-    def _lose(self, runner: _Runner, stage: StageId) -> None:
+    def _lose(self, runner: BoundRunner, stage: StageId) -> None:
         """A stage that could not be handed to its runner goes back to the root."""
         with self._guard:
             if stage not in runner.stages:
@@ -301,11 +283,11 @@ class RayStageHost:
             group = runner.stages.pop(stage)
             self._of_stage.pop(stage, None)
             self._teller.pop(stage, None)
-            self._forget_cancelled(stage)
+            self._cancelled.forget(stage)
         self._give_back(group)
         self._tell_lost(runner, stage)
 
-    def _tell_lost(self, runner: _Runner, stage: StageId) -> None:
+    def _tell_lost(self, runner: BoundRunner, stage: StageId) -> None:
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
@@ -333,25 +315,9 @@ class RayStageHost:
         )
         self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
 
-    def _evict_later(self, stage: StageId) -> None:
-        eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
-        eviction.daemon = True
-        with self._guard:
-            if stage not in self._cancelled or stage in self._evictions:
-                return  # It has ended, or was cancelled before.
-            self._evictions[stage] = eviction
-        eviction.start()
-
-    def _forget_cancelled(self, stage: StageId) -> None:
-        """The stage is over; called under the guard."""
-        self._cancelled.discard(stage)
-        eviction = self._evictions.pop(stage, None)
-        if eviction is not None:
-            eviction.cancel()
-
     def _evict(self, stage: StageId) -> None:
         with self._guard:
-            self._evictions.pop(stage, None)
+            self._cancelled.begin_eviction(stage)
             key = self._of_stage.get(stage)
             group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
         if group is not None:
@@ -380,11 +346,11 @@ class RayStageHost:
     def _take_warm(self, runtime_env: dict[str, object], environment: str) -> Any:
         return self._warm.pop() if self._warm and not runtime_env else self._actors.new_runner(runtime_env, environment)
 
-    def _listen_to(self, key: RunnerKey, runner: _Runner) -> None:
+    def _listen_to(self, key: RunnerKey, runner: BoundRunner) -> None:
         self._runners[key] = runner
         threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
 
-    def _listen(self, key: RunnerKey, runner: _Runner) -> None:
+    def _listen(self, key: RunnerKey, runner: BoundRunner) -> None:
         while not self._end_if_idle(key, runner, time.monotonic()):
             with self._guard:
                 if self._runners.get(key) is not runner:
@@ -403,7 +369,7 @@ class RayStageHost:
             for stage, number, messages, blobs in batches:
                 self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
 
-    def _end_if_idle(self, key: RunnerKey, runner: _Runner, now_s: float) -> bool:
+    def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """Whether it was ended: it has nothing to do, to tell, or to keep, and that for long."""
         with self._guard:
             is_busy = runner.is_found or runner.stages or runner.runs or any(teller is runner for teller in self._teller.values())
@@ -418,19 +384,21 @@ class RayStageHost:
         self._actors.end(runner.actor)
         return True
 
-    def _pass_on(self, runner: _Runner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+    def _pass_on(
+        self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
+    ) -> None:
         if any(message.kind == "stage_ended" for message in messages):
             with self._guard:
                 group = runner.stages.pop(stage, None)
                 self._of_stage.pop(stage, None)
                 clean = stage not in self._cancelled
-                self._forget_cancelled(stage)
+                self._cancelled.forget(stage)
                 runner.ends[stage] = number
             self._orders.put(partial(self._give_back, group, reuse=clean))
             self._orders.put(self._warm_up)
         self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
 
-    def _bury(self, key: RunnerKey, runner: _Runner, why: str) -> None:
+    def _bury(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
         with self._guard:
             if self._runners.get(key) is not runner:
                 return  # Everything was stopped on purpose.
@@ -439,7 +407,7 @@ class RayStageHost:
             runner.stages.clear()
             for stage in stages:
                 self._of_stage.pop(stage, None)
-                self._forget_cancelled(stage)
+                self._cancelled.forget(stage)
             for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
                 del self._teller[stage]
         self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.

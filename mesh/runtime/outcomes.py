@@ -6,6 +6,7 @@ inherited: only the first is reported.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from ray.exceptions import (
@@ -22,8 +23,10 @@ from ray.exceptions import (
 )
 
 from mesh.ids import NodeId
+from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.runtime.execution import TaskFailed, TaskFault
+from mesh.values import Encoding, StoredValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,19 @@ def read(error: BaseException, node: NodeId) -> Outcome:
         return Inherited(from_task=False, message=_words(error))
     reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.WORKER_LOST)
     return OwnFailure(reason, _type_name(error), _words(error))
+
+
+def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
+    """The failure as it is reported, and the pickled exception as a blob; None: there is none."""
+    fault = told.fault
+    pickled, blobs = None, None
+    if fault is not None and fault.pickled is not None:
+        sha256 = hashlib.sha256(fault.pickled).hexdigest()
+        pickled = StoredValue(sha256=sha256, size_bytes=len(fault.pickled), encoding=Encoding.PICKLE)
+        blobs = {sha256: fault.pickled}
+    traceback = fault.traceback if fault is not None else ""
+    failure = Failure(reason=told.reason, type_name=told.type_name, message=told.message, traceback=traceback, pickled=pickled)
+    return failure, blobs
 
 
 def _reason_outside_the_call(error: BaseException) -> Reason:

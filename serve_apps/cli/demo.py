@@ -15,7 +15,8 @@ from dag.store.remote import Client, Run, connect
 from mesh.clock import SystemClock
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.render import duration, run_panel, tenants_table
-from serve_apps.schemas import RunLine, RunView, StageView, TenantsView
+from serve_apps.schemas.runs import RunLine, RunView, StageView
+from serve_apps.schemas.tenants import TenantsView
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: The main run, and a small one of another tenant that asks for the same quota at the same time.

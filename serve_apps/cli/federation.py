@@ -21,7 +21,8 @@ from serve_apps.cli.render import meshes_table, tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.draining import drain_mesh, only, undrain_mesh
 from serve_apps.federation_views import meshes_view
-from serve_apps.schemas import MeshesView, TenantsView
+from serve_apps.schemas.meshes import MeshesView
+from serve_apps.schemas.tenants import TenantsView
 from serve_apps.state_folder import StateFolder
 
 MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]

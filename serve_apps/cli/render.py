@@ -16,25 +16,12 @@ from rich.text import Text
 
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from mesh.errors import MeshError
-from serve_apps.schemas import (
-    AuditView,
-    FailureView,
-    LettersView,
-    LetterView,
-    MeshEntry,
-    MeshesView,
-    MeshShare,
-    NoResultView,
-    OutputView,
-    PoolView,
-    QuotaView,
-    ResultView,
-    RunsView,
-    RunView,
-    StageView,
-    TenantsView,
-    TenantView,
-)
+from serve_apps.schemas.audits import AuditView
+from serve_apps.schemas.dead_letters import LettersView, LetterView
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.results import NoResultView, OutputView, ResultView
+from serve_apps.schemas.runs import FailureView, MeshShare, RunsView, RunView, StageView
+from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 #: One colour per state, of runs, stages and nodes alike: the same word never has two.
 COLOURS: Mapping[str, str] = {

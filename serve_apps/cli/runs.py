@@ -23,7 +23,9 @@ from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
 from serve_apps.cli.waiting_render import plan_picture
-from serve_apps.schemas import NoResultView, PlanView, ResultView, RunLine, RunsView, RunView
+from serve_apps.schemas.plans import PlanView
+from serve_apps.schemas.results import NoResultView, ResultView
+from serve_apps.schemas.runs import RunLine, RunsView, RunView
 
 #: How often a picture that moves is drawn anew, in seconds.
 LOOK_S = 0.5

@@ -18,7 +18,7 @@ from mesh.ids import TenantPath
 from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.federation_views import stop_view
-from serve_apps.schemas import StopView
+from serve_apps.schemas.stops import StopView
 from serve_apps.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
 
 TenantArgument = Annotated[str, typer.Argument(help="The path of the tenant; all below it are meant too.", metavar="TENANT")]

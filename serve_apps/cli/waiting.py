@@ -10,7 +10,10 @@ import typer
 from mesh.clock import SystemClock
 from serve_apps.cli.session import AddressOption, JsonOption, open_session
 from serve_apps.cli.waiting_render import explanation_picture, leases_table, queue_picture, stage_picture, story_table
-from serve_apps.schemas import LeasesView, QueueView, RunExplanation, StageExplanation, StoryView
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.leases import LeasesView
+from serve_apps.schemas.queues import QueueView
+from serve_apps.schemas.stories import StoryView
 
 
 def register(app: typer.Typer) -> None:

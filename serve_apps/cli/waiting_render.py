@@ -11,23 +11,13 @@ from rich.text import Text
 
 from mesh.reasons import PASSING, Reason
 from serve_apps.cli.render import clock_time, duration, slots_text, state_text
-from serve_apps.schemas import (
-    BlockedView,
-    ChangeView,
-    ChapterView,
-    GivesWayView,
-    KeptBackView,
-    LeasesView,
-    PlannedStageView,
-    PlanView,
-    Quantity,
-    QueueView,
-    RunExplanation,
-    StageExplanation,
-    StoryView,
-    UnmetView,
-    WaitingView,
-)
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.leases import LeasesView
+from serve_apps.schemas.plans import PlannedStageView, PlanView
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, QueueView, UnmetView, WaitingView
+from serve_apps.schemas.runs import BlockedView
+from serve_apps.schemas.stories import ChapterView, StoryView
 
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: What is long is told below the table, for the first of them.

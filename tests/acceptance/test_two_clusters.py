@@ -20,7 +20,7 @@ from federation.tenants import TenantTree
 from mesh.reasons import Reason
 from serve_apps.access import EVERYBODY
 from serve_apps.auth import issue
-from serve_apps.schemas import RunView
+from serve_apps.schemas.runs import RunView
 from serve_apps.stack import Stack
 from serve_apps.stores import Stores
 

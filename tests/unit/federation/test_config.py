@@ -17,7 +17,8 @@ from federation.config import (
     steadiness_rules_of,
     tenants_of,
 )
-from federation.config_models import MeshLink, format_duration, parse_duration
+from federation.config_sections.meshes import MeshLink
+from federation.config_sections.values import format_duration, parse_duration
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.steadiness import SteadinessRules

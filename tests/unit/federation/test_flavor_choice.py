@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from federation.demand import Demand
 from federation.estimates import CostRules, Pace
 from federation.flavor_choice import Graded, in_order, search, words_of
 from federation.headroom import Headroom
 from federation.quota.flavors import Grade, Mode
 from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing import Demand, Routed, choose, route, survey
+from federation.routing import Routed, choose, route
 from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Standing
+from federation.survey import survey
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from federation.demand import Demand
 from federation.estimates import CostRules, Pace
-from federation.routing import Demand, Refused, Routed, choose, route, survey
+from federation.routing import Refused, Routed, choose, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
+from federation.survey import survey
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason

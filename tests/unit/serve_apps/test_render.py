@@ -19,27 +19,13 @@ from serve_apps.cli.render import (
     tenants_table,
 )
 from serve_apps.cli.waiting_render import stage_picture
-from serve_apps.schemas import (
-    BlockedView,
-    ErrorView,
-    FailureView,
-    MeshEntry,
-    MeshesView,
-    MeshShare,
-    NoResultView,
-    OutputView,
-    PoolView,
-    Quantity,
-    QuotaView,
-    ResultView,
-    RunLine,
-    RunsView,
-    RunView,
-    StageExplanation,
-    StageView,
-    TenantsView,
-    TenantView,
-)
+from serve_apps.schemas.errors import ErrorView
+from serve_apps.schemas.explanations import StageExplanation
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.results import NoResultView, OutputView, ResultView
+from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunsView, RunView, StageView
+from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 WIDTH = 100
 NOW_MS = 1_700_000_090_000

@@ -14,7 +14,8 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageEnded
 from mesh.resources import NOTHING
-from mesh.runtime.host import RayStageHost, RunnerKey
+from mesh.runtime.bound_runner import RunnerKey
+from mesh.runtime.host import RayStageHost
 from mesh.runtime.runner import Roll
 from mesh.stages import StageSpec, TaskSpec
 
@@ -140,15 +141,15 @@ def test_a_runner_that_an_earlier_process_has_left_stays_for_nobody_knows_of_whi
 def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str) -> None:
     host.start(a_stage(), 1, 7, {}, {})
     host.cancel(StageId("r.1"))
-    eviction = host._evictions[StageId("r.1")]
+    eviction = host._cancelled._evictions[StageId("r.1")]
     if how == "it ends":
         end_of(host, StageId("r.1"))
     elif how == "its runner dies":
         host._bury(KEY, host._runners[KEY], "killed")
     else:
         host.stop_all()
-    assert (host._cancelled, host._evictions) == (set(), {})
+    assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})
     eviction.join(PATIENCE_S)
     assert not eviction.is_alive()
     host.cancel(StageId("r.1"))
-    assert (host._cancelled, host._evictions) == (set(), {})
+    assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})

@@ -1,0 +1,74 @@
+"""An attempt of a node has failed or is lost: another one, at once or after a while, or the end of the node.
+
+Errors, lost meshes and dead workers are counted each for itself: a node's own error uses up the retries that its author gave it,
+the others have limits of the federation.
+"""
+
+from __future__ import annotations
+
+from dag.retrying import RetryRules
+from dag.runs import NodeRecord
+from dag.states import RunState
+from dag.steps.endings import Endings
+from dag.steps.moves import Moves
+from dag.steps.recalls import Recalls
+from dag.steps.standing import Standing
+from mesh.messages import Failure
+from mesh.reasons import Reason
+
+#: Losses that nobody counts: what gave way to others is entitled to run again, however often it has to.
+_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE})
+
+
+class Attempts:
+    """How often, and how soon, a node is tried again."""
+
+    def __init__(self, standing: Standing, moves: Moves, recalls: Recalls, endings: Endings, rules: RetryRules) -> None:
+        self._standing = standing
+        self._record = standing.record
+        self._moves = moves
+        self._recalls = recalls
+        self._endings = endings
+        self._rules = rules
+
+    def fail(self, node: NodeRecord, failure: Failure) -> None:
+        """The mesh says that the attempt has failed."""
+        node.failure = failure
+        is_of_the_end = self._record.state is RunState.CANCELLING or failure.reason is Reason.CANCELLED_BY_USER
+        if is_of_the_end and self._endings.drop_if_stopping([node]):
+            return
+        if self._standing.is_stopping():
+            self._endings.fail_for_good(node, failure)
+        elif failure.reason is Reason.WORKER_LOST:
+            self.lose_worker(node, failure.message)
+        elif failure.reason is Reason.VALUE_LOST:
+            self.lose(node, failure.reason, failure.message)
+        elif node.retries_used < self._standing.plans[node.node].retries:
+            node.retries_used += 1
+            self._retry(node, failure.reason, failure.message)
+        else:
+            self._endings.fail_for_good(node, failure)
+
+    def lose_worker(self, node: NodeRecord, detail: str) -> None:
+        """A worker died under the node: again after a while, until it is plain that the node does it."""
+        node.kills += 1
+        if node.kills >= self._rules.kills_max:
+            words = f"{node.kills} workers died under it; last: {detail}"
+            self._endings.fail_for_good(node, Failure(reason=Reason.POISON, type_name="schedulemesh.Poison", message=words))
+        else:
+            self._retry(node, Reason.WORKER_LOST, detail)
+
+    def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
+        """The attempt is lost through no fault of its own: again, but not for ever."""
+        node.losses += reason not in _NOT_COUNTED
+        (self._retry if waits else self._recalls.restart)(node, reason, detail)
+        if node.losses > self._rules.losses_max:
+            words = f"lost {node.losses} times with the mesh or worker that ran it; last: {detail}"
+            self._endings.fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
+
+    def _retry(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """A new attempt, after a wait that grows with each failure."""
+        failures = node.retries_used + node.kills + node.losses
+        wait_ms = self._rules.wait_after_ms(f"{self._record.run}:{node.node}", max(1, failures))
+        self._recalls.restart(node, reason, f"{detail} (again in {wait_ms / 1000:.1f} s)" if wait_ms else detail)
+        node.not_before_ms = self._moves.now_ms + wait_ms

@@ -1,0 +1,116 @@
+"""Which planned stages are sent to their meshes now: those that can start there, as many as their tenant may start.
+
+A stage goes as soon as its first node can start and every unfinished input from outside comes from a stage that runs already.
+The second half of that rule keeps stages from holding slots while they wait for each other: a running stage waits for running
+stages only, and these waits follow the graph, which has no circle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dag.events import StartsAllowed
+from dag.runs import SendStage, StageRecord
+from dag.sending import spec_of
+from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.steps.deliveries import Deliveries
+from dag.steps.losses import Losses
+from dag.steps.moves import Moves
+from dag.steps.standing import SENT, Standing
+from mesh.reasons import Reason
+
+
+class Departures:
+    """Stages on their way to their meshes.
+
+    Args:
+        runtime_env: Ray's runtime environment of the whole run.
+        deadline_ms: How long a mesh may take for a stage; None: as long as it likes.
+    """
+
+    def __init__(
+        self,
+        standing: Standing,
+        moves: Moves,
+        deliveries: Deliveries,
+        losses: Losses,
+        *,
+        runtime_env: dict[str, Any],
+        deadline_ms: int | None,
+    ) -> None:
+        self._standing = standing
+        self._record = standing.record
+        self._moves = moves
+        self._deliveries = deliveries
+        self._losses = losses
+        self._runtime_env = runtime_env
+        self._deadline_ms = deadline_ms
+
+    def send_what_can_start(self, allowed: StartsAllowed) -> None:
+        """Send the stages that can start; what its tenant may not start now is kept back."""
+        if self._standing.is_winding_down() or self._record.state is not RunState.RUNNING:
+            return
+        most, under_way = allowed.under_way_max, sum(stage.state in SENT for stage in self._record.stages.values())
+        for stage in tuple(self._record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self._drop_what_has_ended(stage)
+            if stage.state is StageState.PLANNED:
+                out_of_reach = (need for need in self._standing.external(stage) if self._standing.is_out_of_reach(need, stage.mesh))
+                self._losses.lose_values(out_of_reach)
+                if not self._may_go(stage):
+                    continue
+                if most is not None and under_way >= most:
+                    self._keep_back(stage, allowed)
+                    continue
+                under_way += 1
+                self._send(stage, allowed)
+
+    def _drop_what_has_ended(self, stage: StageRecord) -> None:
+        """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
+        left = tuple(node for node in stage.nodes if self._record.nodes[node].state not in NODE_ENDS)
+        if not left:
+            self._moves.stage(stage, StageState.ENDED)
+        elif len(left) < len(stage.nodes):
+            stage.nodes = left
+            self._moves.touch_stage(stage)
+
+    def _may_go(self, stage: StageRecord) -> bool:
+        inside = set(stage.nodes)
+        some_node_can_start = False
+        for node in stage.nodes:
+            inputs = self._standing.plans[node].inputs
+            late = [need for need in self._standing.edges.needs[node] if not self._standing.has_succeeded(need)]
+            some_node_can_start = some_node_can_start or not late
+            for need in late:
+                if need not in inside and not (need in inputs and self._standing.will_come(need, stage.mesh)):
+                    return False
+        return some_node_can_start
+
+    def _keep_back(self, stage: StageRecord, allowed: StartsAllowed) -> None:
+        """It could go, and its tenant or its user may start no more now."""
+        self._begin_to_wait(stage)
+        told = allowed.reason, allowed.detail
+        if (stage.reason, stage.detail) != told:
+            stage.reason, stage.detail = told
+            self._moves.note_stage(stage, stage.state, *told)
+
+    def _send(self, stage: StageRecord, allowed: StartsAllowed) -> None:
+        for node in stage.nodes:
+            self._record.nodes[node].exported = self._standing.leaves(node, stage.mesh)
+        self._begin_to_wait(stage)
+        spec = spec_of(self._record, stage, self._standing.plans, self._runtime_env, self._deadline_ms, allowed.yielding)
+        stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
+        self._moves.stage(stage, StageState.QUEUED)
+        for node in stage.nodes:
+            self._moves.node(self._record.nodes[node], NodeState.ASSIGNED)
+        self._moves.decide(SendStage(mesh=stage.mesh, spec=spec))
+        for need in self._standing.external(stage):
+            if self._standing.has_succeeded(need) and self._record.nodes[need].mesh != stage.mesh:
+                self._deliveries.deliver(stage, self._record.nodes[need])
+
+    def _begin_to_wait(self, stage: StageRecord) -> None:
+        for node in stage.nodes:
+            kept = self._record.nodes[node]
+            if not kept.waits_since_ms:
+                kept.waits_since_ms = self._moves.now_ms
+                self._moves.touch(kept)

@@ -1,0 +1,90 @@
+"""Nodes are taken back out of their stages: those that begin anew, and over the border of every stage those that wait for them."""
+
+from __future__ import annotations
+
+from dag.runs import NodeRecord, StageRecord
+from dag.states import NODE_ENDS, NodeState, StageState
+from dag.steps.deliveries import Deliveries
+from dag.steps.moves import Moves
+from dag.steps.standing import Standing
+from mesh.ids import NodeId, StageId
+from mesh.reasons import Reason
+
+
+class Recalls:
+    """What was placed, and has to be placed again."""
+
+    def __init__(self, standing: Standing, moves: Moves, deliveries: Deliveries) -> None:
+        self._standing = standing
+        self._record = standing.record
+        self._moves = moves
+        self._deliveries = deliveries
+        self._has_gaps = False
+
+    def restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """A new attempt, and back with everything that was sent to wait for this one."""
+        before = node.state
+        if before in NODE_ENDS:
+            self._moves.open += 1
+        old_stage = node.stage
+        self._take_back_readers(node.node, old_stage)
+        node.attempt += 1
+        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.not_before_ms = node.waits_since_ms = 0
+        node.exported = False
+        self._has_gaps = True
+        node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
+        self._moves.touch(node)
+        self._moves.note(
+            "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
+        )
+
+    def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
+        """Recall, transitively, the nodes that were sent to wait for `node`; other stages are told that it will not come."""
+        pending = [(node, stage)]
+        while pending:
+            source, source_stage = pending.pop()
+            for follower in self._standing.edges.followers[source]:
+                kept = self._record.nodes[follower]
+                if kept.state is not NodeState.ASSIGNED or kept.stage is None:
+                    continue  # Not sent: it simply waits for the new attempt. Running or over: it has what it needs.
+                if kept.stage != source_stage:
+                    if source not in self._standing.plans[follower].inputs:
+                        continue  # It waited for the order only, and the order was kept.
+                    self._deliveries.withhold(self._record.stages[kept.stage], source)
+                pending.append((follower, kept.stage))
+                self.recall(kept)
+
+    def recall(self, node: NodeRecord) -> None:
+        """Back to where it can be placed again, at no cost."""
+        if node.state is NodeState.RUNNING:
+            node.attempt += 1
+            node.state = NodeState.ASSIGNED
+        if node.state is NodeState.ASSIGNED:
+            self._moves.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+        if node.stage is not None and self._record.stages[node.stage].started_ms:
+            node.waits_since_ms = 0  # Its wait was over when its mesh began with it.
+        node.stage, node.mesh = None, None
+        self._has_gaps = True
+        self._moves.touch(node)
+
+    def dissolve(self, stage: StageRecord) -> None:
+        """End a stage that nobody has heard of."""
+        nodes, stage.nodes = stage.nodes, ()
+        self._moves.stage(stage, StageState.ENDED)
+        for node in nodes:
+            if self._record.nodes[node].state not in NODE_ENDS:
+                self.recall(self._record.nodes[node])
+
+    def close_gaps(self) -> None:
+        """Where nodes were taken out of stages, all that was not sent is placed anew, together with them.
+
+        Stages that are split in one go form no circle; the rest of an old split and a new one might: a node of the first waits
+        for one of the second, and another the other way round.
+        """
+        if not self._has_gaps:
+            return
+        for stage in tuple(self._record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self.dissolve(stage)
+        self._has_gaps = False

@@ -1,0 +1,125 @@
+"""What meshes tell of the stages they were sent.
+
+Messages name stage and attempt, and one that names another than the present ones is out of date and dropped: a result is
+taken at most once per attempt.
+"""
+
+from __future__ import annotations
+
+from dag.runs import NodeRecord, StageRecord
+from dag.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
+from dag.steps.attempts import Attempts
+from dag.steps.deliveries import Deliveries
+from dag.steps.endings import Endings
+from dag.steps.losses import Losses
+from dag.steps.moves import Moves
+from dag.steps.recalls import Recalls
+from dag.steps.standing import Standing
+from mesh.messages import (
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+    StageStarted,
+    StageWaiting,
+)
+
+_NOT_STARTED = frozenset({NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED})
+
+
+class Reports:
+    """The words of meshes, each sent to whoever deals with it."""
+
+    def __init__(
+        self,
+        standing: Standing,
+        moves: Moves,
+        deliveries: Deliveries,
+        recalls: Recalls,
+        endings: Endings,
+        attempts: Attempts,
+        losses: Losses,
+    ) -> None:
+        self._standing = standing
+        self._record = standing.record
+        self._moves = moves
+        self._deliveries = deliveries
+        self._recalls = recalls
+        self._endings = endings
+        self._attempts = attempts
+        self._losses = losses
+
+    def take(self, message: StageMessage) -> None:
+        """Take a message in, unless its stage has ended."""
+        stage = self._record.stages.get(message.stage)
+        if stage is None or stage.state in STAGE_ENDS:
+            return
+        if isinstance(message, StageWaiting):
+            stage.reason, stage.detail = message.reason, message.detail
+            self._moves.note_stage(stage, stage.state, message.reason, message.detail)
+        elif isinstance(message, StageStarted):
+            self._start_stage(stage, message)
+        elif isinstance(message, StageEnded):
+            self._end_stage(stage)
+        elif isinstance(message, StageLost):
+            self._losses.lose_stage(stage, message.reason)
+        elif isinstance(message, InputLost):
+            self._losses.lose_input(stage, message.node)
+        else:
+            node = self._record.nodes.get(message.node)
+            if node is not None and node.stage == stage.stage and node.attempt == message.attempt and node.state not in NODE_ENDS:
+                self._take_node(node, message)
+
+    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
+        node.started_ms = message.started_ms
+        if isinstance(message, NodeStarted):
+            if node.state is NodeState.ASSIGNED:
+                self._moves.node(node, NodeState.RUNNING)
+        elif isinstance(message, NodeSucceeded):
+            self._succeed(node, message)
+        else:
+            node.finished_ms = message.finished_ms
+            self._attempts.fail(node, message.failure)
+
+    def _start_stage(self, stage: StageRecord, message: StageStarted) -> None:
+        if stage.state is not StageState.QUEUED:
+            return
+        stage.incarnation, stage.cluster, stage.slots = message.incarnation, message.cluster, message.slots
+        stage.started_ms, stage.reason, stage.detail = self._moves.now_ms, None, ""
+        self._moves.stage(stage, StageState.RUNNING, None, f"{message.slots} slots under lease token {message.token}")
+        gone = []
+        for need in self._standing.external(stage):
+            kept = self._record.nodes[need]
+            if kept.state is NodeState.SUCCEEDED and (kept.mesh, kept.incarnation) != (stage.mesh, stage.incarnation):
+                if kept.stored is not None:
+                    self._deliveries.deliver(stage, kept)
+                else:
+                    gone.append(need)
+        self._losses.lose_values(gone)
+
+    def _succeed(self, node: NodeRecord, message: NodeSucceeded) -> None:
+        stage = self._standing.stage_of(node)
+        node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
+        self._moves.node(node, NodeState.SUCCEEDED, detail=message.worker)
+        for follower in self._standing.edges.followers[node.node]:  # What waited while this one ran could not have started before.
+            kept = self._record.nodes[follower]
+            if kept.waits_since_ms and kept.state in _NOT_STARTED:
+                kept.waits_since_ms = self._moves.now_ms
+                self._moves.touch(kept)
+        for reader_stage in self._standing.waiting_stages(node.node):
+            if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
+                continue
+            if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
+                continue  # Whether the same runner will have it shows when it starts.
+            self._losses.lose_input(reader_stage, node.node)
+
+    def _end_stage(self, stage: StageRecord) -> None:
+        stage.ended_ms = self._moves.now_ms
+        self._moves.stage(stage, StageState.ENDED)
+        left = self._standing.left(stage)
+        if not self._endings.drop_if_stopping(left):
+            for node in left:  # The mesh dropped it: back to where it can be placed again.
+                self._recalls.recall(node)

@@ -1,0 +1,90 @@
+"""Stages that no mesh has begun are taken back: their mesh is gone or closed, their tenant may start nothing, or they waited too long.
+
+Nothing of them ever ran, so nothing is lost: their nodes are placed again, at no cost.
+"""
+
+from __future__ import annotations
+
+from dag.events import StartsAllowed
+from dag.runs import CancelStage, StageRecord
+from dag.states import NODE_ENDS, StageState
+from dag.steps.endings import Endings
+from dag.steps.moves import Moves
+from dag.steps.recalls import Recalls
+from dag.steps.standing import NOT_BEGUN, Standing
+from mesh.ids import MeshId, NodeId
+from mesh.messages import Failure
+from mesh.reasons import Reason
+
+
+class Withdrawals:
+    """What is taken back before its mesh begins with it."""
+
+    def __init__(self, standing: Standing, moves: Moves, recalls: Recalls, endings: Endings) -> None:
+        self._standing = standing
+        self._record = standing.record
+        self._moves = moves
+        self._recalls = recalls
+        self._endings = endings
+
+    def lose_mesh(self, mesh: MeshId) -> None:
+        """What the mesh has not begun goes elsewhere. What it runs is lost only when its session is swept: it may yet come back."""
+        for stage in tuple(self._record.stages.values()):
+            if stage.mesh == mesh:
+                self._withdraw(stage, Reason.MESH_UNREACHABLE)
+
+    def leave_mesh(self, mesh: MeshId) -> None:
+        """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""
+        for stage in tuple(self._record.stages.values()):
+            if stage.mesh == mesh and stage.state is StageState.PLANNED:
+                self._recalls.dissolve(stage)
+
+    def keep_to(self, allowed: StartsAllowed) -> None:
+        """What the tenant may not start now is placed when it may, on what the meshes are like then."""
+        if not allowed.is_shut or self._standing.is_winding_down():
+            return
+        for stage in tuple(self._record.stages.values()):
+            self._withdraw(stage, allowed.reason)
+
+    def _withdraw(self, stage: StageRecord, reason: Reason | None) -> None:
+        """Take it back if its mesh has not begun with it."""
+        if stage.state is StageState.PLANNED:
+            self._recalls.dissolve(stage)
+        elif stage.state is StageState.QUEUED:
+            self._moves.decide(CancelStage(stage=stage.stage))
+            stage.ended_ms = self._moves.now_ms
+            self._moves.stage(stage, StageState.LOST, reason)
+            left = self._standing.left(stage)
+            if not self._endings.drop_if_stopping(left):
+                for node in left:
+                    self._recalls.recall(node)
+
+    # -- waiting too long ----------------------------------------------------------------------------------------------
+
+    def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
+        """Nodes that could have started longer ago than that, and still wait at the root or in the queue of a mesh."""
+        queued = (node for stage in self._record.stages.values() if stage.state in NOT_BEGUN for node in stage.nodes)
+        return tuple(
+            node
+            for node in dict.fromkeys((*sorted(self._moves.blocked), *queued))
+            if (since_ms := self._record.nodes[node].waits_since_ms) and now_ms - since_ms > longest_ms and self._standing.is_ready(node)
+        )
+
+    def refuse_overdue(self, longest_ms: int) -> None:
+        """What has waited too long fails, once for all; what was sent with it and can go on without it is placed again."""
+        if self._standing.is_winding_down():
+            return
+        for node in self.overdue(longest_ms, self._moves.now_ms):
+            kept = self._record.nodes[node]
+            if kept.state in NODE_ENDS:
+                continue  # The one before it took it along.
+            why = f" (last: {kept.reason.value})" if kept.reason is not None else ""
+            stage = self._record.stages[kept.stage] if kept.stage is not None else None
+            if stage is not None and stage.reason is not None:
+                why = f" (last: {stage.reason.value}{f', {stage.detail}' if stage.detail else ''})"
+            waited_s, longest_s = (self._moves.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
+            words = f"waited {waited_s:.1f} s to start, and {self._record.tenant} waits {longest_s:g} s at most{why}"
+            failure = Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words)
+            self._endings.fail_for_good(kept, failure)
+            if stage is not None and not self._standing.is_winding_down():
+                self._withdraw(stage, Reason.WAITED_TOO_LONG)

@@ -1,0 +1,55 @@
+"""Meshes, with their pools and how much waits for them; and the order to drain one."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.view import View
+
+
+class DrainRequest(BaseModel):
+    """Take a mesh out of use."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it.")
+
+
+class PoolView(View):
+    """A pool of a mesh."""
+
+    pool: str
+    flavor: str
+    capacity: dict[str, Quantity]
+    used: dict[str, Quantity]
+
+
+class MeshEntry(View):
+    """A mesh."""
+
+    mesh: str
+    alive: bool
+    draining: bool = Field(description="It finishes what it has and gets nothing new.")
+    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
+    drained_ms: int = Field(default=0, description="Since when it is drained.")
+    steady: bool = Field(default=True, description="False: it was lost, came back, and gets nothing new yet.")
+    steady_in_ms: int = Field(default=0, description="How much longer it is on probation.")
+    losses: int = Field(default=0, description="How often it was lost lately, as far as that is remembered.")
+    run_ms: int | None = Field(default=None, description="How long a stage ran there lately, a smoothed mean; null: none has ended yet.")
+    heartbeat_age_ms: int
+    labels: dict[str, str]
+    cluster: str
+    tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
+    pools: list[PoolView]
+    waiting: int = Field(description="Stages in its queue.")
+    running: int = Field(description="Stages it runs.")
+    oldest_waiting_ms: int = Field(default=0, description="For how long the oldest stage has been in its queue.")
+    oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
+
+
+class MeshesView(View):
+    """The meshes that the key's tenant may use, or some tenant below it."""
+
+    at_ms: int
+    meshes: list[MeshEntry]

@@ -1,0 +1,33 @@
+"""The nodes of a run, a page at a time."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from serve_apps.schemas.runs import FailureView
+from serve_apps.schemas.view import View
+
+
+class NodeView(View):
+    """A node of a run, in its present attempt."""
+
+    node: str
+    state: str
+    attempt: int
+    retries_used: int
+    losses: int
+    stage: str | None
+    mesh: str | None
+    reason: str | None
+    detail: str
+    started_ms: int
+    finished_ms: int
+    failure: FailureView | None
+    roots: list[str]
+
+
+class NodesView(View):
+    """Nodes by id, a page at a time."""
+
+    nodes: list[NodeView]
+    next: str | None = Field(description="Give it as `after` for the next page; null: this is the last.")

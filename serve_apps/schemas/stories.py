@@ -1,0 +1,28 @@
+"""What happened to leases."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.view import View
+
+
+class ChapterView(View):
+    """One change of a lease."""
+
+    at_ms: int
+    verb: str = Field(description="`grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …")
+    why: str = ""
+    lease: str | None = Field(description="Null: not about one lease.")
+    tenant: str | None = None
+    mesh: str | None = None
+    flavor: str | None = None
+    held: dict[str, Quantity] = Field(default={}, description="After the change.")
+    target: dict[str, Quantity] = Field(default={})
+
+
+class StoryView(View):
+    """What happened to leases, oldest first."""
+
+    chapters: list[ChapterView]

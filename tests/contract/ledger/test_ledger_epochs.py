@@ -1,0 +1,240 @@
+"""What every lease ledger promises after a restart: it learns from its meshes what they hold before it grants anything."""
+
+from dataclasses import replace
+
+import pytest
+from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
+
+from federation.errors import EpochChanged, ForgedReceipt, HoldingsWanted, LedgerLearning
+from federation.leases import Aim, Beat, Lease
+from federation.testing import HandMesh
+from mesh.ids import MeshId
+from mesh.reasons import Reason
+
+
+def learning(store, ledger, *meshes):
+    """The server restarts, and every mesh says what it holds."""
+    store.restart()
+    for mesh in meshes:
+        mesh.claim_all()
+
+
+def test_after_a_restart_no_call_of_the_earlier_epoch_is_carried_out(ledger, west, store):
+    ask(west, 2)
+    store.restart()
+    for late in (lambda: west.beat(claims=()), lambda: ask(west), lambda: west.release(LAB, A100)):
+        with pytest.raises(EpochChanged) as changed:
+            late()
+    assert changed.value.epoch > west.session.epoch
+    assert 0 < changed.value.learn_ms <= store.ttl_ms + store.grace_ms
+    assert gpus(ledger, LAB) == 2
+
+
+def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west, east, store):
+    ask(west, 2)
+    ask(east, 2)
+    learning(store, ledger, west)
+    assert ask(west).reason is Reason.LEDGER_LEARNING
+    with pytest.raises(LedgerLearning):
+        aim(ledger, ("west", LAB, 3))
+    store.advance(store.ttl_ms + store.grace_ms - 5_000)
+    swept = ledger.sweep()
+    assert (swept.meshes, swept.leases) == ((), 0)
+    assert swept.learn_ms > 0
+    assert gpus(ledger, LAB) == 4
+    store.advance(5_001)
+    assert ledger.sweep().meshes == ("east", "west")
+
+
+def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
+    ask(west, 2)
+    learning(store, ledger, west)
+    assert west.told.learn_ms > 0
+    west.release(LAB, A100, gpu(1))
+    assert gpus(ledger, LAB) == 1
+    with pytest.raises(HoldingsWanted):
+        west.beat()
+    west.number += 1
+    for _ in range(4):
+        store.advance(store.ttl_ms // 2)
+        told = west.claim_all()
+    assert (told.learn_ms, gpus(ledger, LAB)) == (0, 1)
+    assert ask(west).slots == 1
+
+
+def test_a_lost_grant_comes_back_as_a_claim(ledger, west, east, store):
+    ask(west)
+    kept = store.keep()
+    ask(west, 4)
+    ask(east, 2, SHOP)
+    store.lose(kept)
+    assert gpus(ledger, ACME) == 1
+    west.claim_all()
+    east.claim_all()
+    assert (gpus(ledger, LAB), gpus(ledger, SHOP), gpus(ledger, ACME)) == (5, 2, 7)
+    assert ledger.audit() == ()
+
+
+def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_plan(ledger, west, store):
+    ask(west, 3)
+    kept = store.keep()
+    planner = ledger.elect("p", store.ttl_ms)
+    ledger.plan_apply(planner, ledger.snapshot().version, (Aim(mesh=MeshId("west"), tenant=LAB, flavor=A100, target=gpu(2)),))
+    west.beat()
+    planned = west.lease(LAB, A100)
+    assert (planned.held, planned.target) == (gpu(3), gpu(2))
+    store.lose(kept)
+    west.claim_all()
+    told = west.lease(LAB, A100)
+    assert (told.held, told.target, told.version > planned.version) == (gpu(3), gpu(3), True)
+
+
+def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
+    kept = store.keep()
+    east = HandMesh(ledger, record("east"))
+    ask(east, 2)
+    store.lose(kept)
+    east.claim_all()
+    assert gpus(ledger, LAB) == 2
+    assert [view.incarnation for view in ledger.snapshot().meshes if view.record.mesh == "east"] == [east.session.incarnation]
+
+
+def test_a_lost_release_is_not_held_any_more_after_the_mesh_has_spoken(ledger, west, store):
+    ask(west, 3)
+    kept = store.keep()
+    west.release(LAB, A100)
+    store.lose(kept)
+    assert gpus(ledger, LAB) == 3
+    west.claim_all()
+    assert gpus(ledger, LAB) == 0
+
+
+def given_back(west) -> Lease:
+    """A lease as it was before the mesh gave it back."""
+    ask(west, 4)
+    lease = west.lease(LAB, A100)
+    west.release(LAB, A100)
+    return lease
+
+
+def claim(mesh, *leases) -> None:
+    mesh.leases = {(lease.tenant, lease.flavor): lease for lease in leases}
+    mesh.claim_all()
+
+
+def test_an_old_receipt_brings_nothing_back_that_the_ledger_has_seen_given_back(ledger, west, east, store):
+    old = given_back(west)
+    ask(east, 8)
+    store.restart()
+    claim(west, old)
+    claim(west, old)
+    assert (gpus(ledger, ACME), ledger.audit()) == (8, ())
+
+
+def test_nor_does_it_in_a_later_session_or_after_the_last_one_has_left(ledger, west, store):
+    old = given_back(west)
+    again = HandMesh(ledger, record("west"))
+    store.restart()
+    claim(again, old)
+    assert gpus(ledger, LAB) == 0
+    again.leave()
+    claim(again, old)
+    claim(again, old)
+    assert gpus(ledger, LAB) == 0
+
+
+def test_nor_after_something_was_given_back_while_the_ledger_learns(ledger, west, store):
+    old = given_back(west)
+    ask(west, tenant=SHOP)
+    store.restart()
+    claim(west, west.lease(SHOP, A100))
+    west.release(SHOP, A100)
+    claim(west, old)
+    assert gpus(ledger, ACME) == 0
+
+
+def test_what_was_lost_comes_back_whatever_was_changed_since_the_ledger_learns(ledger, west, store):
+    ask(west, 1, SHOP)
+    kept = store.keep()
+    ask(west, 3)
+    lost = west.lease(LAB, A100)
+    store.lose(kept)
+    ledger.revoke(tenant=SHOP)
+    store.restart()
+    claim(west, west.lease(SHOP, A100), lost)
+    assert gpus(ledger, LAB) == 3
+
+
+def test_what_an_heir_took_over_comes_back_when_all_is_lost(ledger, west, store):
+    kept = store.keep()
+    east = HandMesh(ledger, record("east"))
+    ask(east, 2)
+    heir = HandMesh(ledger, record("east"), adopt=east.session.incarnation)
+    store.lose(kept)
+    heir.claim_all()
+    heir.claim_all()
+    assert gpus(ledger, LAB) == 2
+
+
+def test_what_comes_back_may_exceed_the_quota_and_then_nothing_grows(ledger, west, east, store):
+    ask(west, 5)
+    kept = store.keep()
+    west.release(LAB, A100)
+    ask(east, 6)
+    store.lose(kept)
+    east.claim_all()
+    assert gpus(ledger, ACME) == 11
+    store.advance(store.ttl_ms)
+    east.claim_all()
+    assert ask(east).reason is Reason.LEDGER_LEARNING
+    store.advance(store.grace_ms + 1)
+    east.claim_all()
+    ledger.sweep()
+    assert (gpus(ledger, ACME), ask(east, 5).slots) == (6, 2)
+
+
+def test_tokens_do_not_repeat_after_lost_writes(ledger, west, store):
+    kept = store.keep()
+    ask(west)
+    lost = west.lease(LAB, A100).token
+    store.lose(kept)
+    west.leases.clear()
+    west.claim_all()
+    store.advance(store.ttl_ms)
+    west.claim_all()
+    store.advance(store.grace_ms + 1)
+    west.claim_all()
+    ask(west)
+    assert west.lease(LAB, A100).token > lost
+
+
+def test_a_token_that_the_ledger_has_not_given_out_proves_lost_writes(ledger, west, store):
+    ahead = replace(west.session, mark=west.session.incarnation + 30_000_000)
+    if store.believes_tokens:
+        with pytest.raises(EpochChanged):
+            ledger.heartbeat(ahead, record(), Beat(number=1))
+        assert ledger.snapshot().learn_ms > 0
+    else:
+        ledger.heartbeat(ahead, record(), Beat(number=1))
+        HandMesh(ledger, record(), seen=ahead.mark)
+        assert ledger.snapshot().learn_ms == 0
+
+
+def test_a_clock_that_is_set_back_begins_an_epoch(ledger, west, store):
+    ask(west, 2)
+    store.advance(-60_000)
+    with pytest.raises(EpochChanged):
+        west.beat()
+    west.claim_all()
+    assert ask(west).reason is Reason.LEDGER_LEARNING
+
+
+def test_a_claim_that_the_root_has_not_signed_is_refused(ledger, west, store):
+    ask(west, 1)
+    store.restart()
+    west.claim_all()
+    if west.lease(LAB, A100).receipt:
+        larger = replace(west.lease(LAB, A100), held=gpu(8))
+        with pytest.raises(ForgedReceipt):
+            west.beat(claims=(larger,))
+    assert gpus(ledger, LAB) == 1

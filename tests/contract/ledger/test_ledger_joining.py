@@ -1,0 +1,99 @@
+"""What every lease ledger promises to a mesh that joins again: its earlier session is fenced, or gone on with."""
+
+import pytest
+from two_teams import A100, LAB, SHOP, aim, ask, gpu, gpus, record
+
+from federation.dispatch import Mail, MailKind
+from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
+from federation.leases import Granted
+from federation.testing import HandMesh
+from mesh.ids import MeshId
+from mesh.reasons import Reason
+
+
+def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out(store, ledger, west):
+    ask(west, 3)
+    again = HandMesh(ledger, record("west"))
+    assert again.session.incarnation > west.session.incarnation
+    for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
+        with pytest.raises(SessionSuperseded):
+            late()
+    west.leave()
+    assert [view.incarnation for view in ledger.snapshot().meshes] == [again.session.incarnation]
+    assert (gpus(ledger, LAB), again.leases) == (3, {})
+    assert [lease.incarnation for lease in ledger.snapshot().leases] == [west.session.incarnation]
+    ask(again)
+    store.advance(store.ttl_ms)
+    again.beat()
+    store.advance(store.grace_ms + 1)
+    assert ledger.sweep().leases == 1
+    assert gpus(ledger, LAB) == 1
+
+
+def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, west, east, store):
+    ask(west, 1)
+    aim(ledger, ("west", LAB, 8))
+    assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
+    cursor, _ = store.queue.mail(MeshId("east"), "", 0)
+    HandMesh(ledger, record("west"))
+    assert store.queue.mail(MeshId("east"), cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
+    assert ask(east, 8, SHOP) == Granted(slots=7)
+    assert [(view.amounts, view.target) for view in ledger.snapshot().leases if view.incarnation] == [(gpu(1), gpu(1))]
+    assert ledger.audit() == ()
+
+
+def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, west):
+    ask(west, 3)
+    heir = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    assert heir.lease(LAB, A100) == west.lease(LAB, A100)
+    assert gpus(ledger, LAB) == 3
+    heir.release(LAB, A100, gpu(1))
+    assert gpus(ledger, LAB) == 1
+
+
+def test_the_session_that_was_gone_on_with_may_not_speak_any_more(ledger, west):
+    HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
+        with pytest.raises(SessionSuperseded):
+            late()
+
+
+def test_of_a_session_that_was_never_known_superseded_or_has_run_out_nothing_is_taken_over(store, ledger, west):
+    ask(west, 3)
+    with pytest.raises(SessionUnknown):
+        ledger.join(record("nowhere"), adopt=west.session.incarnation)
+    with pytest.raises(SessionSuperseded):
+        ledger.join(record("west"), adopt=west.session.incarnation - 1)
+    store.advance(store.ttl_ms)
+    with pytest.raises(SessionExpired):
+        ledger.join(record("west"), adopt=west.session.incarnation)
+    assert [view.incarnation for view in ledger.snapshot().meshes] == [west.session.incarnation]
+    assert gpus(ledger, LAB) == 3
+
+
+def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(ledger, west):
+    ask(west, 2)
+    first = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    second = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    assert second.session.incarnation > first.session.incarnation
+    assert second.lease(LAB, A100).held == gpu(2)
+    with pytest.raises(SessionSuperseded):
+        first.beat()
+    second.beat()
+    with pytest.raises(SessionSuperseded):
+        ledger.join(record("west"), adopt=west.session.incarnation)
+
+
+def test_a_mesh_that_has_joined_anew_since_leaves_no_heir_of_the_earlier_session(ledger, west):
+    HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    HandMesh(ledger, record("west"))
+    with pytest.raises(SessionSuperseded):
+        ledger.join(record("west"), adopt=west.session.incarnation)
+
+
+def test_while_the_ledger_learns_nobody_takes_over_what_it_may_remember_wrongly(ledger, west, store):
+    ask(west, 2)
+    store.restart()
+    with pytest.raises(LedgerLearning):
+        ledger.join(record("west"), adopt=west.session.incarnation)
+    assert west.claim_all().learn_ms > 0

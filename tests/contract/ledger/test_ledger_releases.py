@@ -1,0 +1,48 @@
+"""What every lease ledger promises of giving back: it returns to every node of the tree, once."""
+
+from two_teams import A100, LAB, SHOP, ask, gpu, gpus
+
+from federation.leases import Kept
+
+
+def test_what_is_given_back_returns_to_every_node(ledger, west):
+    ask(west, 6)
+    west.release(LAB, A100)
+    assert (ledger.snapshot().usage, ledger.snapshot().leases) == ({}, ())
+
+
+def test_a_part_may_be_given_back(ledger, west):
+    ask(west, 6)
+    west.release(LAB, A100, gpu(2))
+    assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (2, gpu(2))
+
+
+def test_giving_back_twice_or_under_an_old_version_changes_nothing(ledger, west):
+    ask(west, 2)
+    old = west.lease(LAB, A100)
+    ask(west, 2)
+    told = ledger.release(west.session, (Kept(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
+    assert (told.leases, gpus(ledger, LAB)) == ((), 4)
+    west.release(LAB, A100, gpu(3))
+    assert west.release(LAB, A100, gpu(3)).learn_ms == 0
+    assert gpus(ledger, LAB) == 3
+
+
+def test_giving_back_more_than_is_held_keeps_what_is_held(ledger, west):
+    ask(west, 2)
+    west.release(LAB, A100, gpu(5))
+    assert gpus(ledger, LAB) == 2
+
+
+def test_a_mesh_cannot_give_back_the_lease_of_another(ledger, west, east):
+    ask(west)
+    ledger.release(east.session, (Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(0)),))
+    assert gpus(ledger, LAB) == 1
+
+
+def test_leaving_gives_everything_back_and_is_harmless_again(ledger, west):
+    ask(west, 3)
+    ask(west, 3, SHOP)
+    west.leave()
+    west.leave()
+    assert (ledger.snapshot().usage, ledger.snapshot().meshes) == ({}, ())

@@ -1,0 +1,147 @@
+"""What every lease ledger promises of sessions: a heartbeat renews them, and what has run out is swept."""
+
+from dataclasses import replace
+
+import pytest
+from two_teams import ACME, LAB, SHOP, ask, gpu, gpus, record
+
+from federation.errors import ForeignLedger, SessionExpired, SessionLost, SessionUnknown, StaleBeat
+from federation.leases import Beat, Session
+from federation.testing import HandMesh
+from mesh.ids import MeshId
+
+
+def test_a_session_tells_its_time_to_live(west, store):
+    assert west.session.ttl_ms == store.ttl_ms
+
+
+def test_a_session_never_known_is_unknown(ledger, west):
+    stranger = replace(west.session, mesh=MeshId("nowhere"))
+    with pytest.raises(SessionUnknown):
+        ledger.heartbeat(stranger, record("nowhere"), Beat(number=1))
+    ledger.leave(stranger)
+
+
+def test_a_session_speaks_to_the_ledger_that_it_joined_and_to_no_other(ledger, west):
+    with pytest.raises(ForeignLedger):
+        ledger.heartbeat(replace(west.session, ledger="another"), record(), Beat(number=1))
+
+
+def test_a_session_that_has_run_out_may_not_acquire(ledger, west, store):
+    store.advance(store.ttl_ms + 1)
+    with pytest.raises(SessionExpired):
+        ask(west)
+    assert [view.alive for view in ledger.snapshot().meshes] == [False]
+
+
+def test_a_late_heartbeat_before_the_sweep_brings_the_session_back(ledger, west, store):
+    ask(west, 2)
+    store.advance(store.ttl_ms + 1)
+    assert ledger.sweep().meshes == ()
+    west.beat()
+    assert ask(west).slots == 1
+    assert gpus(ledger, LAB) == 3
+
+
+def test_a_sweep_spares_sessions_within_the_grace(ledger, west, store):
+    ask(west)
+    store.advance(store.ttl_ms + store.grace_ms - 60_000)
+    swept = ledger.sweep()
+    assert (swept.meshes, swept.leases) == ((), 0)
+    assert gpus(ledger, LAB) == 1
+
+
+def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(ledger, west, store):
+    ask(west, 2)
+    ask(west, 1, SHOP)
+    store.advance(store.ttl_ms)
+    east = HandMesh(ledger, record("east"))
+    ask(east, 2)
+    store.advance(store.grace_ms + 1)
+    swept = ledger.sweep()
+    assert (swept.meshes, swept.leases, swept.is_more_due) == (("west",), 2, False)
+    assert (gpus(ledger, LAB), gpus(ledger, SHOP), gpus(ledger, ACME)) == (2, 0, 2)
+    with pytest.raises(SessionLost):
+        west.beat()
+    assert ledger.sweep().meshes == ()
+
+
+def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, store):
+    for name in "abc":
+        ask(HandMesh(ledger, record(name)))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    first = ledger.sweep(limit=1)
+    assert (first.meshes, first.is_more_due) == (("a",), True)
+    assert ledger.sweep(limit=5).meshes == ("b", "c")
+
+
+def test_sweeps_that_say_that_more_is_due_end_every_overdue_session_whatever_it_holds(ledger, store):
+    for name in "abcd":
+        HandMesh(ledger, record(name))
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    ended = []
+    while (swept := ledger.sweep(limit=1)).is_more_due:
+        ended += swept.meshes
+    assert [*ended, *swept.meshes] == [*"abcd"]
+
+
+def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
+    store.advance(store.ttl_ms + store.grace_ms + 1)
+    ledger.sweep()
+    assert [(view.record.mesh, view.alive) for view in ledger.snapshot().meshes] == [("west", False)]
+    HandMesh(ledger, record())
+    assert [view.alive for view in ledger.snapshot().meshes] == [True]
+
+
+def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_is_an_old_receipt(ledger, west, store):
+    ask(west, 2)
+    HandMesh(ledger, record("east"))
+    for days in range(100):
+        store.advance(900_001)
+        ledger.sweep()
+        if days == 50:
+            HandMesh(ledger, record("east"))
+    assert [view.record.mesh for view in ledger.snapshot().meshes] == ["east"]
+    with pytest.raises(SessionUnknown):
+        west.beat()
+    store.restart()
+    west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
+    assert gpus(ledger, ACME) == 0
+
+
+def test_a_session_never_given_out_by_anybody_is_of_no_use(ledger):
+    made_up = Session(mesh=MeshId("west"), incarnation=7, ttl_ms=1)
+    with pytest.raises(ForeignLedger):
+        ledger.heartbeat(made_up, record(), Beat(number=1))
+
+
+def test_a_heartbeat_that_a_later_one_has_overtaken_is_stale(ledger, west, store):
+    late = replace(west.session)
+    west.beat()
+    west.beat()
+    store.advance(store.ttl_ms - 1)
+    with pytest.raises(StaleBeat):
+        ledger.heartbeat(late, record(), Beat(number=1))
+    store.advance(2)
+    assert [view.alive for view in ledger.snapshot().meshes] == [False]
+
+
+def test_the_same_heartbeat_again_is_answered_and_renews_nothing(ledger, west, store):
+    west.beat()
+    store.advance(store.ttl_ms - 1)
+    ledger.heartbeat(west.session, record(), Beat(number=1))
+    store.advance(2)
+    assert [view.alive for view in ledger.snapshot().meshes] == [False]
+
+
+def test_a_heartbeat_tells_each_change_until_it_was_seen(ledger, west):
+    ask(west, 3)
+    ask(west, 1, SHOP)
+    ledger.revoke(tenant=LAB)
+    unseen = west.session
+    for _ in range(2):
+        west.number += 1
+        told = ledger.heartbeat(unseen, record(), Beat(number=west.number))
+        assert [(lease.tenant, lease.target) for lease in told.leases] == [(LAB, gpu(0))]
+    assert west.beat().leases != ()
+    assert west.beat().leases == ()

@@ -1,0 +1,145 @@
+"""What every lease ledger promises of plans: a lease shrinks in two steps, and what it frees is for whom the plan says."""
+
+import pytest
+from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
+
+from federation.dispatch import Mail, MailKind
+from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
+from federation.leases import Kept
+from federation.testing import HandMesh
+from mesh.ids import MeshId
+from mesh.reasons import Reason
+
+
+def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledger, west):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 1))
+    assert gpus(ledger, LAB) == 4
+    assert [(lease.held, lease.target, lease.shrink_ms is not None) for lease in west.beat().leases] == [(gpu(4), gpu(1), True)]
+    west.obey(LAB, A100)
+    assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (1, gpu(1))
+
+
+def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, east, store):
+    ask(west, 4)
+    cursors = {mesh: store.queue.mail(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
+    aim(ledger, ("west", LAB, 1), ("east", SHOP, 2))
+    letters = {mesh: store.queue.mail(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}
+    assert letters == {"west": (Mail(kind=MailKind.PLAN, subject=""),), "east": ()}
+
+
+def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
+    ask(west, 1)
+    before = west.lease(LAB, A100)
+    ask(west, 3)
+    aim(ledger, ("west", LAB, 1))
+    stale = Kept(tenant=LAB, flavor=A100, version=before.version, amounts=gpu(1))
+    west.beat(acks=(stale,))
+    assert gpus(ledger, LAB) == 4
+
+
+def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger, west):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 1))
+    west.beat()
+    west.beat(acks=(Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
+    assert gpus(ledger, LAB) == 4
+
+
+def test_a_lease_that_shrinks_is_granted_nothing(ledger, west):
+    ask(west, 2)
+    aim(ledger, ("west", LAB, 1))
+    west.beat()
+    assert ask(west).reason is Reason.QUOTA_EXHAUSTED
+
+
+def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger, west, store):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 1))
+    store.advance(store.ttl_ms)
+    west.beat()
+    assert west.lease(LAB, A100).shrink_ms == 0
+    store.advance(store.grace_ms - 60_000)
+    assert ledger.sweep().leases == 0
+    store.advance(60_001)
+    assert ledger.sweep().leases == 1
+    assert gpus(ledger, LAB) == 1
+
+
+def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
+    ask(west, 8)
+    aim(ledger, ("west", LAB, 5), ("east", SHOP, 3))
+    west.beat()
+    west.obey(LAB, A100)
+    assert gpus(ledger, ACME) == 5
+    other = HandMesh(ledger, record("other"))
+    assert ask(other, 9, SHOP).reason is Reason.QUOTA_EXHAUSTED
+    assert [(lease.tenant, lease.held) for lease in east.beat().leases] == [(SHOP, gpu(3))]
+    assert gpus(ledger, ACME) == 8
+
+
+def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
+    ask(west, 8)
+    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    assert [lease.held for lease in east.beat().leases] == [gpu(0)]
+    west.beat()
+    west.release(LAB, A100, gpu(6))
+    assert [lease.held for lease in east.beat().leases] == [gpu(2)]
+    west.release(LAB, A100, gpu(4))
+    assert [lease.held for lease in east.beat().leases] == [gpu(4)]
+    assert east.beat().leases == ()
+
+
+def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
+    ask(west, 8, priority=1)
+    ask(east, 2, SHOP, priority=5)
+    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    west.beat()
+    west.release(LAB, A100, gpu(4))
+    east.beat()
+    assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 1, SHOP: 5}
+
+
+def test_a_plan_beyond_the_limits_changes_nothing(ledger, west, east):
+    ask(west, 4)
+    with pytest.raises(QuotaExceeded):
+        aim(ledger, ("west", LAB, 5), ("east", SHOP, 4))
+    assert [lease.target for lease in ledger.snapshot().leases] == [gpu(4)]
+    assert ask(east, 4).slots == 4
+
+
+def test_only_the_elected_plans_and_only_for_the_tree_that_is_in_force(ledger, west, store):
+    first = ledger.elect("one", 60_000)
+    assert ledger.elect("two", 60_000) is None
+    assert ledger.elect("one", 60_000) == first
+    version = ledger.snapshot().version
+    with pytest.raises(PlannerSuperseded):
+        ledger.plan_apply(first + 1, version, ())
+    with pytest.raises(TreeChanged):
+        ledger.plan_apply(first, version + 1, ())
+    assert ledger.plan_apply(first, version, ()) + 1 == ledger.plan_apply(first, version, ())
+    store.advance(60_001)
+    with pytest.raises(PlannerSuperseded):
+        ledger.plan_apply(first, version, ())
+    assert ledger.elect("two", 60_000) > first
+
+
+def test_a_plan_for_a_mesh_without_a_session_is_refused(ledger):
+    with pytest.raises(SessionUnknown):
+        aim(ledger, ("nowhere", LAB, 1))
+
+
+def test_revoking_aims_at_nothing_and_hard_changes_the_token(ledger, west, east):
+    ask(west)
+    ask(east)
+    before = west.lease(LAB, A100)
+    assert ledger.revoke(mesh=MeshId("west")) == 1
+    west.beat()
+    assert (west.lease(LAB, A100).target, west.lease(LAB, A100).token) == (gpu(0), before.token)
+    assert ledger.revoke(tenant=LAB, flavor=A100, hard=True) == 2
+    west.beat()
+    assert west.lease(LAB, A100).token > before.token
+    assert gpus(ledger, LAB) == 2
+    west.obey(LAB, A100)
+    assert gpus(ledger, LAB) == 1
+    assert ledger.revoke(tenant=SHOP) == 0

@@ -1,0 +1,47 @@
+"""What every lease ledger promises of tokens and versions: by them a late or repeated call is known as one."""
+
+from dataclasses import replace
+
+import pytest
+from two_teams import A100, LAB, ONE_GPU, ask, gpu, gpus, record
+
+from federation.errors import FutureToken
+from federation.leases import Beat, LookAgain, Want
+from federation.testing import HandMesh
+
+
+def test_tokens_only_rise(west, east):
+    ask(west)
+    ask(east)
+    tokens = [west.session.incarnation, east.session.incarnation, west.lease(LAB, A100).token, east.lease(LAB, A100).token]
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_question_that_is_carried_out_twice_grants_once(ledger, west):
+    want = Want(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2)
+    ledger.acquire(west.session, (want,))
+    again = ledger.acquire(west.session, (want,))
+    assert again.answers == (LookAgain(),)
+    assert [lease.held for lease in again.told.leases] == [gpu(2)]
+    assert gpus(ledger, LAB) == 2
+
+
+def test_a_lease_that_was_given_back_whole_gets_a_new_token(west):
+    ask(west)
+    first = west.lease(LAB, A100).token
+    west.release(LAB, A100)
+    ask(west)
+    assert west.lease(LAB, A100).token > first
+
+
+def test_a_token_from_the_future_is_refused_so_that_nobody_burns_the_space(ledger, west, store):
+    if not store.believes_tokens:
+        west.session = replace(west.session, mark=2**53 - 1)
+        west.beat()
+        ask(west)
+        assert HandMesh(ledger, record(), seen=2**53 - 1).session.incarnation < 2**52
+        return
+    with pytest.raises(FutureToken):
+        ledger.heartbeat(replace(west.session, mark=2**53 - 1), record(), Beat(number=1))
+    with pytest.raises(FutureToken):
+        ledger.join(record(), seen=2**53 - 1)

@@ -1,0 +1,123 @@
+"""What every lease ledger promises of trees: a new one takes nothing from anybody, and no charge is lost over it."""
+
+import pytest
+from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record, tree
+
+from federation.errors import QuotaExceeded, TenantCycle, TreeChanged, UnknownTenant
+from federation.leases import Granted, LeaseRefused
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.ids import TenantPath
+from mesh.reasons import Reason
+
+
+def test_a_tenant_that_is_not_there_is_refused_by_name(west):
+    assert ask(west, tenant=TenantPath("acme/lap")) == LeaseRefused(
+        reason=Reason.TENANT_UNKNOWN, tenant=TenantPath("acme/lap"), flavor=A100
+    )
+
+
+def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, west):
+    ask(west, 6)
+    assert ledger.configure(tree(lab=2, shop=2)).over == (f"{ACME}|{A100}|gpu",)
+    assert gpus(ledger, LAB) == 6
+    assert ask(west).available == 0
+    west.release(LAB, A100, gpu(3))
+    assert ask(west, 9).slots == 1
+
+
+def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it(store):
+    """To be granted, to be planned, and to grow; what it does not keep has to wait."""
+    store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
+    west, east = HandMesh(store.ledger, record("west")), HandMesh(store.ledger, record("east"))
+    ask(west, 4)
+    store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
+    assert ask(east, 2, SHOP) == Granted(slots=2)
+    aim(store.ledger, ("east", SHOP, 3))
+    east.beat()
+    assert east.lease(SHOP, A100).held == gpu(3)
+    assert ask(east, 1, SHOP).available == 0
+    with pytest.raises(QuotaExceeded):
+        aim(store.ledger, ("east", SHOP, 4))
+    assert (gpus(store.ledger, SHOP), gpus(store.ledger, ACME)) == (3, 4)
+
+
+def test_configuring_the_same_tree_again_changes_nothing_but_the_version(ledger, west):
+    ask(west, 6)
+    before = ledger.snapshot()
+    assert ledger.configure(tree()).version == before.version + 1
+    after = ledger.snapshot()
+    assert (after.usage, after.tree, after.leases) == (before.usage, before.tree, before.leases)
+
+
+def test_a_tree_replaces_only_the_one_that_it_was_made_from(ledger):
+    version = ledger.snapshot().version
+    ledger.configure(tree(lab=5), expected=version)
+    with pytest.raises(TreeChanged):
+        ledger.configure(tree(lab=6), expected=version)
+    assert ledger.snapshot().tree == tree(lab=5)
+
+
+def test_a_raised_lending_limit_moves_the_charge(store):
+    store.ledger.configure(tree(shop_lends=0))
+    ask(HandMesh(store.ledger, record()), 4, SHOP)
+    assert gpus(store.ledger, ACME) == 0
+    store.ledger.configure(tree(shop_lends=3))
+    assert gpus(store.ledger, ACME) == 3
+
+
+def test_a_vanished_tenant_keeps_its_row_while_it_is_charged(ledger, west):
+    ask(west, 3)
+    ledger.configure(TenantTree([tree().tenant(ACME), tree().tenant(SHOP)]))
+    snapshot = ledger.snapshot()
+    assert snapshot.usage == {(LAB, A100, "gpu"): 30_000, (ACME, A100, "gpu"): 30_000}
+    assert snapshot.tree.tenant(LAB).quotas == {(A100, "gpu"): Quota(borrowing_limit=0)}
+    assert ask(west).reason is Reason.TENANT_UNKNOWN
+    assert ask(west, 9, SHOP).slots == 1
+    west.release(LAB, A100)
+    assert list(ledger.snapshot().tree.tenants) == [ACME, SHOP]
+
+
+def test_a_tenant_that_was_promised_something_when_it_vanished_is_still_told(ledger, west):
+    ask(west, 8, SHOP)
+    aim(ledger, ("west", SHOP, 6), ("west", LAB, 2))
+    ledger.configure(TenantTree([Tenant(path=ACME, parent=None), Tenant(path=SHOP, parent=ACME)]))
+    seen = ledger.snapshot()
+    assert LAB in [lease.tenant for lease in seen.leases]
+    assert LAB in seen.tree.tenants
+    assert ledger.audit() == ()
+
+
+def test_a_whole_branch_may_vanish_while_it_is_charged(ledger, west):
+    ask(west, 3)
+    other = TenantPath("other")
+    ledger.configure(TenantTree([Tenant(path=other, parent=None)]))
+    ledger.configure(TenantTree([Tenant(path=other, parent=None)]))
+    snapshot = ledger.snapshot()
+    assert snapshot.usage == {(LAB, A100, "gpu"): 30_000, (ACME, A100, "gpu"): 30_000}
+    assert list(snapshot.tree.tenants) == [ACME, LAB, other]
+    west.leave()
+    assert ledger.snapshot().usage == {}
+
+
+def test_a_tenant_moves_under_another_parent_with_what_it_holds(ledger, west):
+    ask(west, 3)
+    version = ledger.snapshot().version
+    with pytest.raises(TenantCycle):
+        ledger.reparent(ACME, LAB, expected=version)
+    with pytest.raises(UnknownTenant):
+        ledger.reparent(LAB, TenantPath("nobody"), expected=version)
+    with pytest.raises(TreeChanged):
+        ledger.reparent(LAB, SHOP, expected=version + 1)
+    ledger.reparent(LAB, SHOP, expected=version)
+    assert (gpus(ledger, LAB), gpus(ledger, SHOP), gpus(ledger, ACME)) == (3, 3, 3)
+    assert ledger.snapshot().tree.tenant(LAB).parent == SHOP
+
+
+def test_a_move_that_leaves_a_node_over_its_limits_needs_force(ledger, west):
+    ask(west, 8)
+    version = ledger.snapshot().version
+    with pytest.raises(QuotaExceeded):
+        ledger.reparent(SHOP, None, expected=version)
+    assert ledger.snapshot().version == version
+    assert ledger.reparent(SHOP, None, expected=version, force=True).over == (f"{ACME}|{A100}|gpu",)
