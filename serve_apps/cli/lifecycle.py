@@ -323,6 +323,10 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
             stack.start()
             say("all parts are up")
             yield stack
+        except Exception as error:
+            if interrupted.is_set():  # Code in between has made an error of its own of it.
+                raise KeyboardInterrupt from error
+            raise
         finally:
             failure = sys.exc_info()[1]
             if isinstance(failure, KeyboardInterrupt):

@@ -1,6 +1,7 @@
 """The commands that ask the root, on a gateway in this process."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -521,6 +522,33 @@ def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, 
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http(None), patience_s=0))
     assert run_command(["runs"]) == 1
     assert "(the key is that of SCHEDULEMESH_API_KEY)" in " ".join(capsys.readouterr().err.split())
+
+
+class StartThatLosesCtrlC:
+    """A stack of which some part turns the interrupt that it meets into an error of its own."""
+
+    def __init__(self, *_args, **_named) -> None:
+        self.stopped = False
+
+    def start(self) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as interrupted:
+            raise OSError("the connection is gone") from interrupted
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(lifecycle, "Stack", StartThatLosesCtrlC)
+    try:
+        assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert "nothing is left running" in capsys.readouterr().out
 
 
 def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
