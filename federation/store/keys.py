@@ -205,5 +205,5 @@ class Keys:
 
     @property
     def orders_given(self) -> str:
-        """Hash: `count`, how many orders for tenants and revocations of API keys there were."""
+        """Hash: `count`, how many orders for tenants, drains of meshes and revocations of API keys there were."""
         return self._key("orders-given")
