@@ -157,6 +157,10 @@ class StageQueue(Protocol):
         """What the mesh must know of those of these stages, at most `HEADS_MAX`, that are queued at it; in the order in which they are
         named."""
 
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """Those of these stages, at most `HEADS_MAX`, that were sent to the mesh and whose runs were not forgotten, in whatever state they
+        are. What the others have left at the mesh nobody will ask for."""
+
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """Say why queued stages wait, of which at most `EXPLAINED_MAX` may be named. For each a change of its reason puts a `StageWaiting`
         into the inbox; the same again does not."""

@@ -163,6 +163,14 @@ class HeadsOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """See `StageQueue.remembered`."""
+
+    mesh: MeshId
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
     """See `StageQueue.explain`."""
 
@@ -249,6 +257,9 @@ QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", me
 HEADS_OF: Verb[HeadsOf, tuple[QueuedStage, ...]] = Verb(
     name="heads-of", port="queue", method="heads_of", asked=HeadsOf, answered=tuple[QueuedStage, ...]
 )
+REMEMBERED: Verb[Remembered, tuple[StageId, ...]] = Verb(
+    name="remembered", port="queue", method="remembered", asked=Remembered, answered=tuple[StageId, ...]
+)
 EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explain", asked=Explain, answered=type(None))
 CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
     name="claim", port="queue", method="claim", asked=ClaimStage, answered=ClaimedStage | None
@@ -265,7 +276,8 @@ MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
-    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, QUEUED, HEADS_OF, EXPLAIN, CLAIM, REPORT, INPUTS_OF, CLAIMS_OF, MAIL
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, REPORT, INPUTS_OF,
+    CLAIMS_OF, MAIL,
 )  # fmt: skip
 
 

@@ -209,6 +209,10 @@ class LinkedQueue:
         """See `StageQueue.heads_of`."""
         return self._of(mesh).heads_of(mesh, stages)
 
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        return self._of(mesh).remembered(mesh, stages)
+
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""
         self._of(session.mesh).explain(session, stages, reason, detail)

@@ -40,6 +40,7 @@ from federation.link import (
     REFUSALS,
     REJECTIONS,
     RELEASE,
+    REMEMBERED,
     REPORT,
     SESSION_HEADER,
     TERMS,
@@ -62,6 +63,7 @@ from federation.link import (
     Queued,
     R,
     Release,
+    Remembered,
     Report,
     Verb,
     Waiting,
@@ -295,6 +297,10 @@ class HttpStageQueue:
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
         """See `StageQueue.heads_of`."""
         return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
+
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        return self._link.call(REMEMBERED, Remembered(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""

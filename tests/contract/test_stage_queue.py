@@ -467,6 +467,23 @@ def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
     assert inbox(store) == [StageEnded(stage=ONE)]
 
 
+def test_a_stage_is_remembered_at_its_mesh_in_whatever_state_until_its_run_is_forgotten(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (started(claim), StageEnded(stage=ONE)))
+    pay(west)
+    for stage in (TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+    take(store, west, TWO)
+    other = StageId("run-2/s1")
+    store.queue.submit(WEST, spec(other, run=RunId("run-2")))
+    everything = (ONE, TWO, StageId("run-1/nobody"), other, THREE)
+    assert store.queue.remembered(WEST, everything) == (ONE, TWO, other, THREE)
+    assert store.queue.remembered(EAST, everything) == ()
+    store.queue.forget(RUN, ())
+    assert store.queue.remembered(WEST, everything) == (other,)
+    assert store.queue.remembered(WEST, ()) == ()
+
+
 def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     claim = claimed(store, west)
     store.queue.submit(WEST, spec(TWO))

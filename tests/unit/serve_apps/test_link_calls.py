@@ -15,6 +15,7 @@ from federation.link import (
     JOIN,
     MAIL,
     RELEASE,
+    REMEMBERED,
     REPORT,
     TEXT_MAX,
     VERBS,
@@ -25,6 +26,7 @@ from federation.link import (
     Heartbeat,
     Join,
     Release,
+    Remembered,
     Report,
     Waiting,
 )
@@ -60,6 +62,7 @@ SAID = [
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
     (WAITING, Waiting(mesh=EAST)),
+    (REMEMBERED, Remembered(mesh=EAST, stages=(StageId("s"),))),
 ]
 
 
@@ -96,6 +99,7 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
             ),
             id="in a message",
         ),
+        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks about"),
         pytest.param(WAITING, Waiting(mesh=WEST), id="in whose queue it looks"),
     ],
 )
