@@ -80,11 +80,12 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     ]
     asked = (tenant,) if tenant is not None else tops(principal, snapshot)
     runs = [run for path in asked for run in ports.runs.list(path, limit=RUNS_MAX)]
+    queued_runs = {stage.run for queued in queues.values() for stage in queued}
     return QueueView(
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
         waiting=[waiting_view(one) for one in (*explained, *found[limit:])],
-        kept_back=kept_back_views(run for run in runs if _is_kept_back(run)),
+        kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
         unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
     )
 
@@ -177,13 +178,17 @@ def _look(ports: Dependencies) -> tuple[Snapshot, _Queues]:
     return snapshot, {mesh: tuple(ports.queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
 
 
-def _is_kept_back(run: RunSummary) -> bool:
-    """It goes on, and says that it waits for something that no mesh's queue knows of."""
-    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY)
+def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
+    """It goes on, and says that it waits for something that no mesh's queue knows of.
+
+    Args:
+        queued: Something of it is in a queue.
+    """
+    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
-_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING, Reason.LEASES_AT_LIMIT}) | {
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING}) | {
     Reason.NO_MESH_FITS,
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,

@@ -91,6 +91,23 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
     assert kept_back[0]["detail"] == "acme/sales may run 1 stage at a time, and does"
 
 
+def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    coordinator = coordinator_of(world)
+    world.client(RESEARCH).submit_spec(spec_of("a", id="early"))
+    coordinator.step(0)
+    world.store.explain(mesh.session, (StageId("early.1"),), Reason.LEASES_AT_LIMIT, "all in use")
+    mesh.record = replace(mesh.record, leases_full=True)
+    mesh.beat()
+    world.client(SALES).submit_spec(spec_of("a", id="late"))
+    coordinator.step(0)
+    view = get(world, f"/v1/queues/{ACME}", ACME)
+    assert [(one["stage"], one["reason"]) for one in view["waiting"]] == [("early.1", "LEASES_AT_LIMIT")]
+    assert [(one["run"], one["reason"]) for one in view["kept_back"]] == [("late", "LEASES_AT_LIMIT")]
+
+
 def test_a_queue_shows_a_tenant_its_own_subtree_and_nothing_else(world):
     view = get(world, "/v1/queues", RESEARCH)
     assert (view["tenant"], [one["stage"] for one in view["waiting"]], view["kept_back"]) == ("*", ["night.1"], [])
