@@ -197,10 +197,6 @@ class LinkedQueue:
         self._holders[spec.stage] = mesh
         return self._root.submit(mesh, spec)
 
-    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
-        return self._of(mesh).waiting(mesh, limit)
-
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
         """See `StageQueue.queued`."""
         return self._of(mesh).queued(mesh)

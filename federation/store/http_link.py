@@ -44,8 +44,6 @@ from federation.link import (
     REPORT,
     SESSION_HEADER,
     TERMS,
-    WAITING,
-    WAITING_MAX,
     A,
     Acquire,
     AskTerms,
@@ -66,7 +64,6 @@ from federation.link import (
     Remembered,
     Report,
     Verb,
-    Waiting,
     named_error,
 )
 from federation.snapshot import MeshRecord
@@ -285,10 +282,6 @@ class HttpStageQueue:
         self._link = link
         self._mesh = mesh
         self._claims: dict[StageId, Claim] = {}
-
-    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
-        return self._link.call(WAITING, Waiting(mesh=mesh, limit=min(limit, WAITING_MAX)))
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
         """See `StageQueue.queued`."""
