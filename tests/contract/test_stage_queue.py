@@ -20,7 +20,7 @@ from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
@@ -745,6 +745,18 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
     store.restart()
     store.advance(10_000)
     assert store.queue.take_back_overdue() == ()
+
+
+def test_of_however_many_claims_the_oldest_is_told(store, west, monkeypatch):
+    monkeypatch.setattr("federation.store.redis_queue.LOOKED_AT_MAX", 1)
+    for number in range(140):  # Of so many a server keeps no order by itself.
+        stage = StageId(f"run-1/s{number}")
+        store.queue.submit(WEST, replace(spec(stage), slot=NOTHING))
+        assert store.queue.claim(west.session, stage, None) is not None
+        if number == 0:
+            store.advance(20_000)
+            west.beat()
+    assert store.queue.ages()[WEST].claimed_ms == pytest.approx(20_000, abs=5_000)
 
 
 def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
