@@ -11,7 +11,7 @@ it is not known here. So a start is an estimate, and is told as one; and it is n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage
@@ -122,8 +122,8 @@ class Outlooks:
         if piece is None or not self._is_known(piece):
             return None
         line = self._line_before(piece)
-        told = _told_in_line(explain(self._scheduler, stage, line), line)
-        outlook = self._outlook(piece, told, self._places[stage])
+        told = _told_in_line(explain(self._scheduler, stage, _names(line)), line)
+        outlook = self._outlook(piece, told, self._places[stage], line)
         if asks_planner:
             others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
             outlook = replace(outlook, gives_way=self._own_stops(piece, told, line) or self._gives_way(piece, told, others))
@@ -141,12 +141,12 @@ class Outlooks:
         for other in before:
             self._scheduler.submit(self._workload(other))
         try:
-            told = _told_in_line(dry_run(self._scheduler, self._workload(piece), line), line)
+            told = _told_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
         mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
-        outlook = self._outlook(piece, told, mesh_ahead)
+        outlook = self._outlook(piece, told, mesh_ahead, line)
         wants = [*self._wants, *(self._want(other) for other in before if self._flavors_at(other))]
         is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
         stops = self._own_stops(piece, told, line)
@@ -243,10 +243,11 @@ class Outlooks:
             return told.reason
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int) -> Outlook:
+    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece]) -> Outlook:
         start_ms = told.start_ms
         if start_ms is not None:
-            start_ms = max(start_ms, self._snapshot.at_ms + self._mesh_wait_ms(piece, mesh_ahead))
+            waits_ms = [self._mesh_wait_ms(one, self._places.get(one.stage, mesh_ahead)) for one in line]
+            start_ms = max(start_ms, self._snapshot.at_ms + max(self._mesh_wait_ms(piece, mesh_ahead), *waits_ms, 0))
             start_ms = start_ms if self._is_reckoned(start_ms, told.gate) else None
         return Outlook(
             piece=piece,
@@ -269,7 +270,7 @@ class Outlooks:
             return 0
         return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
 
-    def _own_stops(self, piece: Piece, told: Explanation, line: Collection[str]) -> tuple[GivesWay, ...]:
+    def _own_stops(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
         """Less urgent stages of its own tenant that its mesh would stop, without asking the planner; none for what may not start yet."""
         view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
         if view is None or told.gate is not None or line or not rules.takes or not piece.slot:
@@ -289,17 +290,17 @@ class Outlooks:
             GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
         )
 
-    def _line_before(self, piece: Piece, before: Iterable[Piece] = ()) -> frozenset[str]:
+    def _line_before(self, piece: Piece, before: Iterable[Piece] = ()) -> tuple[Piece, ...]:
         """Who starts before it on its mesh, where its tenant's stages start in order; as `mesh.admission_order` has it.
 
         Args:
             before: Beside those that wait.
         """
         if not self._orders.yielding(piece.tenant).in_order:
-            return frozenset()
+            return ()
         where, turn = (piece.mesh, piece.tenant), self._turn_of(piece)
         others = (*self._waiting_at.get(where, ()), *(one for one in before if (one.mesh, one.tenant) == where))
-        return frozenset(one.stage for one in others if one.stage != piece.stage and self._turn_of(one) < turn)
+        return tuple(one for one in others if one.stage != piece.stage and self._turn_of(one) < turn)
 
     def _turn_of(self, piece: Piece) -> tuple[bool, int, int]:
         """The least starts first: that for which others stop, then the most urgent."""
@@ -346,7 +347,11 @@ class Outlooks:
         )
 
 
-def _told_in_line(told: Explanation, line: Collection[str]) -> Explanation:
+def _names(line: Iterable[Piece]) -> frozenset[str]:
+    return frozenset(one.stage for one in line)
+
+
+def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
     """A mesh tries nothing of a tenant that starts in order before the first has started, whatever the quota says; other meshes' stages
     hold up nobody there."""
     if told.gate is not None:
