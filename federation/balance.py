@@ -46,6 +46,11 @@ class _Account:
         return self.lease is None and not self.spent and not self.held
 
     @property
+    def is_needed(self) -> bool:
+        """It is held, and pays for something or is to."""
+        return self.lease is not None and bool(self.spent or self.held)
+
+    @property
     def grows(self) -> bool:
         """A plan lets it hold more than it does."""
         return self.lease is not None and not self.lease.target <= self.lease.held
@@ -269,6 +274,11 @@ class LeaseBalance:
         if (account is not None and (account.spent or account.held)) or len(self._accounts) < TOLD_MAX:
             return True
         return sum(other.lease is not None and other is not account for other in self._accounts.values()) < TOLD_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """There are as many leases as there may be, and none of them could be given up for another one."""
+        return len(self._accounts) >= TOLD_MAX and sum(account.is_needed for account in self._accounts.values()) >= TOLD_MAX
 
     def claims(self) -> tuple[Lease, ...]:
         """All that is held, for a ledger that learns.

@@ -44,9 +44,10 @@ class Books:
         self.running.clear()
 
     def as_told(self) -> MeshRecord:
-        """The mesh's record, with what its pools have in use."""
+        """The mesh's record, with what its pools have in use and whether it may hold another lease."""
         pools = self.admission.ledger.pools
-        return replace(self.record, pools=tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools))
+        used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
+        return replace(self.record, pools=used, leases_full=self.balance.is_full)
 
     def wants(self) -> tuple[Want, ...]:
         """What could be used at once."""

@@ -165,8 +165,11 @@ class ChildMesh:
             self._go_on(adoption)
 
     def _renew(self, sent_ms: int) -> None:
+        epoch = self._tenure.held().epoch
         told, beat = self._tenure.renew(self._ledger, self._books.as_told(), self._books.balance, self._books.wants)
         self._purse.take_in(told, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        if self._tenure.held().epoch != epoch:
+            self._docket.tell_again()
         self._note_renewal(sent_ms)
 
     def _note_renewal(self, sent_ms: int) -> None:

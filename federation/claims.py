@@ -1,7 +1,8 @@
 """Stages that a mesh takes out of its queue: claimed, handed to the host with all that they need, and held against the store's word.
 
 A claim whose answer got lost was perhaps taken in. Nobody finds out at once: every so often what runs here is compared with what the
-store says is claimed, and either side gives up what the other does not know.
+store says is claimed, and either side gives up what the other does not know. So are the runs of which values are kept here: those that
+are over are let go.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import structlog
 from federation.adoption import StageNote, written
 from federation.blobs import BlobStore
 from federation.books import Books
-from federation.dispatch import StageQueue
+from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.guard import Guard
 from federation.running_stage import RunningStage
@@ -149,6 +150,22 @@ class Claims:
             done += self.bring(ours, claimed.inputs)
             if claimed.cancelled:
                 ours.cancel(self.host)
+        return self._drop_what_is_over(done)
+
+    def _drop_what_is_over(self, done: int) -> bool:
+        """Let values go of runs that were forgotten: the letter may have been lost, or an earlier process was to hear it."""
+        if self.tenure.told.learn_ms:
+            return True  # The store may not know yet what it will know.
+        needed = {running.run for running in self.books.running.values()}
+        held = [(run, stage) for run, stage in self.host.held().items() if run not in needed]
+        for first in range(0, len(held), HEADS_MAX):
+            if self.guard.has_to_stop(done):
+                return False
+            asked = held[first : first + HEADS_MAX]
+            known = set(self.queue.remembered(self.books.record.mesh, tuple(stage for _, stage in asked)))
+            for run in (run for run, stage in asked if stage not in known):
+                self.host.forget(run)
+            done += 1
         return True
 
 

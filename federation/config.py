@@ -26,7 +26,8 @@ def load_config(text: str, *, source: str) -> FederationConfig:
     """The configuration that `text` holds; `source` is the name that complaints about it begin with.
 
     Raises:
-        ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`.
+        ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`; with the warnings, unless
+            these could follow from values that are wrong by themselves.
     """
     shape = shape_of(parse(text, source=source))
     config, document = shape.config, shape.document
@@ -34,9 +35,10 @@ def load_config(text: str, *, source: str) -> FederationConfig:
         raise ConfigError("\n".join(document.in_order(shape.problems)))
     forest = forest_of(config.tenants)
     problems = (*shape.problems, *problems_of(config, forest, left_out=shape.left_out))
+    warnings = () if shape.left_out else document.in_order(warnings_of(config, forest))
     if problems:
-        raise ConfigError("\n".join(document.in_order(problems)))
-    config._warnings = document.in_order(warnings_of(config, forest))  # noqa: SLF001  this is where a checked configuration is made
+        raise ConfigError("\n".join(document.in_order(problems)), warnings=warnings)
+    config._warnings = warnings  # noqa: SLF001  this is where a checked configuration is made
     return config
 
 

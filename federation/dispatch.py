@@ -6,7 +6,7 @@ long stage is never handed out twice because of its age. Every message of a mesh
 under any other token it is refused, so the late word of a dead attempt changes nothing.
 
 Mail tells a mesh that there is something to look at. It is a hint: a mesh that missed it finds the truth by `claims_of`
-and `waiting`.
+and `queued`.
 """
 
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ class StageQueue(Protocol):
         forgotten: the late word of a coordinator that slept."""
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """The mesh's queued stages: higher priority first, then earlier arrival."""
+        """The mesh's queued stages: higher priority first, then earlier arrival. For whoever shows them; a mesh asks for `queued`."""
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
         """All of the mesh's queued stages, in the order of `waiting`, by their names alone: who knows the rest of most of them sees the
@@ -156,6 +156,10 @@ class StageQueue(Protocol):
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
         """What the mesh must know of those of these stages, at most `HEADS_MAX`, that are queued at it; in the order in which they are
         named."""
+
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """Those of these stages, at most `HEADS_MAX`, that were sent to the mesh and whose runs were not forgotten, in whatever state they
+        are. What the others have left at the mesh nobody will ask for."""
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """Say why queued stages wait, of which at most `EXPLAINED_MAX` may be named. For each a change of its reason puts a `StageWaiting`

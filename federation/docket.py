@@ -43,7 +43,7 @@ class Docket:
     _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
     _unexplained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The last word of why each waits, as far as it was not told."""
-    _told: dict[StageId, Reason] = field(default_factory=dict)
+    _told: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """Why each waits, as the store has it. The words change with every stage that ends, and are kept with a change of the reason alone."""
     _is_at_work: bool = False
 
@@ -56,6 +56,11 @@ class Docket:
         """What was decided is void."""
         self._undone.clear()
         self._unexplained.clear()
+        self._told.clear()
+
+    def tell_again(self) -> None:
+        """The store may have forgotten what it was told: with the next words each that waits is explained again."""
+        self._unexplained = {**self._told, **self._unexplained}
         self._told.clear()
 
     def take(self, *happened: AdmissionEvent) -> None:
@@ -96,7 +101,8 @@ class Docket:
                 self._undone.append(decision)
 
     def _note_reason(self, decision: ExplainWaiting) -> None:
-        if self._told.get(decision.workload) is decision.reason:
+        told = self._told.get(decision.workload)
+        if told is not None and told.reason is decision.reason:
             self._unexplained.pop(decision.workload, None)
         else:
             self._unexplained[decision.workload] = decision
@@ -131,7 +137,7 @@ class Docket:
             if stages:
                 with contextlib.suppress(*NEVER):  # Words for people hold nobody up.
                     self.queue.explain(self.tenure.held(), stages, reason, detail)
-                self._told.update(dict.fromkeys(stages, reason))
+                self._told.update({stage: self._unexplained[stage] for stage in stages})
                 done += 1
             for stage in alike:
                 self._unexplained.pop(stage, None)

@@ -42,7 +42,15 @@ class FederationError(MeshError):
 
 
 class ConfigError(FederationError):
-    """The configuration is wrong. Each line of the message names file, line, path and what to write instead."""
+    """The configuration is wrong. Each line of the message names file, line, path and what to write instead.
+
+    Args:
+        warnings: What is allowed and worth a look, a line each; empty as well where that cannot be told.
+    """
+
+    def __init__(self, message: str, *, warnings: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.warnings = warnings
 
 
 class TenantCycle(ConfigError):

@@ -36,6 +36,7 @@ class Headroom:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._grantable: dict[tuple[TenantPath, FlavorName, str], Grantable] = {}
+        self._held: set[tuple[MeshId, TenantPath, FlavorName]] | None = None
         self._borrowed: dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] | None = None
 
     def grantable(self, tenant: TenantPath, flavor: FlavorName, resource: str) -> Grantable:
@@ -58,6 +59,12 @@ class Headroom:
         tree, usage = self._snapshot.tree, self._snapshot.usage
         levels = [tree.borrowing_level(usage, tenant, (flavor, name), units) for name, units in slot.items()]
         return Borrowing(level=max((level for level, _ in levels), default=0), is_entitled=all(entitled for _, entitled in levels))
+
+    def holds(self, mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> bool:
+        """Does the mesh's session hold a lease of the pair?"""
+        if self._held is None:
+            self._held = {(lease.mesh, lease.tenant, lease.flavor) for lease in self._snapshot.leases if lease.incarnation is None}
+        return (mesh, tenant, flavor) in self._held
 
     def borrowed_at(self, mesh: MeshId, flavor: FlavorName, resource: str, tenant: TenantPath) -> int:
         """Units that tenants other than this one hold on the mesh beyond their own quota."""

@@ -61,8 +61,6 @@ BLOB_BYTES_MAX = 8 << 20
 LIST_MAX = 1_000
 #: The longest wait for mail in one call.
 MAIL_WAIT_MS_MAX = 10_000
-#: Queued stages in one answer.
-WAITING_MAX = 4_096
 #: Characters of a text, and of the few that may be longer: words for people, addresses of files, and what the root has signed.
 TEXT_MAX = 256
 LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "address": 1_024}
@@ -140,14 +138,6 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """See `StageQueue.waiting`."""
-
-    mesh: MeshId
-    limit: Annotated[int, Field(ge=1, le=WAITING_MAX)] = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
     """See `StageQueue.queued`."""
 
@@ -157,6 +147,14 @@ class Queued:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsOf:
     """See `StageQueue.heads_of`."""
+
+    mesh: MeshId
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """See `StageQueue.remembered`."""
 
     mesh: MeshId
     stages: tuple[StageId, ...]
@@ -242,12 +240,12 @@ HEARTBEAT: Verb[Heartbeat, Told] = Verb(
 LEAVE: Verb[Leave, None] = Verb(name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.BEAT)
 ACQUIRE: Verb[Acquire, Acquired] = Verb(name="acquire", port="ledger", method="acquire", asked=Acquire, answered=Acquired)
 RELEASE: Verb[Release, Told] = Verb(name="release", port="ledger", method="release", asked=Release, answered=Told)
-WAITING: Verb[Waiting, tuple[QueuedStage, ...]] = Verb(
-    name="waiting", port="queue", method="waiting", asked=Waiting, answered=tuple[QueuedStage, ...]
-)
 QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", method="queued", asked=Queued, answered=tuple[StageId, ...])
 HEADS_OF: Verb[HeadsOf, tuple[QueuedStage, ...]] = Verb(
     name="heads-of", port="queue", method="heads_of", asked=HeadsOf, answered=tuple[QueuedStage, ...]
+)
+REMEMBERED: Verb[Remembered, tuple[StageId, ...]] = Verb(
+    name="remembered", port="queue", method="remembered", asked=Remembered, answered=tuple[StageId, ...]
 )
 EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explain", asked=Explain, answered=type(None))
 CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
@@ -265,7 +263,8 @@ MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
-    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, WAITING, QUEUED, HEADS_OF, EXPLAIN, CLAIM, REPORT, INPUTS_OF, CLAIMS_OF, MAIL
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, REPORT, INPUTS_OF,
+    CLAIMS_OF, MAIL,
 )  # fmt: skip
 
 

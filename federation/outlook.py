@@ -10,6 +10,7 @@ it is not known here. So a start is an estimate, and is told as one; and it is n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -103,6 +104,9 @@ class Outlooks:
         self._has_paces = any(view.standing.pace is not None for view in snapshot.meshes)
         self._typical_ms = typical_run_ms((view.standing.pace for view in snapshot.meshes), rules)
         self._pieces = {piece.stage: piece for piece in _pieces(queues)}
+        self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[Piece]] = defaultdict(list)
+        for piece in self._pieces.values():
+            self._waiting_at[piece.mesh, piece.tenant].append(piece)
         self._places: dict[str, int] = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
         self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
         self._lengths = {mesh: len(queued) for mesh, queued in queues.items()}
@@ -117,11 +121,12 @@ class Outlooks:
         piece = self._pieces.get(stage)
         if piece is None or not self._is_known(piece):
             return None
-        told = _honest(explain(self._scheduler, stage))
-        outlook = self._outlook(piece, told, self._places[stage])
+        line = self._line_before(piece)
+        told = _told_in_line(explain(self._scheduler, stage, _names(line)), line)
+        outlook = self._outlook(piece, told, self._places[stage], line)
         if asks_planner:
             others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant)]
-            outlook = replace(outlook, gives_way=self._own_stops(piece, told) or self._gives_way(piece, told, others))
+            outlook = replace(outlook, gives_way=self._own_stops(piece, told, line) or self._gives_way(piece, told, others))
         return replace(outlook, reason=self._reason(stage, told))
 
     def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
@@ -132,18 +137,19 @@ class Outlooks:
         Raises:
             UnknownTenant: There is no such tenant.
         """
+        line = self._line_before(piece, before)
         for other in before:
             self._scheduler.submit(self._workload(other))
         try:
-            told = _honest(dry_run(self._scheduler, self._workload(piece)))
+            told = _told_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
         mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
-        outlook = self._outlook(piece, told, mesh_ahead)
+        outlook = self._outlook(piece, told, mesh_ahead, line)
         wants = [*self._wants, *(self._want(other) for other in before if self._flavors_at(other))]
         is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
-        stops = self._own_stops(piece, told)
+        stops = self._own_stops(piece, told, line)
         if stops:
             return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, gives_way=stops)
         return replace(outlook, reason=Reason.CAPACITY_BUSY if is_full else told.reason, gives_way=self._gives_way(piece, told, wants))
@@ -237,10 +243,11 @@ class Outlooks:
             return told.reason
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int) -> Outlook:
+    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece]) -> Outlook:
         start_ms = told.start_ms
         if start_ms is not None:
-            start_ms = max(start_ms, self._snapshot.at_ms + self._mesh_wait_ms(piece, mesh_ahead))
+            waits_ms = [self._mesh_wait_ms(one, self._places.get(one.stage, mesh_ahead)) for one in line]
+            start_ms = max(start_ms, self._snapshot.at_ms + max(self._mesh_wait_ms(piece, mesh_ahead), *waits_ms, 0))
             start_ms = start_ms if self._is_reckoned(start_ms, told.gate) else None
         return Outlook(
             piece=piece,
@@ -263,16 +270,16 @@ class Outlooks:
             return 0
         return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
 
-    def _own_stops(self, piece: Piece, told: Explanation) -> tuple[GivesWay, ...]:
-        """Less urgent stages of its own tenant that its mesh would stop, without asking the planner."""
+    def _own_stops(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
+        """Less urgent stages of its own tenant that its mesh would stop, without asking the planner; none for what may not start yet."""
         view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
-        if view is None or told.gate is not None or not rules.takes or not piece.slot:
+        if view is None or told.gate is not None or line or not rules.takes or not piece.slot:
             return ()
         where = (piece.mesh, piece.tenant)
         held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
         running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
         stop: ForeseenStop | None = None
-        for one in (*self._ahead_of(piece), piece):  # Who stops for those before it stops for nobody else.
+        for one in (*(() if rules.in_order else self._ahead_of(piece)), piece):  # Who stops for those before it stops for nobody else.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             as_begun = _as_begun(one, self._snapshot.at_ms)
             stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
@@ -283,15 +290,31 @@ class Outlooks:
             GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
         )
 
+    def _line_before(self, piece: Piece, before: Iterable[Piece] = ()) -> tuple[Piece, ...]:
+        """Who starts before it on its mesh, where its tenant's stages start in order; as `mesh.admission_order` has it.
+
+        Args:
+            before: Beside those that wait.
+        """
+        if not self._orders.yielding(piece.tenant).in_order:
+            return ()
+        where, turn = (piece.mesh, piece.tenant), self._turn_of(piece)
+        others = (*self._waiting_at.get(where, ()), *(one for one in before if (one.mesh, one.tenant) == where))
+        return tuple(one for one in others if one.stage != piece.stage and self._turn_of(one) < turn)
+
+    def _turn_of(self, piece: Piece) -> tuple[bool, int, int]:
+        """The least starts first: that for which others stop, then the most urgent."""
+        return self._told.get(piece.stage) is not Reason.WAITING_FOR_VICTIMS, -piece.priority, piece.created_ms
+
     def _ahead_of(self, piece: Piece) -> list[Piece]:
         """Of the same tenant on the same mesh, the next one first."""
-        others = (one for one in self._pieces.values() if (one.mesh, one.tenant) == (piece.mesh, piece.tenant) and one.slot)
+        others = (one for one in self._waiting_at.get((piece.mesh, piece.tenant), ()) if one.slot)
         order = {one.stage: (-one.priority, one.created_ms) for one in (piece, *others)}
         return sorted((self._pieces[name] for name in order if order[name] < order[piece.stage]), key=lambda one: order[one.stage])
 
     def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
         """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
-        if told.reason is None or told.gate is not None or not self._flavors_at(piece):
+        if told.reason in (None, Reason.BEHIND_HEAD) or told.gate is not None or not self._flavors_at(piece):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}
         with_it = self._plan((*others, self._want(piece))).lowered
@@ -322,6 +345,20 @@ class Outlooks:
             amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
             reason=target.reason,
         )
+
+
+def _names(line: Iterable[Piece]) -> frozenset[str]:
+    return frozenset(one.stage for one in line)
+
+
+def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
+    """A mesh tries nothing of a tenant that starts in order before the first has started, whatever the quota says; other meshes' stages
+    hold up nobody there."""
+    if told.gate is not None:
+        return told
+    if line:
+        return replace(told, reason=Reason.BEHIND_HEAD, changes=())
+    return _honest(replace(told, reason=None) if told.reason is Reason.BEHIND_HEAD else told)
 
 
 def _honest(told: Explanation) -> Explanation:

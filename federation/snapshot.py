@@ -29,6 +29,7 @@ class MeshRecord:
     address: str = ""  #: Ray address of the cluster, for people.
     tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
     draining: bool = False
+    leases_full: bool = False  #: It holds as many leases as it may, and all of them pay for something: it can get none of another pair.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 Every mesh is asked the same questions in the same order, and the first "no" is its verdict: labels, tenants, is it there,
 is it draining, is it steady (`federation.openness`), could a pool hold the work when empty, could the tenant ever be granted as
-much. A mesh without a "no" accepts the work; if its pools are full or the quota is in use just now, the work would wait there, and
-the verdict says so, and for how long about.
+much, is there a lease to pay for it or place for one. A mesh without a "no" accepts the work; if its pools are full or the quota is in
+use just now, the work would wait there, and the verdict says so, and for how long about.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from federation.snapshot import MeshView, PoolRecord, Snapshot
 from federation.verdicts import Verdict
 from federation.work_before import load_before, wait_behind_ms
 from mesh.ids import FlavorName, MeshId
-from mesh.reasons import Reason
+from mesh.reasons import PASSING, Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
 
@@ -105,7 +105,7 @@ class _Asking:
         judged = [(*self._judge(view, pool, run_ms), pool) for pool in holding]
         accepting = [each for each in judged if each[0].accepts]
         if not accepting:
-            return judged[0][0], ()
+            return min((verdict for verdict, *_ in judged), key=lambda verdict: verdict.reason not in PASSING), ()
         accepting.sort(key=lambda each: (each[0].reason is not None, -each[0].room, each[2].pool))
         load, first = load_before(demand.slot, view, NOTHING), accepting[0][0]
         kept = {pool.flavor: (verdict, grade, pool) for verdict, grade, pool in reversed(accepting)}
@@ -123,6 +123,9 @@ class _Asking:
         if short is not None:
             words = f"{tenant} can be granted at most {short} of flavor {flavor}, even when nobody else uses any"
             return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
+        if slot and view.record.leases_full and not self.headroom.holds(mesh, tenant, flavor):
+            words = f"it holds as many leases as it may, all of them in use, and none of {tenant} for flavor {flavor}"
+            return Verdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
         # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
         free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}

@@ -69,6 +69,9 @@ class StageHost(Protocol):
     def forget(self, run: RunId) -> None:
         """Drop all values of the run."""
 
+    def held(self) -> dict[RunId, StageId]:
+        """The runs of which values may be kept, what was found and goes on included, each with one of the stages that it was given."""
+
     def stop_all(self) -> None:
         """Stop everything at once, without reports: the leases that paid for it are gone. What was found is stopped too."""
 

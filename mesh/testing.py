@@ -50,6 +50,7 @@ class SimulatedHost:
         self._behaviour = behaviour
         self._stages: dict[StageId, _Hosted] = {}
         self._values: dict[tuple[RunId, NodeId], str] = {}
+        self._runs: dict[RunId, StageId] = {}
         self._holder = 0
         self._notes: dict[StageId, FoundStage] = {}  #: Of stages whose end is not confirmed.
         self._kept: dict[StageId, list[HostReport]] = {}  #: Reports that are not confirmed.
@@ -69,6 +70,7 @@ class SimulatedHost:
         """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
+        self._runs[spec.run] = spec.stage
         self._notes[spec.stage] = FoundStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
         for node, value in inputs.items():
@@ -104,10 +106,15 @@ class SimulatedHost:
     def forget(self, run: RunId) -> None:
         """See `StageHost`."""
         self._values = {key: value for key, value in self._values.items() if key[0] != run}
+        self._runs.pop(run, None)
+
+    def held(self) -> dict[RunId, StageId]:
+        """See `StageHost`."""
+        return dict(self._runs)
 
     def stop_all(self) -> None:
         """See `StageHost`."""
-        for kept in (self._stages, self._values, self._notes, self._kept, self._numbers):
+        for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):
             kept.clear()
         self._holder, self._line = 0, None
 

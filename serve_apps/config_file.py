@@ -24,5 +24,6 @@ def read_config(path: str | Path) -> FederationConfig:
     folder = Path(path).resolve().parent
     missing = [entry for entry in config.import_paths if not (folder / entry).is_dir()]
     if missing:
-        raise ConfigError("\n".join(f"{path}: import_paths: there is no folder {folder / entry}" for entry in missing))
+        told = "\n".join(f"{path}: import_paths: there is no folder {folder / entry}" for entry in missing)
+        raise ConfigError(told, warnings=config.warnings)
     return config.model_copy(update={"import_paths": tuple(str((folder / entry).resolve()) for entry in config.import_paths)})

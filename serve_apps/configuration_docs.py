@@ -17,7 +17,7 @@ _INTRO = """\
 One YAML file describes a whole federation; `configs/quickstart.yaml` and `configs/two_clusters.yaml` are two that work.
 `schedulemesh validate FILE` reads one and tells everything that is wrong with it at once, each with line, column, path and what to write
 instead. (Checks that hold values against each other, such as `heartbeat` against `lease_ttl`, wait until each
-value is one; so do those of names while a value is wrong that has no default.)
+value is one, as do warnings; so do those of names while a value is wrong that has no default.)
 This page is written by `make docs` from the models that read the file.
 
 - A **time** is text with its unit: `500ms`, `10s`, `5m`, `2h`, `1d`.

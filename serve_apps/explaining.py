@@ -13,12 +13,14 @@ from dag.sending import spec_of
 from dag.spec import digest, kept_form, load
 from dag.starting import under_way
 from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
+from dag.store.rows import reach_of
 from federation.dispatch import QueuedStage
 from federation.foreseeing import RunningStage
 from federation.outlook import Outlook, Outlooks, Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce
+from federation.tenants import TenantTree
 from mesh.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.reasons import PASSING, Reason
 from mesh.resources import ResourceSet
@@ -81,13 +83,14 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
         Waiting(stage=one.stage, mesh=one.mesh, place=one.place, outlook=outlooks.of(one.stage.stage, asks_planner=False))
         for one in found[:limit]
     ]
-    asked = (tenant,) if tenant is not None else tops(principal, snapshot)
-    runs = [run for path in asked for run in ports.runs.list(path, limit=RUNS_MAX)]
+    asked = _lists_of(snapshot.tree, tenant) if tenant is not None else tops(principal, snapshot)
+    runs = [run for path in asked for run in ports.runs.list(path, limit=RUNS_MAX) if within(run.tenant)]
+    queued_runs = {stage.run for queued in queues.values() for stage in queued}
     return QueueView(
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
         waiting=[waiting_view(one) for one in (*explained, *found[limit:])],
-        kept_back=kept_back_views(run for run in runs if _is_kept_back(run)),
+        kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
         unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
     )
 
@@ -180,13 +183,23 @@ def _look(ports: Dependencies) -> tuple[Snapshot, _Queues]:
     return snapshot, {mesh: tuple(ports.queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
 
 
-def _is_kept_back(run: RunSummary) -> bool:
-    """It goes on, and says that it waits for something that no mesh's queue knows of."""
-    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY)
+def _lists_of(tree: TenantTree, tenant: TenantPath) -> tuple[TenantPath, ...]:
+    """Where all runs of the tenant and of those below it are listed: lists go by paths, which need not begin with that of a parent."""
+    below = {path for path in tree.tenants if tree.is_within(path, tenant)}
+    return tuple(path for path in sorted(below) if below.isdisjoint(map(TenantPath, reach_of(path)[:-1])))
+
+
+def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
+    """It goes on, and says that it waits for something that no mesh's queue knows of.
+
+    Args:
+        queued: Something of it is in a queue.
+    """
+    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
-_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING, Reason.LEASES_AT_LIMIT}) | {
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING}) | {
     Reason.NO_MESH_FITS,
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,

@@ -16,11 +16,13 @@ from typing import cast
 import structlog
 
 from federation.api_keys import ApiKey
+from federation.standing import Drain
 from federation.store.orders_given import OrdersGiven
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import redis_answers
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
+from mesh.ids import MeshId
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores
 
@@ -83,6 +85,7 @@ class LedgerKeeper:
         self._owes = False  #: What is told again was cut off half way.
         self._tree: TenantTree | None = None
         self._orders = OrdersInForce()
+        self._drains: dict[MeshId, Drain] = {}
         self._keys: dict[str, ApiKey] = {}  #: Guarded, whatever becomes of them.
         self._revoked: dict[str, ApiKey] = {}
 
@@ -116,7 +119,8 @@ class LedgerKeeper:
     def _note(self, written: _Written) -> None:
         """Keep what holds, whole or not at all: the server may lose everything between two questions."""
         ring, known = self._ring(), self._known
-        orders, keys = self._stores.orders.in_force(), {key: ring.find(key) or kept for key, kept in self._keys.items()}
+        orders, drains = self._stores.orders.in_force(), self._drained()
+        keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
         revoked = self._revoked if self._tree is not None and written.given == known.given else self._revoked_of(ring)
         if self._tree is None or written.version != known.version:
             version, tree = self._stores.ledger.configured_at()
@@ -124,7 +128,8 @@ class LedgerKeeper:
             version, tree = written.version, self._tree
         seen = _Written(uid=self._uid, version=version, given=written.given)
         if _written(self._stores) == seen and not seen.is_older_than(known):
-            self._known, self._tree, self._orders, self._keys, self._revoked = seen, tree, orders, keys, revoked
+            self._known, self._tree, self._orders, self._drains = seen, tree, orders, drains
+            self._keys, self._revoked = keys, revoked
 
     def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
         names = (line.key for line in ring.list() if line.revoked)
@@ -132,14 +137,9 @@ class LedgerKeeper:
         return {name: key for name, key in found.items() if key is not None}
 
     def _tell_again(self, tree: TenantTree) -> None:
-        """All of it is done again until it was done to the end. What an older copy says of tenants goes: it was taken back since."""
+        """All of it is done again until it was done to the end. What only an older copy orders goes: it was taken back since."""
         self._owes = True
-        orders = self._stores.orders
-        orders.publish(self._orders.filed)
-        for tenant in orders.in_force().stops.keys() - self._orders.stops.keys():
-            orders.release(tenant)
-        for tenant, stopped in self._orders.stops.items():
-            orders.stop(tenant, stopped)
+        self._order_again()
         ring = self._ring()
         for key in (*self._keys.values(), *self._revoked.values()):
             if not ring.add(key) and key.revoked:  # An older copy may have it from before it was revoked.
@@ -148,6 +148,22 @@ class LedgerKeeper:
             OrdersGiven(self._stores.client, self._stores.keys).raise_to(self._known.given)
         self._stores.ledger.configure(tree)
         self._known, self._owes = _written(self._stores), False
+
+    def _order_again(self) -> None:
+        orders, registry = self._stores.orders, self._stores.registry
+        orders.publish(self._orders.filed)
+        for tenant in orders.in_force().stops.keys() - self._orders.stops.keys():
+            orders.release(tenant)
+        for tenant, stopped in self._orders.stops.items():
+            orders.stop(tenant, stopped)
+        for mesh in self._drained().keys() - self._drains.keys():
+            registry.undrain(mesh)
+        for mesh, drain in self._drains.items():
+            registry.drain(mesh, drain)
+
+    def _drained(self) -> dict[MeshId, Drain]:
+        standings = self._stores.registry.standings()
+        return {mesh: kept.drain for mesh, kept in standings.meshes.items() if kept.drain is not None}
 
     def _ring(self) -> RedisKeyRing:
         return RedisKeyRing(self._stores.client, self._stores.keys)

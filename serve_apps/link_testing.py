@@ -197,10 +197,6 @@ class LinkedQueue:
         self._holders[spec.stage] = mesh
         return self._root.submit(mesh, spec)
 
-    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
-        return self._of(mesh).waiting(mesh, limit)
-
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
         """See `StageQueue.queued`."""
         return self._of(mesh).queued(mesh)
@@ -208,6 +204,10 @@ class LinkedQueue:
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
         """See `StageQueue.heads_of`."""
         return self._of(mesh).heads_of(mesh, stages)
+
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        return self._of(mesh).remembered(mesh, stages)
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""

@@ -5,7 +5,7 @@ All of it is worked out on the scheduler's own snapshot and undone, so asking ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -61,9 +61,11 @@ class Explanation:
     victims: tuple[Victim, ...] = ()  #: Who would give way to it.
 
 
-def explain(scheduler: QuotaScheduler, workload: str) -> Explanation:
+def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = ()) -> Explanation:
     """About a workload that waits.
 
+    Args:
+        first: Those before it that have to start before it does.
     Raises:
         LedgerError: Nothing of this id is known.
     """
@@ -73,7 +75,7 @@ def explain(scheduler: QuotaScheduler, workload: str) -> Explanation:
         if other.workload == workload:
             break
         ahead.append(other)
-    told = _explained(scheduler, work, ahead)
+    told = _explained(scheduler, work, ahead, first)
     waited = scheduler.waits.get(workload)
     if workload in scheduler.holds:
         told = replace(told, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
@@ -82,16 +84,16 @@ def explain(scheduler: QuotaScheduler, workload: str) -> Explanation:
     return replace(told, is_parked=scheduler.is_parked(workload))
 
 
-def dry_run(scheduler: QuotaScheduler, workload: Workload) -> Explanation:
-    """About a workload that does not wait yet: what if it did? Raises UnknownTenant."""
+def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> Explanation:
+    """About a workload that does not wait yet: what if it did? `first` as for `explain`. Raises UnknownTenant."""
     node = scheduler.queue_node(workload.queue)
     work = replace(workload, queue=scheduler.forest.names[node])
     place = (-work.priority, work.created_ms, work.workload)
     ahead = [one for one in scheduler.waiting(work.queue) if (-one.priority, one.created_ms, one.workload) < place]
-    return _explained(scheduler, work, ahead)
+    return _explained(scheduler, work, ahead, first)
 
 
-def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload]) -> Explanation:
+def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> Explanation:
     snapshot, node = scheduler.snapshot, scheduler.forest.index[work.queue]
     gate = queue_gate(scheduler.forest, scheduler.settings, node, snapshot.now_ms) or running_gate(
         scheduler.counts, scheduler.settings, work
@@ -106,7 +108,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload])
     if reason is None and ahead and scheduler.settings[node].is_strict:
         reason = Reason.BEHIND_HEAD
     changes = () if is_fit else _least(snapshot.ledger, node, one.assignment.refusals)
-    start_ms = _estimate(scheduler, work, ahead) if gate is None or gate.opens_ms is not None else None
+    start_ms = _estimate(scheduler, work, ahead, first) if gate is None or gate.opens_ms is not None else None
     if start_ms is not None and gate is not None and gate.opens_ms is not None:
         start_ms = max(start_ms, gate.opens_ms)
     snapshot.undo(mark)
@@ -166,7 +168,7 @@ def _least(ledger: QuotaLedger, node: int, refusals: tuple[Refusal, ...]) -> tup
     )
 
 
-def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload]) -> int | None:
+def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> int | None:
     """When it starts if all ends as expected, those before it in its queue go first, and nobody else comes.
 
     What goes first is taken to hold its room from now on, so the true start may be earlier.
@@ -174,13 +176,18 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload]) 
     snapshot = scheduler.snapshot
     if len(ahead) > AHEAD_MAX:
         return None
-    for first in ahead:
-        found = earliest_start(snapshot, first)
+    latest_ms = snapshot.now_ms
+    for other in ahead:
+        found = earliest_start(snapshot, other)
+        if found is None and other.workload in first:
+            return None
         if found is None:
             continue  # It cannot go at all as things are, so it takes nothing from those behind it.
-        expected = first.expected_run_ms
+        if other.workload in first:
+            latest_ms = max(latest_ms, found.start_ms)
+        expected = other.expected_run_ms
         ends = None if expected is None else found.start_ms + expected - snapshot.now_ms
-        stand_in = replace(first, expected_run_ms=ends)
+        stand_in = replace(other, expected_run_ms=ends)
         snapshot.add(Running(workload=stand_in, amounts=found.assignment.amounts, since_ms=snapshot.now_ms))
     found = earliest_start(snapshot, work)
-    return None if found is None else found.start_ms
+    return None if found is None else max(latest_ms, found.start_ms)

@@ -40,11 +40,10 @@ from federation.link import (
     REFUSALS,
     REJECTIONS,
     RELEASE,
+    REMEMBERED,
     REPORT,
     SESSION_HEADER,
     TERMS,
-    WAITING,
-    WAITING_MAX,
     A,
     Acquire,
     AskTerms,
@@ -62,9 +61,9 @@ from federation.link import (
     Queued,
     R,
     Release,
+    Remembered,
     Report,
     Verb,
-    Waiting,
     named_error,
 )
 from federation.snapshot import MeshRecord
@@ -284,10 +283,6 @@ class HttpStageQueue:
         self._mesh = mesh
         self._claims: dict[StageId, Claim] = {}
 
-    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
-        return self._link.call(WAITING, Waiting(mesh=mesh, limit=min(limit, WAITING_MAX)))
-
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
         """See `StageQueue.queued`."""
         return self._link.call(QUEUED, Queued(mesh=mesh))
@@ -295,6 +290,10 @@ class HttpStageQueue:
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
         """See `StageQueue.heads_of`."""
         return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
+
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        return self._link.call(REMEMBERED, Remembered(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.ids import MeshId, RunId, StageId
 
 #: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Keys:
         return self._key("ready", mesh)
 
     def claimed(self, mesh: MeshId | str) -> str:
-        """Set: stages that the mesh's session has claimed."""
+        """Sorted set: stages that the mesh's session has claimed, by when, milliseconds by the server's clock."""
         return self._key("claimed", mesh)
 
     def stages_of(self, run: RunId | str) -> str:
@@ -205,5 +205,5 @@ class Keys:
 
     @property
     def orders_given(self) -> str:
-        """Hash: `count`, how many orders for tenants and revocations of API keys there were."""
+        """Hash: `count`, how many orders for tenants, drains of meshes and revocations of API keys there were."""
         return self._key("orders-given")

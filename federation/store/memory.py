@@ -165,6 +165,11 @@ class MemoryStore(MemoryLedger):
             named = (self._stages[stage] for stage in stages if stage in self._stages)
             return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
 
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        with self._changed:
+            return tuple(stage for stage in stages if stage in self._stages and self._stages[stage].mesh == mesh)
+
     def _queued(self, mesh: MeshId) -> list[_Stage]:
         queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
         return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))

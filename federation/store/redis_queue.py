@@ -75,6 +75,10 @@ class RedisStageQueue:
         """See `StageQueue.heads_of`."""
         return _heads(self._scripts.call("heads_of", mesh, *stages))
 
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        """See `StageQueue.remembered`."""
+        return tuple(StageId(stage.decode()) for stage in self._scripts.call("remembered", mesh, *stages))
+
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """See `StageQueue.explain`. The word of a session that has ended is dropped."""
         told = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))

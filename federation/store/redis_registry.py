@@ -11,6 +11,7 @@ from federation.registry import Note, Standings
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness
 from federation.store.keys import Keys
+from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import Scripts, redis_answers
 from mesh.ids import MeshId
 from mesh.wire import decode, encode
@@ -20,7 +21,8 @@ _KINDS: dict[str, Any] = {"drain": Drain, "steadiness": Steadiness, "pace": Pace
 
 
 class RedisRegistry:
-    """`MeshRegistry` by plain commands for drains, which one person writes whole, and a script for what coordinators see.
+    """`MeshRegistry` by plain commands for drains, which one person writes whole and which are counted with it, and a script for
+    what coordinators see.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -30,17 +32,18 @@ class RedisRegistry:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._registry = keys.registry
+        self._given = OrdersGiven(client, keys)
         self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
         """See `MeshRegistry.drain`."""
         with redis_answers("drain a mesh"):
-            self._client.hset(self._registry, f"drain|{mesh}", cast(str, encode(drain)))  # redis-py's type leaves out bytes
+            self._given.give(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
 
     def undrain(self, mesh: MeshId) -> bool:
         """See `MeshRegistry.undrain`."""
         with redis_answers("undrain a mesh"):
-            return bool(self._client.hdel(self._registry, f"drain|{mesh}"))
+            return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
 
     def standings(self) -> Standings:
         """See `MeshRegistry.standings`."""

@@ -19,6 +19,6 @@ class BoundRunner:
     stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
     heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
     ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
-    runs: set[RunId] = field(default_factory=set)  #: That it was given stages of and that are not over: it may hold values of them.
-    is_found: bool = False  #: An earlier process has given it stages, of runs that are not among those.
+    runs: dict[RunId, StageId] = field(default_factory=dict)
+    """Of which it may hold values, for they are not known to be over; each with a stage that it was given."""
     idle_since_s: float | None = None  #: Monotonic; None: it is not idle, or nobody has looked yet.

@@ -5,7 +5,7 @@ has a thread that waits for its batches. A runner that dies takes the values of 
 reported lost, and the next stage of the tenant gets a new runner, with another holder token.
 
 A runner whose runs are all over holds no value that anybody will read; after a while without a new stage it is ended. One that was found
-again is not: which runs it holds values of is not known.
+again tells which runs it has values of.
 
 Runners, and the keeper of the groups, outlive this process: see `StandingActors`. They are made when a session has been proved to the
 watchdogs, which would end them before. A new process of the mesh finds them, and hears again what this one has not confirmed.
@@ -116,7 +116,7 @@ class RayStageHost:
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
             runner.stages[spec.stage] = None
-            runner.runs.add(spec.run)
+            runner.runs[spec.run] = spec.stage
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._teller[spec.stage] = runner
@@ -155,9 +155,14 @@ class RayStageHost:
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
             for runner in self._runners.values():
-                runner.runs.discard(run)
+                runner.runs.pop(run, None)
         for actor in actors:
             self._orders.put(partial(actor.forget.remote, run))
+
+    def held(self) -> dict[RunId, StageId]:
+        """See `StageHost`."""
+        with self._guard:
+            return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
 
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""
@@ -226,7 +231,7 @@ class RayStageHost:
         else:
             with self._guard:
                 stages = {held.stage: held.group for held in roll.stages}
-                runner = BoundRunner(actor=actor, holder=roll.holder, stages=stages, is_found=True)
+                runner = BoundRunner(actor=actor, holder=roll.holder, stages=stages, runs=dict(roll.runs))
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._teller.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in roll.stages if held.is_cancelled]
@@ -372,7 +377,7 @@ class RayStageHost:
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """Whether it was ended: it has nothing to do, to tell, or to keep, and that for long."""
         with self._guard:
-            is_busy = runner.is_found or runner.stages or runner.runs or any(teller is runner for teller in self._teller.values())
+            is_busy = runner.stages or runner.runs or any(teller is runner for teller in self._teller.values())
             if is_busy or self._runners.get(key) is not runner:
                 runner.idle_since_s = None
                 return False

@@ -48,6 +48,7 @@ class Roll:
     environment: str  #: Digest of its runtime environment, empty for none.
     holder: int  #: The token that names it.
     stages: tuple[HeldStage, ...]
+    runs: Mapping[RunId, StageId]  #: That it may have values of, each with a stage that it was given.
 
 
 class Runner:
@@ -67,6 +68,7 @@ class Runner:
         self._environment = environment
         self._holder = 0
         self._held: dict[StageId, HeldStage] = {}
+        self._runs: dict[RunId, StageId] = {}
         self._outbox = Outbox()
         self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
 
@@ -103,6 +105,7 @@ class Runner:
         if spec.tenant != self._tenant:
             raise ValueError(f"stage {spec.stage} is of tenant {spec.tenant}, this runner is of {self._tenant or 'nobody yet'}")
         self._held[spec.stage] = HeldStage(spec.stage, note, group)
+        self._runs[spec.run] = spec.stage
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
         self._engine.start(spec, blobs, delivered, group, frozenset(held))
 
@@ -118,6 +121,7 @@ class Runner:
 
     def forget(self, run: RunId) -> None:
         """Drop all values of a run."""
+        self._runs.pop(run, None)
         self._engine.forget(run)
 
     def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
@@ -143,7 +147,7 @@ class Runner:
         for held in stages:
             if self._outbox.has_ended(held.stage):
                 held.group = None  # It may be another stage's by now.
-        return Roll(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages)
+        return Roll(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
 
 
 #: The actor class. Typed as Any: Ray's types know neither concurrency groups nor what an actor's handle answers.

@@ -20,7 +20,7 @@ from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
@@ -467,6 +467,23 @@ def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
     assert inbox(store) == [StageEnded(stage=ONE)]
 
 
+def test_a_stage_is_remembered_at_its_mesh_in_whatever_state_until_its_run_is_forgotten(store, west):
+    claim = claimed(store, west)
+    store.queue.report(claim, 1, (started(claim), StageEnded(stage=ONE)))
+    pay(west)
+    for stage in (TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+    take(store, west, TWO)
+    other = StageId("run-2/s1")
+    store.queue.submit(WEST, spec(other, run=RunId("run-2")))
+    everything = (ONE, TWO, StageId("run-1/nobody"), other, THREE)
+    assert store.queue.remembered(WEST, everything) == (ONE, TWO, other, THREE)
+    assert store.queue.remembered(EAST, everything) == ()
+    store.queue.forget(RUN, ())
+    assert store.queue.remembered(WEST, everything) == (other,)
+    assert store.queue.remembered(WEST, ()) == ()
+
+
 def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     claim = claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
@@ -728,6 +745,18 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
     store.restart()
     store.advance(10_000)
     assert store.queue.take_back_overdue() == ()
+
+
+def test_of_however_many_claims_the_oldest_is_told(store, west, monkeypatch):
+    monkeypatch.setattr("federation.store.redis_queue.LOOKED_AT_MAX", 1)
+    for number in range(140):  # Of so many a server keeps no order by itself.
+        stage = StageId(f"run-1/s{number}")
+        store.queue.submit(WEST, replace(spec(stage), slot=NOTHING))
+        assert store.queue.claim(west.session, stage, None) is not None
+        if number == 0:
+            store.advance(20_000)
+            west.beat()
+    assert store.queue.ages()[WEST].claimed_ms == pytest.approx(20_000, abs=5_000)
 
 
 def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):

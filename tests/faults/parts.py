@@ -347,6 +347,10 @@ class ProcessHost:
     def forget(self, run: RunId) -> None:
         """See `StageHost`; nothing is kept."""
 
+    def held(self) -> dict[RunId, StageId]:
+        """See `StageHost`."""
+        return {}
+
     def stop_all(self) -> None:
         """See `StageHost`."""
         with self._guard:

@@ -31,21 +31,36 @@ def reports() -> queue.SimpleQueue[HostReport]:
 
 
 @pytest.fixture
-def host(ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport]) -> Iterator[RayStageHost]:
-    host = RayStageHost(
-        mesh=MeshId("idle"),
-        report=reports.put,
-        storage_url=tmp_path.as_uri(),
-        inline_limit_bytes=1024,
-        node_labels={},
-        warm_runners=0,
-        idle_s=0.0,
-    )
+def made(ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport]) -> Iterator[Callable[[float], RayStageHost]]:
+    """Hosts of one mesh, as processes of it make them one after the other."""
+    hosts: list[RayStageHost] = []
+
+    def make(idle_s: float) -> RayStageHost:
+        hosts.append(
+            RayStageHost(
+                mesh=MeshId("idle"),
+                report=reports.put,
+                storage_url=tmp_path.as_uri(),
+                inline_limit_bytes=1024,
+                node_labels={},
+                warm_runners=0,
+                idle_s=idle_s,
+            )
+        )
+        return hosts[-1]
+
+    yield make
+    hosts[-1].leave(len(hosts))
+    for host in hosts:
+        host.stop_all()
+        host.close()
+
+
+@pytest.fixture
+def host(made: Callable[[float], RayStageHost]) -> RayStageHost:
+    host = made(0.0)
     host.prove(1, 600_000, 600_000, 1)
-    yield host
-    host.leave(1)
-    host.stop_all()
-    host.close()
+    return host
 
 
 def runners() -> list[str]:
@@ -62,14 +77,37 @@ def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> 
     return told
 
 
+def a_stage(run: str, task: Callable[..., TaskSpec]) -> StageSpec:
+    tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
+    return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=NOTHING, width=1)
+
+
 def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another(
     host: RayStageHost, reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     for token, run in ((7, "r"), (9, "s")):
-        tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
-        spec = StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=NOTHING, width=1)
-        assert host.start(spec, 1, token, {}, {}) == token
+        assert host.start(a_stage(run, task), 1, token, {}, {}) == token
         assert any(isinstance(message, NodeSucceeded) for message in hear_the_end(host, reports))
         assert len(runners()) == 1
         host.forget(RunId(run))
         eventually(lambda: not runners())
+
+
+def test_a_runner_that_another_process_has_left_goes_with_the_last_of_the_runs_that_it_tells_of(
+    made: Callable[[float], RayStageHost], reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
+) -> None:
+    first = made(600.0)
+    first.prove(1, 600_000, 600_000, 1)
+    first.start(a_stage("r", task), 1, 7, {}, {})
+    while not any(isinstance(message, StageEnded) for message in reports.get(timeout=NEWS_S_MAX).messages):
+        pass  # And nobody confirms it.
+    heir = made(0.0)
+    assert heir.find() is not None
+    heir.go_on(frozenset({StageId("r.1")}))
+    heir.prove(2, 600_000, 600_000, 1)
+    hear_the_end(heir, reports)
+    assert heir.held() == {RunId("r"): StageId("r.1")}
+    heir.forget(RunId("another"))
+    assert len(runners()) == 1
+    heir.forget(RunId("r"))
+    eventually(lambda: not runners())

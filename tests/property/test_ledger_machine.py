@@ -384,6 +384,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def both_know_the_same(self):
         for mesh in MESHES:
             self.both("waiting", mesh)
+            self.both("remembered", mesh, STAGES)
             assert letters(self.memory, mesh) == letters(self.queue, mesh)
             if mesh in self.twins:
                 self.both("claims_of", self.sessions(mesh))

@@ -3,26 +3,22 @@
 -- How old the oldest queued and claimed stages of each mesh are.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   how far into a queue is looked; of the claimed, which stand in no order, at how many
+-- ARGV[1]   how far into a queue is looked
 -- Reply     list of {mesh, ms of the oldest that is queued, ms of the oldest that is claimed}; 0 where there is none
 
 local now, depth = wall_ms(), tonumber(ARGV[1])
 
-local function oldest(stages, from)
-  local age = 0
-  for place, member in ipairs(stages) do
-    if place > depth then
-      break
-    end
-    local since = redis.call('HGET', STAGE .. string.sub(member, from), 'since')
-    age = math.max(age, since and now - tonumber(since) or 0)
-  end
-  return text(age)
+local function age_of(since)
+  return since and math.max(0, now - tonumber(since)) or 0
 end
 
 local ages = {}
 for _, mesh in ipairs(redis.call('HKEYS', MESHES)) do
-  local queued, claimed = redis.call('ZRANGE', READY .. mesh, 0, depth - 1), redis.call('SMEMBERS', CLAIMED .. mesh)
-  ages[#ages + 1] = { mesh, oldest(queued, 18), oldest(claimed, 1) }
+  local queued = 0
+  for _, member in ipairs(redis.call('ZRANGE', READY .. mesh, 0, depth - 1)) do
+    queued = math.max(queued, age_of(redis.call('HGET', STAGE .. string.sub(member, 18), 'since')))
+  end
+  local _, claimed = unpack(redis.call('ZRANGE', CLAIMED .. mesh, 0, 0, 'WITHSCORES'))
+  ages[#ages + 1] = { mesh, text(queued), text(age_of(claimed)) }
 end
 return ages

@@ -41,10 +41,11 @@ if not mine then
       return { 'MANY' }
     end
   end
+  local now = text(wall_ms())
   token = text(next_token())
   keep_token()
   redis.call('HSET', STAGE .. stage, 'state', 'claimed', 'incarnation', INCARNATION, 'token', token, 'batch', '0',
-    'lease', field_of(tenant, flavor), 'lease_token', lease_token, 'since', text(wall_ms()))
+    'lease', field_of(tenant, flavor), 'lease_token', lease_token, 'since', now)
   if lease then
     for resource, units in pairs(slot) do
       slot[resource] = text(units)
@@ -56,6 +57,6 @@ if not mine then
     redis.call('ZADD', OVERDUE, text(LT + tonumber(deadline)), stage)
   end
   redis.call('ZREM', READY .. MESH, member)
-  redis.call('SADD', CLAIMED .. MESH, stage)
+  redis.call('ZADD', CLAIMED .. MESH, now, stage)
 end
 return { 'CLAIMED', token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }

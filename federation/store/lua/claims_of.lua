@@ -11,7 +11,7 @@ local mesh, incarnation = ARGV[1], ARGV[2]
 
 local claims = {}
 if is_current(session_of(mesh), incarnation) then
-  for _, stage in ipairs(redis.call('SMEMBERS', CLAIMED .. mesh)) do
+  for _, stage in ipairs(redis.call('ZRANGE', CLAIMED .. mesh, 0, -1)) do
     local token, spec, cancelled = unpack(redis.call('HMGET', STAGE .. stage, 'token', 'spec', 'cancelled'))
     claims[#claims + 1] = { token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }
   end

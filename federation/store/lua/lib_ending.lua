@@ -9,7 +9,7 @@ end
 
 -- Report the claimed stages lost; which they were. Runs are read first: an error must not leave half of it done.
 local function lose_stages(session)
-  local claimed, runs = redis.call('SMEMBERS', CLAIMED .. session.mesh), {}
+  local claimed, runs = redis.call('ZRANGE', CLAIMED .. session.mesh, 0, -1), {}
   table.sort(claimed)
   for place, stage in ipairs(claimed) do
     runs[place] = redis.call('HGET', STAGE .. stage, 'run') or ''
@@ -23,7 +23,7 @@ end
 
 -- The claims of the mesh are those of its new session from now on: under their tokens, and with the batches that were taken in.
 local function hand_over_stages(session)
-  for _, stage in ipairs(redis.call('SMEMBERS', CLAIMED .. session.mesh)) do
+  for _, stage in ipairs(redis.call('ZRANGE', CLAIMED .. session.mesh, 0, -1)) do
     if redis.call('HGET', STAGE .. stage, 'state') == 'claimed' then
       redis.call('HSET', STAGE .. stage, 'incarnation', session.incarnation)
     end

@@ -16,7 +16,7 @@ end
 -- Take the stage off the lists of what is claimed.
 local function end_claim(stage, mesh)
   local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
-  if redis.call('SREM', CLAIMED .. mesh, stage) == 1 and takes then
+  if redis.call('ZREM', CLAIMED .. mesh, stage) == 1 and takes then
     count_taken(mesh, lease, cjson.decode(takes), -1)
   end
   redis.call('ZREM', OVERDUE, stage)

@@ -32,7 +32,7 @@ for place = 2, #ARGV do
     for _, member in ipairs(redis.call('ZRANGE', READY .. mesh, 0, -1)) do
       check_entry(string.sub(member, 18), mesh, 'queued', 'queued')
     end
-    for _, stage in ipairs(redis.call('SMEMBERS', CLAIMED .. mesh)) do
+    for _, stage in ipairs(redis.call('ZRANGE', CLAIMED .. mesh, 0, -1)) do
       check_entry(stage, mesh, 'claimed', 'claimed')
     end
   else
@@ -40,7 +40,7 @@ for place = 2, #ARGV do
     local state, mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'member'))
     if state == 'queued' and not redis.call('ZSCORE', READY .. mesh, member) then
       tell('RECORD_WITHOUT_INDEX', stage, mesh, 'it is queued')
-    elseif state == 'claimed' and redis.call('SISMEMBER', CLAIMED .. mesh, stage) == 0 then
+    elseif state == 'claimed' and not redis.call('ZSCORE', CLAIMED .. mesh, stage) then
       tell('RECORD_WITHOUT_INDEX', stage, mesh, 'it is claimed')
     end
   end

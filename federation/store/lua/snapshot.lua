@@ -17,7 +17,7 @@ for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
     is_live(session, session.incarnation) and 1 or 0,
     text(LT - session.heartbeat),
     redis.call('ZCARD', READY .. mesh),
-    redis.call('SCARD', CLAIMED .. mesh),
+    redis.call('ZCARD', CLAIMED .. mesh),
   }
 end
 for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do

@@ -80,7 +80,7 @@ def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again()
     federation.beat()
     federation.mail()
     assert federation.running() == set()
-    federation.flaky.down.add("waiting")
+    federation.flaky.down.add("queued")
     other.release("acme", "standard")
     federation.mail()
     assert federation.running() == {"s"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from federation.child import ChildMesh
+from federation.child import BEATS_PER_COMPARISON, ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.leases import Aim
@@ -338,6 +338,16 @@ def test_only_a_process_that_never_had_a_session_goes_on(world):
     assert world.host.is_empty
     world.beat()
     assert world.words() == ["stage_lost"]
+
+
+def test_values_of_runs_that_ended_while_nobody_listened_go_though_their_letters_are_gone(world):
+    world.work()
+    world.store.forget("r", ())
+    world.restart()
+    assert not world.host.is_empty
+    for _ in range(BEATS_PER_COMPARISON):
+        world.beat()
+    assert world.host.is_empty
 
 
 def test_what_is_noted_is_json(world):

@@ -188,6 +188,45 @@ def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined
     assert joined.view().alive
 
 
+def test_values_of_a_run_whose_end_nobody_told_are_let_go_by_comparing(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    joined.store.forget("r", ())
+    assert joined.host.held() == {"r": "s"}
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.host.is_empty
+    assert joined.host.held() == {}
+
+
+def test_values_of_a_run_that_goes_on_are_kept_when_its_stages_here_have_ended(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    joined.beat(2 * BEATS_PER_COMPARISON)
+    assert not joined.host.is_empty
+    assert joined.host.held() == {"r": "s"}
+
+
+def test_while_the_ledger_learns_no_values_are_let_go(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    before = joined.store.copied()
+    joined.store.forget("r", ())
+    joined.store.lose_writes(before)
+    joined.store.forget("r", ())
+    beats = 0
+    while joined.store.snapshot().learn_ms:
+        beats += 1
+        joined.child._is_comparing = True
+        joined.beat()
+        assert joined.host.held() == {"r": "s"} or not joined.child._tenure.told.learn_ms
+    assert beats > 1
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.host.held() == {}
+
+
 def test_a_claim_whose_end_the_store_has_lost_is_given_back():
     federation = Federation()
     federation.beat()

@@ -366,6 +366,17 @@ def test_what_is_doubtful_is_a_warning_and_no_error(text: str, told: str):
     assert warning.startswith("x.yaml:")
 
 
+def test_warnings_are_told_beside_errors_but_where_a_value_is_none():
+    doubtful = changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}})
+    with pytest.raises(ConfigError, match="lease_ttl") as told:
+        loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "lease_ttl": "2s", "heartbeat": "1s"}}))
+    (warning,) = told.value.warnings
+    assert "tenants own 9999 cpu" in warning
+    with pytest.raises(ConfigError) as told:
+        loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "heartbeat": "soon"}}))
+    assert told.value.warnings == ()
+
+
 NOT_YAML = {
     "an empty file": ("", "x.yaml:1: the file is empty"),
     "only a comment": ("# nothing\n", "the file is empty"),

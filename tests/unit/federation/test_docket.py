@@ -56,6 +56,22 @@ def test_a_stage_that_comes_back_to_the_queue_is_explained_anew():
     assert [(stages, reason) for _, stages, reason, _ in words] == [(("t",), Reason.QUOTA_EXHAUSTED)]
 
 
+def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.submit("t")
+    federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
+    before = federation.store.copied()
+    federation.beat()
+    reasons = {stage.stage: stage.reason for stage in federation.store.waiting("east")}
+    assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.CAPACITY_TOO_SMALL}
+    federation.store.lose_writes(before)
+    assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
+    federation.beat(8)  # At first the ledger learns, and grants nothing.
+    assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == reasons
+
+
 def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
     federation = Federation(quota=1)
     federation.submit("s")

@@ -21,6 +21,7 @@ VERBS = (
     "heads_of",
     "claim",
     "claims_of",
+    "remembered",
     "report",
     "inputs_of",
     "explain",

@@ -185,6 +185,61 @@ def test_a_stage_of_a_tenant_that_is_gone_has_no_outlook(store):
     assert outlooks(store, east=[queued("r.1", TenantPath("gone"))]).of("r.1") is None
 
 
+# -- tenants whose stages start in order --------------------------------------------------------------------------------
+
+IN_ORDER = OrdersInForce(
+    filed=replace(ORDERS.filed, settings={VISION: QueueSettings(is_strict=True, policies=Policies(within_queue=Preempt.LOWER_PRIORITY))})
+)
+
+
+def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_that_whatever_the_quota_says(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 3)
+    fresh = Reason.WAITING_IN_QUEUE
+    east = [queued("r.1", VISION, cpus=2, reason=fresh), queued("r.2", VISION, reason=fresh), queued("r.3", VISION, cpus=9, reason=fresh)]
+    about = outlooks(store, IN_ORDER, east=east)
+    told = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
+    assert [one.reason for one in told] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
+    assert [bool(one.changes) for one in told] == [True, False, False]
+    assert [one.reason for one in map(outlooks(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
+
+
+def test_it_does_not_start_before_that_and_never_where_that_never_does(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 3)
+    at_ms = store.snapshot().at_ms
+    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=2), queued("r.2", VISION)])
+    assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [at_ms + RUN_MS] * 2
+    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)])
+    assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [None, None]
+    assert outlooks(store, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)]).of("r.2").start_ms is not None
+
+
+def test_what_waits_on_another_mesh_holds_up_nobody(store):
+    joined(store, EAST)
+    joined(store, WEST)
+    about = outlooks(store, IN_ORDER, west=[queued("r.1", VISION)], east=[queued("r.2", VISION, reason=Reason.WAITING_IN_QUEUE)])
+    assert about.of("r.2").reason is Reason.WAITING_IN_QUEUE
+    assert about.would_be(piece(mesh=MeshId("north"))).reason is None
+
+
+def test_of_a_dry_run_what_is_sent_later_is_behind(store):
+    joined(store, EAST)
+    about = outlooks(store, IN_ORDER)
+    assert about.would_be(piece(name="second"), [replace(piece(name="first"), created_ms=9_999)]).reason is Reason.BEHIND_HEAD
+    assert about.would_be(piece(name="second", priority=1), [piece(name="first")]).reason is None
+
+
+def test_only_for_the_first_of_them_others_stop_and_that_is_the_one_to_which_room_was_promised(store):
+    full(store)
+    running = [begun("s0"), begun("s1", priority=1)]
+    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2")] == [[("s0",)], []]
+    promised = queued("r.2", VISION, priority=2, reason=Reason.WAITING_FOR_VICTIMS)
+    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), promised])
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2")] == [[], [("s0",)]]
+
+
 # -- stages of the own tenant ------------------------------------------------------------------------------------------
 
 

@@ -281,6 +281,8 @@ def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so(
         Reason.LEASES_AT_LIMIT,
         "the mesh holds 3 leases, as many as it may, and all of them are in use",
     )
+    federation.beat()
+    assert federation.view().record.leases_full
     federation.store.restart()
     federation.beat(3)
     assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
@@ -291,6 +293,8 @@ def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
     federation = crowd(4)
     federation.work()
     assert federation.running() == {"s3"}
+    federation.beat()
+    assert not federation.view().record.leases_full
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from federation.demand import Demand
 from federation.estimates import CostRules, Pace
 from federation.routing import Refused, Routed, choose, route
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.survey import survey
@@ -72,6 +72,9 @@ def a_demand(**asked: object) -> Demand:
             id="the work is larger than the quota",
         ),
         pytest.param(
+            a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh can hold no lease that it has not got"
+        ),
+        pytest.param(
             a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was taken out of the tree"
         ),
         pytest.param(
@@ -104,6 +107,31 @@ def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FIT, reason)
     assert words in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("slot", "lease", "accepts"),
+    [
+        pytest.param(ONE_CPU, {}, True, id="the lease of the pair is there"),
+        pytest.param(ONE_CPU, {"mesh": MeshId("west")}, False, id="the lease is another mesh's"),
+        pytest.param(ONE_CPU, {"tenant": TenantPath("acme")}, False, id="the lease is another tenant's"),
+        pytest.param(ONE_CPU, {"flavor": FlavorName("spot")}, False, id="the lease is of another flavor"),
+        pytest.param(ONE_CPU, {"incarnation": 7}, False, id="the lease is an earlier session's"),
+        pytest.param(ResourceSet(), {"mesh": MeshId("west")}, True, id="the work needs no lease"),
+    ],
+)
+def test_a_mesh_that_holds_as_many_leases_as_it_may_takes_work_that_needs_no_other(slot, lease, accepts):
+    held = LeaseView(**{"lease": "l", "tenant": LAB, "mesh": MeshId("east"), "flavor": STANDARD, "amounts": ONE_CPU, "token": 1, **lease})
+    snapshot = replace(a_snapshot(a_mesh("east", leases_full=True)), leases=(held,))
+    assert isinstance(route(a_demand(slot=slot), snapshot), Routed) is accepts
+
+
+def test_of_pools_that_refuse_one_whose_no_may_pass_is_told():
+    view = a_mesh("east", leases_full=True)
+    (pool,) = view.record.pools
+    other = replace(pool, pool=PoolName("a-first"), flavor=FlavorName("of nobody"))
+    view = replace(view, record=replace(view.record, pools=(other, pool)))
+    assert route(a_demand(), a_snapshot(view)).reason is Reason.LEASES_AT_LIMIT
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,10 @@ def test_a_forgotten_run_leaves_no_value():
     assert not hosted.host.is_empty
     hosted.host.forget("another")
     assert not hosted.host.is_empty
+    assert list(hosted.host.held()) == ["r"]
     hosted.host.forget("r")
     assert hosted.host.is_empty
+    assert hosted.host.held() == {}
 
 
 def test_words_about_a_stage_that_is_over_are_harmless():

@@ -38,6 +38,15 @@ def greet(name):
 graph = greet.bind("world")
 """
 
+DOUBTFUL = """
+federation: {{name: x, lease_ttl: 8s, heartbeat: {heartbeat}}}
+clusters: {{here: {{nodes: [{{cpu: 1}}]}}}}
+root: {{cluster: here}}
+flavors: {{standard: {{}}}}
+meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
+tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
+"""
+
 
 @pytest.fixture
 def world(monkeypatch) -> World:
@@ -234,6 +243,21 @@ def test_validate_names_the_line_of_a_wrong_configuration(tmp_path, capsys):
     file.write_text("federation: {name: x}\nflavours: {}\n")
     assert run_command(["validate", str(file)]) == 1
     assert f"{file}:2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("heartbeat", ["1s", "5s"], ids=["and all is right", "and something is wrong"])
+def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, heartbeat):
+    file = tmp_path / "doubtful.yaml"
+    file.write_text(DOUBTFUL.format(heartbeat=heartbeat))
+    is_wrong = heartbeat == "5s"
+    assert run_command(["validate", str(file)]) == is_wrong
+    out, err = capsys.readouterr()
+    told = (err if is_wrong else out).splitlines()
+    assert [line.startswith("warning: ") for line in told] == [*[False] * is_wrong, True, False]
+    assert "tenants own 9 cpu" in told[-2]
+    assert run_command(["validate", str(file), "--json"]) == is_wrong
+    view = json.loads(capsys.readouterr().out)
+    assert (view["ok"], len(view["problems"]), len(view["warnings"])) == (not is_wrong, is_wrong, 1)
 
 
 def test_version_is_the_packages(capsys):

@@ -8,8 +8,9 @@ from dag.coordinator import Coordinator
 from federation.leases import Want
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
-from mesh.ids import PoolName, StageId
+from mesh.ids import PoolName, StageId, TenantPath
 from mesh.messages import StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -89,6 +90,44 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
         ("report-3", 2, "RUNNING_LIMIT"),
     ]
     assert kept_back[0]["detail"] == "acme/sales may run 1 stage at a time, and does"
+
+
+def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    coordinator = coordinator_of(world)
+    world.client(RESEARCH).submit_spec(spec_of("a", id="early"))
+    coordinator.step(0)
+    world.store.explain(mesh.session, (StageId("early.1"),), Reason.LEASES_AT_LIMIT, "all in use")
+    mesh.record = replace(mesh.record, leases_full=True)
+    mesh.beat()
+    world.client(SALES).submit_spec(spec_of("a", id="late"))
+    coordinator.step(0)
+    view = get(world, f"/v1/queues/{ACME}", ACME)
+    assert [(one["stage"], one["reason"]) for one in view["waiting"]] == [("early.1", "LEASES_AT_LIMIT")]
+    assert [(one["run"], one["reason"]) for one in view["kept_back"]] == [("late", "LEASES_AT_LIMIT")]
+
+
+def test_a_queue_tells_of_tenants_below_by_their_parents_whatever_their_paths_say(world):
+    moved, guest = TenantPath("acme/moved"), TenantPath("guest")
+    tree = world.store.snapshot().tree
+    others = (Tenant(path=path, parent=parent, functions=("examples.*:*",)) for path, parent in ((moved, RIVAL), (guest, SALES)))
+    world.store.configure(TenantTree([*tree.tenants.values(), *others]))
+    world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD), RIVAL: QueueSettings(stop=Stop.HOLD)}))
+    for tenant in (moved, guest):
+        world.client(tenant).submit_spec(spec_of("a", id=f"of-{tenant.replace('/', '-')}"))
+    coordinator_of(world).step(0)
+
+    def kept_back(path):
+        return {one["run"] for one in get(world, path)["kept_back"]}
+
+    assert kept_back(f"/v1/queues/{SALES}") >= {"of-guest"}
+    assert kept_back(f"/v1/queues/{guest}") == {"of-guest"}
+    assert kept_back(f"/v1/queues/{ACME}") >= {"of-guest"}
+    assert "of-acme-moved" not in kept_back(f"/v1/queues/{ACME}")
+    assert kept_back(f"/v1/queues/{RIVAL}") == {"of-acme-moved"}
+    assert kept_back("/v1/queues") >= {"of-acme-moved", "of-guest"}
 
 
 def test_a_queue_shows_a_tenant_its_own_subtree_and_nothing_else(world):

@@ -12,12 +12,13 @@ import redis
 from federation.config import FederationConfig, load_config
 from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
 from federation.quota.policies import StandingOrders, Stop
+from federation.standing import Drain
 from federation.store.keys import Keys
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.testing import copied, lose_writes, running_redis
 from federation.tenant_orders import OrdersInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import TenantPath
+from mesh.ids import MeshId, TenantPath
 from serve_apps.auth import Denial, Denied, Principal, authenticate, issue
 from serve_apps.ledger_keeper import LedgerKeeper, known_ledger
 from serve_apps.stack import Stack
@@ -25,6 +26,7 @@ from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores, open_stores
 
 LAB, SHOP = TenantPath("lab"), TenantPath("shop")
+EAST, WEST = MeshId("east"), MeshId("west")
 CONFIG = """
 federation: {{name: test}}
 redis: {{url: "{url}"}}
@@ -132,6 +134,23 @@ def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_co
     assert keeper.look() is True
     assert (stores.orders.in_force(), set(orders.stops)) == (orders, {LAB})
     assert [authenticate(f"Bearer {text}", ring.find) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
+    assert keeper.look() is False
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    stores.registry.drain(WEST, Drain(reason="until noon"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    copy = copied(client, Keys())
+    stores.registry.drain(EAST, Drain(reason="new disks", by="ops", since_ms=7))
+    stores.registry.undrain(WEST)
+    keeper.look()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    drains = {mesh: standing.drain for mesh, standing in stores.registry.standings().meshes.items()}
+    assert drains == {EAST: Drain(reason="new disks", by="ops", since_ms=7)}
     assert keeper.look() is False
 
 

@@ -14,19 +14,21 @@ from federation.link import (
     HEARTBEAT,
     JOIN,
     MAIL,
+    QUEUED,
     RELEASE,
+    REMEMBERED,
     REPORT,
     TEXT_MAX,
     VERBS,
-    WAITING,
     Acquire,
     AwaitMail,
     ClaimStage,
     Heartbeat,
     Join,
+    Queued,
     Release,
+    Remembered,
     Report,
-    Waiting,
 )
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
@@ -59,7 +61,8 @@ SAID = [
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
-    (WAITING, Waiting(mesh=EAST)),
+    (QUEUED, Queued(mesh=EAST)),
+    (REMEMBERED, Remembered(mesh=EAST, stages=(StageId("s"),))),
 ]
 
 
@@ -72,7 +75,7 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
     assert len({verb.name for verb in VERBS}) == len(VERBS)
     assert {verb.port for verb in VERBS} == {"", "ledger", "queue"}
     root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "story"}
-    root_only |= {"submit", "deliver", "cancel", "forget", "inbox", "acknowledge"}
+    root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "inbox", "acknowledge"}
     assert not root_only & {verb.method for verb in VERBS}
 
 
@@ -96,7 +99,8 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
             ),
             id="in a message",
         ),
-        pytest.param(WAITING, Waiting(mesh=WEST), id="in whose queue it looks"),
+        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks about"),
+        pytest.param(QUEUED, Queued(mesh=WEST), id="in whose queue it looks"),
     ],
 )
 def test_a_mesh_speaks_for_itself_only(verb, asked):

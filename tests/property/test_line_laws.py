@@ -1,0 +1,95 @@
+"""Stages of a tenant that start in order: what the root says of those that wait is what their mesh says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.dispatch import QueuedStage
+from federation.estimates import CostRules, Pace
+from federation.outlook import Outlooks
+from federation.quota.policies import QueueSettings, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.standing import Standing
+from federation.store.memory import MemoryStore
+from federation.tenant_orders import OrdersInForce
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.admission import StageAdmission, WorkloadState
+from mesh.admission_decisions import AcquireLease
+from mesh.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
+from mesh.clock import ManualClock
+from mesh.giving_way import YieldRules
+from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+STD, POOL, LAB, EAST = FlavorName("std"), PoolName("p"), TenantPath("lab"), MeshId("east")
+CPU = ResourceSet.of({"cpu": 1})
+works = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=7)
+
+
+def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageAdmission, int]:
+    """The mesh when it has tried all of it; and how many CPUs run."""
+    admission, used = StageAdmission((PoolSpec(pool=POOL, flavor=STD, capacity=CPU.times(cpus)),)), 0
+    offers = [
+        WorkloadOffered(
+            workload=StageId(f"s{number}"),
+            tenant=LAB,
+            slot=CPU.times(size),
+            width=1,
+            priority=priority,
+            yielding=YieldRules(in_order=True),
+        )
+        for number, (size, priority) in enumerate(work)
+    ]
+    decisions = admission.handle(*offers)
+    while asking := [each for each in decisions if isinstance(each, AcquireLease)]:
+        decisions = []
+        for each in asking:
+            size = each.slot["cpu"] // CPU["cpu"]
+            if used + size <= quota:
+                used += size
+                decisions += admission.handle(LeaseGranted(workload=each.workload, slots=1, token=1))
+            else:
+                decisions += admission.handle(LeaseRefused(workload=each.workload, reason=Reason.QUOTA_EXHAUSTED, detail="none left"))
+    return admission, used
+
+
+@settings(max_examples=60, deadline=None)
+@given(cpus=st.integers(1, 6), quota=st.integers(1, 6), work=works)
+def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, quota, work):
+    admission, used = admitted(cpus, quota, work)
+    waiting = sorted((one for one in admission.workloads.values() if one.state is WorkloadState.QUEUED), key=lambda one: one.turn)
+    store = MemoryStore(clock=ManualClock(1_700_000_000_000), ttl_ms=30_000, grace_ms=10_000)
+    store.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(STD, "cpu"): Quota(nominal=quota * CPU["cpu"])})]))
+    pool = PoolRecord(pool=POOL, flavor=STD, capacity=CPU.times(cpus), used=CPU.times(used))
+    mesh = HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c"))
+    if used:
+        mesh.acquire(LAB, STD, CPU, used)
+    snapshot = store.snapshot()
+    snapshot = replace(snapshot, meshes=tuple(replace(view, standing=Standing(pace=Pace(run_ms=4_000))) for view in snapshot.meshes))
+    queue = tuple(
+        QueuedStage(
+            stage=one.offer.workload,
+            run=RunId("r"),
+            tenant=LAB,
+            slot=dict(one.offer.slot.items()),
+            width=1,
+            priority=one.offer.priority,
+            reason=Reason.WAITING_IN_QUEUE,
+        )
+        for one in waiting
+    )
+    orders = OrdersInForce(filed=StandingOrders(settings={LAB: QueueSettings(is_strict=True)}))
+    about = Outlooks(snapshot, orders, {EAST: queue}, CostRules())
+    told = {stage.stage: about.of(stage.stage) for stage in queue}
+    behind = {one.offer.workload for one in waiting if one.told is not None and one.told[0] is Reason.BEHIND_HEAD}
+    assert {stage for stage, outlook in told.items() if outlook.reason is Reason.BEHIND_HEAD} == behind
+    assert len(behind) == max(0, len(waiting) - 1)
+    starts = [told[stage.stage].start_ms for stage in queue]
+    known = [start for start in starts if start is not None]
+    assert known == sorted(starts[: len(known)], key=lambda start: start or 0), "none starts before one that comes first"
