@@ -567,6 +567,7 @@ class StartThatLosesCtrlC:
 def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(lifecycle, "Stack", StartThatLosesCtrlC)
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda: None)  # It would write to what is closed when this test is over.
     try:
         assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
     finally:
