@@ -52,7 +52,7 @@ def plan(
     Raises:
         UnknownTenant: A holding or a want of a tenant that is not in the forest.
     """
-    board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
+    board = Board(forest, holdings, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
     borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
@@ -67,6 +67,11 @@ class _Stopped:
         self._forest = forest
         self._own = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
 
+    @property
+    def is_any(self) -> bool:
+        """Is anybody stopped at all?"""
+        return bool(self._own)
+
     def of(self, tenant: str) -> Stop:
         """The stop that holds for the tenant; a drain anywhere above is more than a hold."""
         if not self._own:
@@ -76,7 +81,7 @@ class _Stopped:
 
 
 def _drain(board: Board, stopped: _Stopped) -> None:
-    for lease in board.leases.values():
+    for lease in board.leases.values() if stopped.is_any else ():
         if stopped.of(lease.key[1]) is Stop.DRAIN:
             board.lower(lease, dict(lease.target))
             lease.reason = Reason.TENANT_DRAINED
@@ -175,33 +180,37 @@ class _Round:
 
     def _lend(self, claims: list[Claim]) -> None:
         """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
-        if not any(claim.want.is_crowded for claim in claims):
-            claims = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
-        tournament = Tournament(self._board, claims)
+        tournament = Tournament(self._board, self._board.raise_unopposed(claims, Reason.QUOTA_FREE))
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.want.is_crowded:
                 self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
-            elif givers := self._reclaim(claim, claim.slots):
-                tournament.settle(claim, is_over=claim.slots == 0)
-                tournament.refresh(givers)
             else:
-                self._unmet.append(self._explain(claim))
+                givers = self._reclaim(claim, claim.slots)
+                if claim.slots:
+                    self._unmet.append(self._explain(claim))
                 tournament.settle(claim, is_over=True)
+                tournament.refresh(givers)
 
     def _reclaim(self, claim: Claim, slots: int) -> set[int]:
         """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
-        use."""
-        end = claim.slots - slots
-        ask = claim.least
+        use.
+
+        All are asked for at once, and half of the rest where that is too many: with fewer slots the claimant's share is lower, and more
+        leases are above it.
+        """
         leaves: set[int] = set()
-        while ask and (givers := self._reclaiming.free(claim, ask)):
-            for lease in givers:
-                lease.reason = Reason.QUOTA_RECLAIMED
-                leaves.add(lease.node)
-            self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
-            ask = min(2 * ask, claim.slots - end)
+        ask = slots = min(slots, self._reclaiming.most(claim))
+        while slots >= max(1, claim.least):
+            freed, givers = self._reclaiming.free(claim, ask)
+            slots = slots - freed if freed == ask else ask - freed - 1
+            if freed:
+                for lease in givers:
+                    lease.reason = Reason.QUOTA_RECLAIMED
+                    leaves.add(lease.node)
+                self._board.raise_for(claim, freed, Reason.QUOTA_FREED)
+            ask = max(claim.least, -(-slots // 2))
         return leaves
 
     def _explain(self, claim: Claim) -> Unmet:
