@@ -6,7 +6,8 @@ when its mesh has let go. What is freed for somebody cannot be taken by others, 
 at once waste work and break nothing: the ledger compares, and checks every sum again.
 
 The order: first what tenants' own quotas cover, the most urgent first, reclaimed where others have borrowed it; then, priority by
-priority, what may be borrowed, turn by turn to the one with the least dominant share.
+priority, what may be borrowed, turn by turn to the one with the least dominant share, or with the least past use where that counts
+(`tournament` says how both go together).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
 from federation.quota.forest import QuotaForest
+from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
 from federation.tenants import FlavorResource
 from mesh.reasons import Reason
@@ -38,6 +40,7 @@ def plan(
     now_ms: int,
     rules: Rules = MESH,
     settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
+    past: PastUse = NO_PAST,
 ) -> Plan:
     """Targets for all leases that have to change.
 
@@ -48,6 +51,7 @@ def plan(
         now_ms: On the ledger's clock, as are all times of holdings and wants.
         rules: Minimum run time, shares, weighing of lost work.
         settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
+        past: What tenants have used, by leaves of the forest.
 
     Raises:
         UnknownTenant: A holding or a want of a tenant that is not in the forest.
@@ -57,7 +61,7 @@ def plan(
     borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past).run(wants, stopped)
 
 
 class _Stopped:
@@ -103,11 +107,12 @@ def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> b
 
 
 class _Round:
-    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int) -> None:
+    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int, past: PastUse) -> None:
         self._board = board
         self._reclaiming = reclaiming
         self._settings = settings
         self._now_ms = now_ms
+        self._past = past
         self._unmet: list[Unmet] = []
 
     def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
@@ -180,7 +185,8 @@ class _Round:
 
     def _lend(self, claims: list[Claim]) -> None:
         """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
-        tournament = Tournament(self._board, self._board.raise_unopposed(claims, Reason.QUOTA_FREE))
+        opposed = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
+        tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.want.is_crowded:
