@@ -114,23 +114,28 @@ class QuotaLedger:
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
         """As `_charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
         rows, use, versions, parents = column.rows, column.use, self.versions, self.forest.parents
+        own, kepts = rows.own, rows.kept
         for node, by in by_node.items():
             use[node] = after = use[node] + by
             versions[node] += 1
-            above = after - rows.own[node]
-            if above > 0 or above > by:
+            above = after - own[node]
+            if above > 0 and above > by:
+                if rows.is_declared[node]:
+                    column.borrowed[node] += by
+            elif above > 0 or above > by:
                 self._cross(column, node, above, above - by)
-            kept = rows.kept[node]
+            kept = kepts[node]
             by_parent[parents[node]] += max(0, after - kept) - max(0, after - by - kept) if kept else by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
-        """The node's use less its own is so much and was so much before; one of them is above 0."""
+        """The node's use less its own is above 0 now and was not before, or the other way round."""
+        is_over = above > 0
         if column.rows.is_declared[node]:
-            column.borrowed[node] += max(0, above) - max(0, before)
-        if above > 0 >= before:
+            column.borrowed[node] += above if is_over else -before
+        if is_over:
             column.over.add(node)
             self._over_keys[node] += 1
-        elif before > 0 >= above:
+        else:
             column.over.discard(node)
             self._over_keys[node] -= 1
 
