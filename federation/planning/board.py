@@ -106,7 +106,7 @@ class Board:
         self._charge_all(claims, 1)
         wanted = {(claim.node, key) for claim in claims for key in claim.slot}
         is_room_above = all(self._is_within_limits(node, key) for node, key in {(self.forest.parents[node], key) for node, key in wanted})
-        leaves = {node for node, key in wanted if not is_room_above or self._passes_own_limits(node, key)}
+        leaves = {node for node, key in wanted if not is_room_above or not self._is_within_limits(node, key)}
         left = [claim for claim in claims if claim.node in leaves]
         self._charge_all(left, -1)
         for claim in claims:
@@ -134,10 +134,6 @@ class Board:
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
         """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
         return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
-
-    def _passes_own_limits(self, leaf: int, key: FlavorResource) -> bool:
-        """Is more charged to the leaf than it may have, while all above it is within its limits?"""
-        return bool(self.forest.rows(key).narrow[leaf]) and not self._is_within_limits(leaf, key)
 
     def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
         want = claim.want

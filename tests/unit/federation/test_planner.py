@@ -56,6 +56,14 @@ def test_what_is_free_is_given():
     assert answer.lowered == answer.unmet == ()
 
 
+def test_a_tenant_that_stands_alone_gets_no_more_than_it_has():
+    tree = forest(alone=(None, Quota(nominal=3), 1))
+    answer = decide(tree, (holding("alone", 1),), (want("alone", 4),))
+    assert (gpus_of(answer.raised), [unmet.slots for unmet in answer.unmet]) == ({"alone": 2}, [2])
+    several = (want("alone", 1), want("alone", 3, mesh="north"))
+    assert sum(target.amounts["gpu"] for target in decide(tree, (), several).raised) == 3
+
+
 def test_a_tenants_own_quota_is_given_before_anybody_borrows():
     answer = decide(company(vision=2, nlp=2, batch=0), (), (want("batch", 4, priority=9), want("vision", 2), want("nlp", 1)))
     assert gpus_of(answer.raised) == {"vision": 2, "nlp": 1, "batch": 1}
