@@ -41,7 +41,9 @@ class PlainBoard(Board):
             return claims
         for claim in claims:
             self.charge(claim.node, claim.amounts(claim.slots))
-        above = [(node, key) for claim in claims for node in self.forest.paths[claim.node][1:] for key in claim.slot]
+        above = [
+            (node, key) for claim in claims for node in self.forest.paths[claim.node][1:2] for key in claim.slot
+        ]  # And what it draws on.
         is_scarce = any(self.ledger.deficit(*one) > 0 or self.ledger.room(*one) < 0 for one in above)
         limited = {claim.node for claim in claims for key in claim.slot if self.ledger.deficit(claim.node, key) > 0}
         for claim in claims:
