@@ -55,10 +55,11 @@ class PlannerSeat:
         snapshot = self._ledger.snapshot()
         if snapshot.learn_ms:
             return None
-        past = self._past(snapshot)
+        in_force = self._orders.in_force()
+        past = self._past(snapshot, in_force)
         if not (snapshot.wants or snapshot.leases):
             return None
-        answer = self._plan(snapshot, past)
+        answer = self._plan(snapshot, in_force, past)
         try:
             # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
             for aims in _slices((*answer.lowered, *answer.raised)):
@@ -84,9 +85,8 @@ class PlannerSeat:
             self._apply(token, version, aims[:middle])
             self._apply(token, version, aims[middle:])
 
-    def _past(self, snapshot: Snapshot) -> PastUse:
+    def _past(self, snapshot: Snapshot, in_force: OrdersInForce) -> PastUse:
         """What tenants have used up to now; looked at also while nothing is held, so that such time counts for what it was."""
-        in_force = self._orders.in_force()
         half_life_ms = in_force.filed.rules.history_half_life_ms
         if half_life_ms == 0:
             self._history = None
@@ -96,8 +96,7 @@ class PlannerSeat:
             self._history = History(snapshot, forest, half_life_ms)
         return self._history.let_pass(snapshot, forest, half_life_ms)
 
-    def _plan(self, snapshot: Snapshot, past: PastUse) -> Plan:
-        in_force = self._orders.in_force()
+    def _plan(self, snapshot: Snapshot, in_force: OrdersInForce, past: PastUse) -> Plan:
         orders = in_force.merged()
         return plan(
             self._forest_of(snapshot, in_force),
