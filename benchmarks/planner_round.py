@@ -149,7 +149,7 @@ def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> t
 def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> tuple[float, float]:
     """Milliseconds of a board made of them, and of all questions who gives way in one round."""
     begun = time.perf_counter()
-    board = Board(forest, holdings, now_ms=_NOW_MS, keeps_local=True)
+    board = Board(forest, holdings, keeps_local=True)
     for want in wants:
         board.claim(want)
     read_ms = (time.perf_counter() - begun) * 1000
@@ -170,7 +170,7 @@ class Clocked:
         """As long as the context lasts."""
         clocked, free = cls(), Reclaiming.free
 
-        def timed(self: Reclaiming, claim: Claim, slots: int) -> tuple[Lease, ...]:
+        def timed(self: Reclaiming, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
             begun = time.perf_counter()
             found = free(self, claim, slots)
             clocked.spent_ms += (time.perf_counter() - begun) * 1000

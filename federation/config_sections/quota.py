@@ -92,5 +92,6 @@ class RulesSection(Section):
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",
-        description=f"Less use in the past goes first, which counts half after so long; 0s: the past does not count. {_EXPLAINED}",
+        description="Of claims of one priority beyond their own quota, less use in the past goes first, which counts half after so long; "
+        "0s: the past does not count.",
     )

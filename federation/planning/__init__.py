@@ -4,4 +4,5 @@ values      what the planner reads and says                     board       leas
 tournament  who is next when all want what may be borrowed      borrowers   who is asked first to give back
 reclaiming  who gives way, and how much                         planner     one round
 reading     holdings and wants of a snapshot             seat        looks at the ledger, plans, applies
+history     what was used between rounds
 """

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 
 from federation.planning.values import Holding, Target, Units, Want
 from federation.quota.forest import QuotaForest
@@ -16,6 +17,9 @@ from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
 
 LeaseKey = tuple[MeshId, TenantPath, FlavorName]
+_PLACE = attrgetter("mesh", "tenant", "flavor")
+#: Of a lease that is made in the round; whose it is, its key tells.
+_UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""), target={})
 
 
 @dataclass(slots=True)
@@ -28,12 +32,7 @@ class Lease:
     target: dict[str, int]
     grown: defaultdict[str, int]  #: What all leases of the flavor on the mesh have grown by in this round, together.
     reason: Reason = Reason.QUOTA_FREE
-
-    @property
-    def has_grown(self) -> bool:
-        """In this round."""
-        before = self.holding.target
-        return self.target != before and any(units > before.get(name, 0) for name, units in self.target.items())
+    has_grown: bool = False  #: In this round.
 
 
 @dataclass(slots=True)
@@ -43,6 +42,7 @@ class Claim:
     want: Want
     node: int
     slots: int  #: Still missing.
+    least: int  #: The fewest slots that are of use.
     slot: dict[FlavorResource, int] = field(default_factory=dict)  #: What one slot takes; no zeros.
     is_kept: bool = False  #: It has waited too long: room is kept for it, and it takes no other part in the round.
 
@@ -50,77 +50,80 @@ class Claim:
         """What so many slots take."""
         return {key: slots * units for key, units in self.slot.items()}
 
-    @property
-    def least(self) -> int:
-        """The fewest slots that are of use."""
-        return min(self.slots, self.want.slots_min)
-
 
 class Board:
     """See the module."""
 
-    def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, now_ms: int, keeps_local: bool) -> None:
+    def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, keeps_local: bool) -> None:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
         self.leases: dict[LeaseKey, Lease] = {}
         self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
-        self._now_ms = now_ms
         self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; who reads it, clears it.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
-        leases = [self._add(holding) for holding in sorted(holdings, key=lambda one: (one.mesh, one.tenant, one.flavor))]
+        leases = [
+            self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
+            for holding in sorted(holdings, key=_PLACE)
+        ]
         self.ledger.charge_all((lease.node, named(lease.key[2], lease.target)) for lease in leases)
 
-    def _add(self, holding: Holding) -> Lease:
+    def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
         """The lease; its charge is the caller's."""
-        node = self.forest.queue_of(holding.tenant)
-        key = holding.mesh, holding.tenant, holding.flavor
-        grown = self.grown[holding.mesh, holding.flavor]
-        self.leases[key] = lease = Lease(key=key, node=node, holding=holding, target=dict(holding.target), grown=grown)
-        self.leases_of[node, holding.flavor].append(lease)
+        mesh, _, flavor = key
+        self.leases[key] = lease = Lease(key=key, node=node, holding=holding, target=target, grown=self.grown[mesh, flavor])
+        self.leases_of[node, flavor].append(lease)
         return lease
 
     def claim(self, want: Want) -> Claim:
         """Raises UnknownTenant."""
         slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
-        return Claim(want=want, node=self.forest.queue_of(want.tenant), slots=want.slots, slot=slot)
+        least = min(want.slots, want.slots_min)
+        return Claim(want=want, node=self.forest.queue_of(want.tenant), slots=want.slots, least=least, slot=slot)
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
         """So many slots more for the claim's lease; it is made when there is none."""
         self.charge(claim.node, claim.slot, slots)
         self._give(claim, slots, reason)
 
-    def raise_unopposed(self, claims: Sequence[Claim], reason: Reason) -> list[Claim]:
-        """Give all that is wanted where nothing but its leaf's own limits can stand against it; the claims that are left.
+    def raise_unopposed(self, claims: Iterable[Claim], reason: Reason) -> list[Claim]:
+        """Give all that is wanted of a flavor in a tree where nothing but the leaves' own limits can stand against it; the claims that are
+        left.
 
         With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
-        of a leaf that passes its own limits are left, and else all claims are.
+        of a leaf that passes its own limits are left, and else all claims of the flavor in this tree are. Where one mesh is full they are,
+        too: room is given turn by turn.
         """
-        if self._are_too_many(claims):
-            return list(claims)
+        rivals: defaultdict[tuple[int, FlavorName], list[Claim]] = defaultdict(list)
+        for claim in claims:
+            rivals[self.forest.root(claim.node), claim.want.flavor].append(claim)
+        return [claim for (root, _), some in rivals.items() for claim in self._opposed(root, some, reason)]
+
+    def _opposed(self, root: int, claims: list[Claim], reason: Reason) -> list[Claim]:
+        """Those of one flavor in one tree that are left."""
+        if any(claim.want.is_crowded for claim in claims) or self._are_too_many(root, claims):
+            return claims
         self._charge_all(claims, 1)
-        nodes = {(claim.node, key) for claim in claims for key in claim.slot}
-        above = {(self.forest.parents[node], key) for node, key in nodes}
-        if all(self._is_within_limits(node, key) for node, key in above):
-            leaves = {node for node, key in nodes if not self._is_within_limits(node, key)}
-            left = [claim for claim in claims if claim.node in leaves]
-        else:
-            left = list(claims)
+        wanted = {(claim.node, key) for claim in claims for key in claim.slot}
+        is_room_above = all(self._is_within_limits(node, key) for node, key in {(self.forest.parents[node], key) for node, key in wanted})
+        leaves = {node for node, key in wanted if not is_room_above or not self._is_within_limits(node, key)}
+        left = [claim for claim in claims if claim.node in leaves]
         self._charge_all(left, -1)
-        for claim in claims if len(left) < len(claims) else ():
+        for claim in claims:
             if claim.node not in leaves:
                 self._give(claim, claim.slots, reason)
-        return left
+            elif is_room_above and (slots := self.slots_free(claim)) >= claim.least:
+                self.raise_for(claim, slots, reason)
+        return [claim for claim in left if claim.slots]
 
-    def _are_too_many(self, claims: Sequence[Claim]) -> bool:
-        """Has a root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
-        wanted: defaultdict[tuple[int, FlavorResource], int] = defaultdict(int)
+    def _are_too_many(self, root: int, claims: Iterable[Claim]) -> bool:
+        """Has the root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
+        wanted: defaultdict[FlavorResource, int] = defaultdict(int)
         for claim in claims:
-            root = self.forest.root(claim.node)
             for key, units in claim.slot.items():
                 if root != claim.node and not self.forest.rows(key).narrow[claim.node]:
-                    wanted[root, key] += claim.slots * units
-        return any(units > self.ledger.room(root, key) for (root, key), units in wanted.items())
+                    wanted[key] += claim.slots * units
+        return any(units > self.ledger.room(root, key) for key, units in wanted.items())
 
     def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
         """All that is wanted, so often."""
@@ -130,20 +133,22 @@ class Board:
 
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
         """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
-        return node < 0 or self.ledger.deficit(node, key) == 0 <= self.ledger.room(node, key)
+        return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
 
     def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
         want = claim.want
         key = want.mesh, want.tenant, want.flavor
         lease = self.leases.get(key)
         if lease is None:
-            lease = self._add(Holding(mesh=want.mesh, tenant=want.tenant, flavor=want.flavor, target={}, since_ms=self._now_ms))
+            lease = self._add(claim.node, key, _UNHELD, {})
         target, grown = lease.target, lease.grown
         for name, units in want.slot.items():
             target[name] = target.get(name, 0) + slots * units
             grown[name] += slots * units
         lease.reason = reason
+        lease.has_grown = True
         claim.slots -= slots
+        claim.least = min(claim.slots, want.slots_min)
 
     def lower(self, lease: Lease, part: Units) -> None:
         """Take the part off the lease's target; a negative one puts it back."""
@@ -165,11 +170,11 @@ class Board:
             if watched is not None:
                 watched.add(below)
 
-    def slots_free(self, claim: Claim) -> int:
-        """Slots of those still missing that there is room for."""
+    def slots_free(self, claim: Claim, steps: int | None = None) -> int:
+        """Slots of those still missing that there is room for; with `steps` as in `QuotaLedger.room`."""
         slots = claim.slots
         for key, units in claim.slot.items():
-            room = self.ledger.room(claim.node, key)
+            room = self.ledger.room(claim.node, key, steps)
             if room < units:
                 return 0
             slots = min(slots, room // units)
@@ -201,7 +206,7 @@ class Board:
 
 
 def _without_zeros(units: Units) -> Units:
-    return units if all(units.values()) else {name: amount for name, amount in units.items() if amount}
+    return units if 0 not in units.values() else {name: amount for name, amount in units.items() if amount}
 
 
 def named(flavor: FlavorName, units: Units) -> dict[FlavorResource, int]:

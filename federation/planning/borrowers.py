@@ -14,19 +14,18 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from federation.planning.board import Board, Lease, LeaseKey
+from federation.planning.board import Board, Claim, Lease, LeaseKey
 from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
 
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
-_Keys = tuple[FlavorResource, ...]
 _Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
 _ByChild = defaultdict[int, list[_Place]]
 _ByPriority = defaultdict[int, _ByChild]  #: The lowest first.
@@ -64,20 +63,24 @@ class _Asked:
     """One question, as far as it is read."""
 
     but: int  #: The child that does not take part.
-    overs: tuple[AbstractSet[int], ...]  #: Who borrows, key by key; follows the ledger.
+    short: Mapping[FlavorResource, int]  #: What is still missing; whoever asks keeps it up to date.
+    overs: Mapping[FlavorResource, AbstractSet[int]]  #: Who borrows, by key; follows the ledger.
     is_ranked_again: bool  #: Shares and borrowers are looked at whenever they are needed, not once.
     gave: set[int] = field(default_factory=set)  #: Where they are looked at once: who has been asked, and borrowed then.
 
-    def all_borrow(self, way: tuple[int, ...]) -> bool:
-        """Does each of these nodes use more than its own of one of the keys, or did before it gave?"""
-        for node in way:
-            if node not in self.gave:
-                for over in self.overs:
-                    if node in over:
-                        break
-                else:
-                    return False
-        return True
+    def borrows(self, node: int) -> bool:
+        """Does the node use more than its own of one of the keys, or did before it gave?"""
+        for over in self.overs.values():
+            if node in over:
+                return True
+        return node in self.gave
+
+    def is_borrowed(self, way: tuple[int, ...]) -> bool:
+        """Does the leaf borrow something that is missing now, and do all nodes above it borrow?"""
+        for key in self.short:
+            if way[0] in self.overs[key]:
+                return all(map(self.borrows, way[1:]))
+        return False
 
 
 class Borrowers:
@@ -99,60 +102,63 @@ class Borrowers:
 
     def may_be_asked(self, lease: Lease) -> bool:
         """Old enough, within reach, and not just given."""
-        return self._could_be_asked(lease) and any(lease.target.values()) and not lease.has_grown
+        return any(lease.target.values()) and self._could_be_asked(lease)
 
     def below(
-        self, ancestor: int, flavor: FlavorName, keys: _Keys, *, but: int, share_min: int | None = None
+        self, ancestor: int, claim: Claim, short: Mapping[FlavorResource, int], *, but: int, share_min: int | None = None
     ) -> Generator[Lease, None, None]:
-        """Those that borrow one of the keys, in order; without what lies below the child `but`.
+        """Those that borrow something that is short, in order; without what lies below the child `but`.
 
+        What is `short` may become less while the answer is read, and then those who had only that are passed over.
         Where a node on the way is within its own, what is below it is its own affair. Shares fall as leases give way, and those that
         follow are ranked again. With `share_min` shares and borrowers are looked at once, before anybody gives way, and a child with
         less takes no part.
         """
         if self._leases is None:
             self._leases = self._gathered()
-        by_priority = self._leases.get((ancestor, flavor))
+        by_priority = self._leases.get((ancestor, claim.want.flavor))
         if by_priority is None:
             return
         row = self._row(ancestor)
         end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
         if not end:
             return
-        asked = _Asked(but=but, overs=self._board.ledger.over(keys), is_ranked_again=share_min is None)
+        asked = _Asked(but=but, short=short, overs=self._board.ledger.over(claim.slot), is_ranked_again=share_min is None)
         for by_child in by_priority.values():
             if asked.is_ranked_again:
                 row = self._row(ancestor)
                 end = len(row)
-            for _, lease, way in self._merged(asked, row, end, by_child):
-                if asked.all_borrow(way) and any(lease.target.values()) and not lease.has_grown:
+            for _, lease, way in self._merged(asked, row[:end], by_child):
+                if asked.is_borrowed(way) and not lease.has_grown and any(lease.target.values()):
                     yield lease
                     if not asked.is_ranked_again:
                         asked.gave.update(way)
 
-    def _merged(self, asked: _Asked, row: list[tuple[int, int]], end: int, by_child: _ByChild) -> Generator[_Place, None, None]:
-        """The leases of one priority below so many children of a row, the largest share first."""
+    def _merged(self, asked: _Asked, row: list[tuple[int, int]], by_child: _ByChild) -> Generator[_Place, None, None]:
+        """The leases of one priority below the children of a row, the largest share first."""
         heads: list[_Head] = []
-        read = 0
-        while True:
-            while read < end and (not heads or row[read][0] <= heads[0][0]):
-                behind, child = row[read]
-                if child in by_child and child != asked.but and asked.all_borrow((child,)):
+        for behind, child in row:
+            if child in by_child and child != asked.but:
+                while heads and heads[0][0] < behind:
+                    yield from self._first(asked, heads, by_child)
+                if asked.borrows(child):
                     heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
-                read += 1
-            if not heads:
-                return
-            behind, standing, place, child = heads[0]
-            fresh = -self._board.shares.rank(child) if asked.is_ranked_again else behind
-            if fresh > behind:
-                heapq.heapreplace(heads, (fresh, standing, place, child))
-                continue
-            leases = by_child[child]
-            if place + 1 < len(leases):
-                heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
-            else:
-                heapq.heappop(heads)
-            yield leases[place]
+        while heads:
+            yield from self._first(asked, heads, by_child)
+
+    def _first(self, asked: _Asked, heads: list[_Head], by_child: _ByChild) -> Iterable[_Place]:
+        """The first of the heads, if it still is; the next lease below its child takes its place."""
+        behind, standing, place, child = heads[0]
+        fresh = -self._board.shares.rank(child) if asked.is_ranked_again else behind
+        leases = by_child[child]
+        if fresh > behind:
+            heapq.heapreplace(heads, (fresh, standing, place, child))
+            return ()
+        if place + 1 < len(leases):
+            heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
+        else:
+            heapq.heappop(heads)
+        return (leases[place],)
 
     def _row(self, ancestor: int) -> list[tuple[int, int]]:
         """The children of the node, by their shares now."""
@@ -175,8 +181,10 @@ class Borrowers:
         return found
 
     def _could_be_asked(self, lease: Lease) -> bool:
+        """With something left."""
+        holding = lease.holding
         min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
-        return not lease.holding.is_fixed and lease.holding.since_ms <= self._now_ms - min_run_ms
+        return not lease.has_grown and not holding.is_fixed and holding.since_ms <= self._now_ms - min_run_ms
 
     def _standing(self, lease: Lease) -> Standing:
         holding = lease.holding

@@ -6,7 +6,8 @@ when its mesh has let go. What is freed for somebody cannot be taken by others, 
 at once waste work and break nothing: the ledger compares, and checks every sum again.
 
 The order: first what tenants' own quotas cover, the most urgent first, reclaimed where others have borrowed it; then, priority by
-priority, what may be borrowed, turn by turn to the one with the least dominant share.
+priority, what may be borrowed, turn by turn to the one with the least dominant share, or with the least past use where that counts
+(`tournament` says how both go together).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
 from federation.quota.forest import QuotaForest
+from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
 from federation.tenants import FlavorResource
 from mesh.reasons import Reason
@@ -38,6 +40,7 @@ def plan(
     now_ms: int,
     rules: Rules = MESH,
     settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
+    past: PastUse = NO_PAST,
 ) -> Plan:
     """Targets for all leases that have to change.
 
@@ -48,16 +51,17 @@ def plan(
         now_ms: On the ledger's clock, as are all times of holdings and wants.
         rules: Minimum run time, shares, weighing of lost work.
         settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
+        past: What tenants have used, by leaves of the forest.
 
     Raises:
         UnknownTenant: A holding or a want of a tenant that is not in the forest.
     """
-    board = Board(forest, holdings, now_ms=now_ms, keeps_local=rules.keeps_local)
+    board = Board(forest, holdings, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
     borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past).run(wants, stopped)
 
 
 class _Stopped:
@@ -66,6 +70,11 @@ class _Stopped:
     def __init__(self, forest: QuotaForest, settings: Mapping[str, QueueSettings]) -> None:
         self._forest = forest
         self._own = {tenant: known.stop for tenant, known in settings.items() if known.stop is not Stop.NONE}
+
+    @property
+    def is_any(self) -> bool:
+        """Is anybody stopped at all?"""
+        return bool(self._own)
 
     def of(self, tenant: str) -> Stop:
         """The stop that holds for the tenant; a drain anywhere above is more than a hold."""
@@ -76,7 +85,7 @@ class _Stopped:
 
 
 def _drain(board: Board, stopped: _Stopped) -> None:
-    for lease in board.leases.values():
+    for lease in board.leases.values() if stopped.is_any else ():
         if stopped.of(lease.key[1]) is Stop.DRAIN:
             board.lower(lease, dict(lease.target))
             lease.reason = Reason.TENANT_DRAINED
@@ -98,11 +107,12 @@ def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> b
 
 
 class _Round:
-    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int) -> None:
+    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int, past: PastUse) -> None:
         self._board = board
         self._reclaiming = reclaiming
         self._settings = settings
         self._now_ms = now_ms
+        self._past = past
         self._unmet: list[Unmet] = []
 
     def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
@@ -175,33 +185,38 @@ class _Round:
 
     def _lend(self, claims: list[Claim]) -> None:
         """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
-        if not any(claim.want.is_crowded for claim in claims):
-            claims = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
-        tournament = Tournament(self._board, claims)
+        opposed = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
+        tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.want.is_crowded:
                 self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
-            elif givers := self._reclaim(claim, claim.slots):
-                tournament.settle(claim, is_over=claim.slots == 0)
-                tournament.refresh(givers)
             else:
-                self._unmet.append(self._explain(claim))
+                givers = self._reclaim(claim, claim.slots)
+                if claim.slots:
+                    self._unmet.append(self._explain(claim))
                 tournament.settle(claim, is_over=True)
+                tournament.refresh(givers)
 
     def _reclaim(self, claim: Claim, slots: int) -> set[int]:
         """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
-        use."""
-        end = claim.slots - slots
-        ask = claim.least
+        use.
+
+        All are asked for at once, and half of the rest where that is too many: with fewer slots the claimant's share is lower, and more
+        leases are above it.
+        """
         leaves: set[int] = set()
-        while ask and (givers := self._reclaiming.free(claim, ask)):
-            for lease in givers:
-                lease.reason = Reason.QUOTA_RECLAIMED
-                leaves.add(lease.node)
-            self._board.raise_for(claim, ask, Reason.QUOTA_FREED)
-            ask = min(2 * ask, claim.slots - end)
+        ask = slots = min(slots, self._reclaiming.most(claim))
+        while slots >= max(1, claim.least):
+            freed, givers = self._reclaiming.free(claim, ask)
+            slots = slots - freed if freed == ask else ask - freed - 1
+            if freed:
+                for lease in givers:
+                    lease.reason = Reason.QUOTA_RECLAIMED
+                    leaves.add(lease.node)
+                self._board.raise_for(claim, freed, Reason.QUOTA_FREED)
+            ask = max(claim.least, -(-slots // 2))
         return leaves
 
     def _explain(self, claim: Claim) -> Unmet:

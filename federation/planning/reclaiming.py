@@ -50,54 +50,81 @@ class Reclaiming:
     #: Nobody gives way to so much at this leaf: what was found once in a round holds for equal claims, as targets only rise after.
     _hopeless: set[tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
 
-    def free(self, claim: Claim, slots: int) -> tuple[Lease, ...]:
-        """Lower others' targets until so many slots fit; the leases that give way. When that cannot be, nobody does."""
+    def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
+        """Lower others' targets until so many slots fit, or as many of them as others have to give; how many, and the leases that give way.
+
+        Where fewer fit, whoever gives keeps no less than the claimant would have with all of them: so the rest may be had by a question
+        for less. On a full mesh it is all of them or none.
+        """
         needed = claim.amounts(slots)
         mesh = claim.want.mesh if claim.want.is_crowded else None
         question = claim.node, claim.want.priority, mesh, tuple(needed.items())
         if question in self._hopeless:
-            return ()
+            return 0, ()
         taken: _Taken = []
-        if (mesh is None or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken) and taken:
-            return tuple({lease.key: lease for lease, _ in taken}.values())
-        for lease, part in reversed(taken):
-            self.board.lower(lease, {name: -units for name, units in part.items()})
+        if (mesh is not None and not self._makes_room(claim, needed, taken)) or not self._frees_quota(claim, needed, taken):
+            slots = self.board.slots_free(claim) if mesh is None else 0
+            slots = slots if slots >= claim.least else 0
+            self._put_back(claim, slots, taken)
+        if slots and taken:
+            return slots, tuple({lease.key: lease for lease, part in taken if any(part.values())}.values())
         self._hopeless.add(question)
-        return ()
+        return 0, ()
+
+    def _put_back(self, claim: Claim, slots: int, taken: _Taken) -> None:
+        """Leave no more taken than these slots need: who was asked last gets it back first."""
+        room = self.board.ledger.room
+        for lease, part in reversed(taken):
+            back = dict(part)
+            for key, units in claim.slot.items() if slots else ():
+                back[key[1]] = min(part.get(key[1], 0), room(claim.node, key) - slots * units)
+            self.board.lower(lease, {name: -units for name, units in back.items()})
+            for name, units in back.items():
+                part[name] = part.get(name, 0) - units
+
+    def most(self, claim: Claim) -> int:
+        """More slots than these no others can free: what limits the claimant itself stays, whoever gives way."""
+        if claim.want.is_crowded or self._less_urgent(claim):
+            return claim.slots
+        return self.board.slots_free(claim, 1)
 
     def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
         """Does the mesh have room, with what others there give of what it has not got?"""
         want, grown = claim.want, self.board.grown[claim.want.mesh, claim.want.flavor]
         free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
         short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
-        for giver in self._givers(claim, needed) if short else ():
+        for giver in self._givers(claim, needed, short) if short else ():
             if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:
                 part = self._take(giver, short, taken)
-                short = {key: units - part.get(key[1], 0) for key, units in short.items() if units > part.get(key[1], 0)}
+                for key in [key for key in short if key[1] in part]:
+                    short[key] -= part[key[1]]
+                    if not short[key]:
+                        del short[key]
                 if not short:
                     break
         return not short
 
     def _frees_quota(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
         """Is there quota, with what others give of what is missing?"""
-        short = self._short_of(claim, needed)
-        for giver in self._givers(claim, needed) if short else ():
+        short: dict[FlavorResource, int] = {}
+        self._count_short(claim, needed, short)
+        for giver in self._givers(claim, needed, short) if short else ():
             if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
                 continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
             if self._take(giver, short, taken):
-                short = self._short_of(claim, needed)
+                self._count_short(claim, needed, short)
                 if not short:
                     break
         return not short
 
-    def _short_of(self, claim: Claim, needed: _Amounts) -> dict[FlavorResource, int]:
-        """What is still missing of quota."""
-        ledger, short = self.board.ledger, {}
+    def _count_short(self, claim: Claim, needed: _Amounts, short: dict[FlavorResource, int]) -> None:
+        """Write down what is still missing of quota."""
         for key, units in needed.items():
-            missing = ledger.missing(claim.node, key, units)
+            missing = self.board.ledger.missing(claim.node, key, units)
             if missing > 0:
                 short[key] = missing
-        return short
+            else:
+                short.pop(key, None)
 
     def _take(self, giver: _Giver, short: _Amounts, taken: _Taken) -> dict[str, int]:
         """Lower the giver's target by its part."""
@@ -107,33 +134,32 @@ class Reclaiming:
             taken.append((giver.lease, part))
         return part
 
-    def _givers(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
+    def _givers(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
         for lease in self._less_urgent(claim):
             yield _Giver(lease)  # Within a tenant priorities alone decide.
         own = self.settings.get(claim.want.tenant)
         reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Of whom nobody said anything, all others' work gives way.
         if reclaim is Preempt.ANY:
-            yield from self._others(claim, needed)
+            yield from self._others(claim, needed, short)
         elif reclaim is not Preempt.NEVER:
-            yield from (giver for giver in self._others(claim, needed) if giver.lease.holding.priority < claim.want.priority)
+            yield from (giver for giver in self._others(claim, needed, short) if giver.lease.holding.priority < claim.want.priority)
 
-    def _others(self, claim: Claim, needed: _Amounts) -> Generator[_Giver, None, None]:
+    def _others(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
         """Of other tenants, the nearest first."""
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
-        flavor, keys = claim.want.flavor, tuple(needed)
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
             if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
-                for lease in self.borrowers.below(ancestor, flavor, keys, but=below):
+                for lease in self.borrowers.below(ancestor, claim, short, but=below):
                     yield _Giver(lease, (lease.node,))
             elif not self.rules.fair_sharing:
-                yield from self._less_urgent_borrowers(claim, ancestor, self.borrowers.below(ancestor, flavor, keys, but=below))
+                yield from self._less_urgent_borrowers(claim, ancestor, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
                 share = shares.rank_with(below, needed)
-                for lease in self.borrowers.below(ancestor, flavor, keys, but=below, share_min=share):
+                for lease in self.borrowers.below(ancestor, claim, short, but=below, share_min=share):
                     yield _Giver(lease, (lease.node,), paths[lease.node][-len(paths[ancestor]) - 1], share)
 
     def _less_urgent_borrowers(self, claim: Claim, ancestor: int, borrowers: Iterable[Lease]) -> Generator[_Giver, None, None]:

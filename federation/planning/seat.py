@@ -12,10 +12,12 @@ import structlog
 
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, Aim, LeaseLedger
+from federation.planning.history import History
 from federation.planning.planner import plan
 from federation.planning.reading import holdings_of, wants_of
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
+from federation.quota.past_use import NO_PAST, PastUse
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce, TenantOrders
 from mesh.ids import FlavorName, MeshId, TenantPath
@@ -38,6 +40,7 @@ class PlannerSeat:
         self._name = name
         self._seat_ms = seat_ms
         self._orders = orders
+        self._history: History | None = None  #: Where the past counts.
         self._forest: tuple[int, OrdersInForce, QuotaForest] | None = None  #: With what it was made of: the tree's version, the orders.
 
     def tick(self) -> Plan | None:
@@ -50,9 +53,13 @@ class PlannerSeat:
         if token is None:
             return None
         snapshot = self._ledger.snapshot()
-        if snapshot.learn_ms or not (snapshot.wants or snapshot.leases):
+        if snapshot.learn_ms:
             return None
-        answer = self._plan(snapshot)
+        in_force = self._orders.in_force()
+        past = self._past(snapshot, in_force)
+        if not (snapshot.wants or snapshot.leases):
+            return None
+        answer = self._plan(snapshot, in_force, past)
         try:
             # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
             for aims in _slices((*answer.lowered, *answer.raised)):
@@ -78,8 +85,18 @@ class PlannerSeat:
             self._apply(token, version, aims[:middle])
             self._apply(token, version, aims[middle:])
 
-    def _plan(self, snapshot: Snapshot) -> Plan:
-        in_force = self._orders.in_force()
+    def _past(self, snapshot: Snapshot, in_force: OrdersInForce) -> PastUse:
+        """What tenants have used up to now; looked at also while nothing is held, so that such time counts for what it was."""
+        half_life_ms = in_force.filed.rules.history_half_life_ms
+        if half_life_ms == 0:
+            self._history = None
+            return NO_PAST
+        forest = self._forest_of(snapshot, in_force)
+        if self._history is None:
+            self._history = History(snapshot, forest, half_life_ms)
+        return self._history.let_pass(snapshot, forest, half_life_ms)
+
+    def _plan(self, snapshot: Snapshot, in_force: OrdersInForce, past: PastUse) -> Plan:
         orders = in_force.merged()
         return plan(
             self._forest_of(snapshot, in_force),
@@ -88,6 +105,7 @@ class PlannerSeat:
             now_ms=snapshot.at_ms,
             rules=orders.rules,
             settings=orders.settings,
+            past=past,
         )
 
     def _forest_of(self, snapshot: Snapshot, in_force: OrdersInForce) -> QuotaForest:

@@ -4,7 +4,10 @@ At each node of the tree the child with the least dominant share wins; between e
 longest. The winner of the winner's children, and so on, down to a leaf, is next. What it gets changes the shares on its own way
 to the root only, which are the tops of the heaps on that way: so a turn costs a few heap steps, however many compete.
 
-Source: Kueue's fair sharing, where the tournament is rerun after each pick.
+Where the past counts, of equal shares the child goes first below which the tenant with the least past use stands, and only then the one
+that has waited longest. Without fair sharing it is the other way round: past use decides, and shares where it is equal.
+
+Source: Kueue's fair sharing, where the tournament is rerun after each pick; the place of the past is `federation.quota.order`'s.
 """
 
 from __future__ import annotations
@@ -15,18 +18,20 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from federation.planning.board import Board, Claim
+from federation.quota.past_use import NO_PAST, PastUse
 
-#: Share, how long the oldest want has waited, and the node: orders the children of a node.
-_Entry = tuple[int, int, int]
+#: Share and past use, or past use and share, then how long the oldest want has waited, and the node: orders the children of a node.
+_Entry = tuple[int, int, int, int]
 
 
 class Tournament:
     """Among claims of one priority. When shares of others than the one whose turn it was have changed, `refresh` it."""
 
-    def __init__(self, board: Board, claims: Iterable[Claim]) -> None:
-        self._board = board
+    def __init__(self, board: Board, claims: Iterable[Claim], past: PastUse = NO_PAST, *, is_by_shares: bool = True) -> None:
+        self._board, self._past = board, past
+        self._share_at, self._past_at = (0, 1) if is_by_shares else (1, 0)
         self._claims: defaultdict[int, deque[Claim]] = defaultdict(deque)
-        for claim in sorted(claims, key=_age):
+        for claim in sorted(claims, key=lambda claim: (past.of(claim.node), *_age(claim)) if past.half_life_ms else _age(claim)):
             self._claims[claim.node].append(claim)
         self._heaps: dict[int, list[_Entry]] = {}  #: An entry that is no longer its child's is passed over when it comes up.
         self._entries: dict[int, _Entry] = {}  #: Of each child that takes part.
@@ -36,20 +41,24 @@ class Tournament:
     def refresh(self, leaves: Iterable[int]) -> None:
         """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
         for below, node in {step for leaf in leaves for step in pairwise(self._board.forest.paths[leaf])}:
-            before, share = self._entries.get(below), self._board.shares.rank(below)
-            if before is not None and before[0] != share:
-                self._entries[below] = entry = share, before[1], below
-                heapq.heappush(self._heaps[node], entry)
+            before = self._entries.get(below)
+            if before is not None and before[self._share_at] != self._board.shares.rank(below):
+                heapq.heappush(self._heaps[node], self._enter(below, before[self._past_at], before[2]))
+
+    def _enter(self, node: int, past: int, since_ms: int) -> _Entry:
+        """How the node stands among its siblings from now on."""
+        share = self._board.shares.rank(node)
+        self._entries[node] = entry = (past, share, since_ms, node) if self._share_at else (share, past, since_ms, node)
+        return entry
 
     def _rank_all(self) -> None:
         roots: dict[int, None] = {}
         for leaf, claims in self._claims.items():
-            path = self._board.forest.paths[leaf]
+            path, past = self._board.forest.paths[leaf], self._past.of(leaf)
             roots[path[-1]] = None
             for below, node in pairwise(path):
                 is_first = node not in self._heaps
-                self._entries[below] = entry = self._board.shares.rank(below), claims[0].want.since_ms, below
-                self._heaps.setdefault(node, []).append(entry)
+                self._heaps.setdefault(node, []).append(self._enter(below, past, claims[0].want.since_ms))
                 if not is_first:
                     break  # The rest of the way is there already.
         for heap in self._heaps.values():
@@ -61,7 +70,7 @@ class Tournament:
         while self._roots:
             node = self._roots[-1]
             while best := self._best(node):
-                node = best[2]
+                node = best[3]
             if self._claims.get(node):
                 return self._claims[node][0]
             self._roots.pop()
@@ -71,7 +80,7 @@ class Tournament:
         """The first of the node's children."""
         heap = self._heaps.get(node)
         while heap:
-            if self._entries.get(heap[0][2]) is heap[0]:
+            if self._entries.get(heap[0][3]) is heap[0]:
                 return heap[0]
             heapq.heappop(heap)
         return None
@@ -81,17 +90,16 @@ class Tournament:
         claims = self._claims[claim.node]
         if is_over:
             claims.popleft()
-        since_ms = claims[0].want.since_ms if claims else None
+        standing = (self._past.of(claim.node), claims[0].want.since_ms) if claims else None
         for below, node in pairwise(self._board.forest.paths[claim.node]):
             heap = self._heaps[node]
-            if since_ms is not None:
-                self._entries[below] = entry = self._board.shares.rank(below), since_ms, below
-                heapq.heapreplace(heap, entry)
+            if standing is not None:
+                heapq.heapreplace(heap, self._enter(below, *standing))
             else:
                 del self._entries[below]
                 heapq.heappop(heap)
             best = self._best(node)
-            since_ms = best[1] if best else None
+            standing = (best[self._past_at], best[2]) if best else None
 
 
 def _age(claim: Claim) -> tuple[int, str, str, str]:

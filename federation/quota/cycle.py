@@ -19,7 +19,7 @@ from federation.quota.flavors import Mode
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import in_order
-from federation.quota.past_use import PastUse
+from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import Preempt as Policy
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
@@ -27,7 +27,6 @@ from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 
 Delays = Callable[[Nomination], bool]  #: Would admitting it now delay other work that has a date?
-NO_PAST = PastUse(half_life_ms=0)
 
 
 def delays_nobody(one: Nomination) -> bool:

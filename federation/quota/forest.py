@@ -110,7 +110,8 @@ class QuotaForest:
 
     def queue_of(self, tenant: str) -> int:
         """The leaf that holds the tenant's own work. Raises UnknownTenant."""
-        return self.index[tenant + OWN_LEAF] if tenant + OWN_LEAF in self.index else self.node(tenant)
+        leaf = self.index.get(tenant + OWN_LEAF)
+        return self.node(tenant) if leaf is None else leaf
 
     def tenant_of(self, node: int) -> str:
         """The path of the tenant that a node stands for."""

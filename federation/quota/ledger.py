@@ -68,19 +68,16 @@ class QuotaLedger:
 
     def charge_all(self, charges: Iterable[tuple[int, Amounts]], times: int = 1) -> None:
         """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all."""
-        sums: dict[FlavorResource, defaultdict[int, defaultdict[int, int]]] = {}
+        sums: defaultdict[FlavorResource, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         for node, amounts in charges:
-            depth = len(self._paths[node])
             for key, units in amounts.items():
-                if key not in sums:
-                    sums[key] = defaultdict(lambda: defaultdict(int))
-                sums[key][depth][node] += units * times
-        for key, levels in sums.items():
+                sums[key][node] += units * times
+        for key, by_node in sums.items():
+            levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+            for node, by in by_node.items():
+                levels[len(self._paths[node])][node] = by
             for depth in range(max(levels), 0, -1):
-                for node, by in levels[depth].items():
-                    above = self._charge((node,), key, by) if by else 0
-                    if above and depth > 1:
-                        levels[depth - 1][self.forest.parents[node]] += above
+                self._charge_level(self._columns.get(key) or self._open(key), levels[depth], levels[depth - 1])
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -94,8 +91,8 @@ class QuotaLedger:
             if by:
                 self._charge(self._paths[node], key, -by)
 
-    def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> int:
-        """Add to the use of the first node of a way up; what passes the kept parts goes on to the next. What passes the last one's."""
+    def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> None:
+        """Add to the use of the first node of a way up; what passes the kept parts goes on to the next."""
         column = self._columns.get(key) or self._open(key)
         rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
         own, kepts = rows.own, rows.kept
@@ -112,8 +109,23 @@ class QuotaLedger:
             if kept:
                 by = max(0, after - kept) - max(0, after - by - kept)
                 if by == 0:
-                    return 0
-        return by
+                    return
+
+    def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
+        """As `_charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
+        rows, use, versions, parents = column.rows, column.use, self.versions, self.forest.parents
+        own, kepts = rows.own, rows.kept
+        for node, by in by_node.items():
+            use[node] = after = use[node] + by
+            versions[node] += 1
+            above = after - own[node]
+            if above > 0 and above > by:
+                if rows.is_declared[node]:
+                    column.borrowed[node] += by
+            elif above > 0 or above > by:
+                self._cross(column, node, above, above - by)
+            kept = kepts[node]
+            by_parent[parents[node]] += max(0, after - kept) - max(0, after - by - kept) if kept else by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
         """The node's use less its own is above 0 now and was not before, or the other way round."""
@@ -176,9 +188,9 @@ class QuotaLedger:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
-    def over(self, keys: Iterable[FlavorResource]) -> tuple[AbstractSet[int], ...]:
+    def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, AbstractSet[int]]:
         """For each of these: the nodes that use more than their own of it; views that follow each charge."""
-        return tuple([(self._columns.get(key) or self._open(key)).over for key in keys])
+        return {key: (self._columns.get(key) or self._open(key)).over for key in keys}
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
@@ -260,19 +272,17 @@ class QuotaLedger:
         A node draws on its parent as soon as it uses more than it keeps.
         """
         column = self._columns.get(key)
-        if column is None:
+        if column is None or not column.use[node]:
             return 0
-        rows, use = column.rows, column.use
-        worst = 0
-        for step in self.forest.paths[node]:
+        rows, use, path = column.rows, column.use, self._paths[node]
+        root, worst = path[-1], 0
+        for step in rows.narrow[node]:
             used, limit = use[step], rows.borrowing_limit[step]
-            if step == self.forest.root(node):
-                return max(worst, 0 if rows.own[step] == UNLIMITED else used - rows.own[step])
             if limit is not None and rows.own[step] < UNLIMITED:
                 worst = max(worst, used - rows.own[step] - limit)
             if used <= rows.kept[step]:
                 return worst
-        return worst
+        return max(worst, 0 if rows.own[root] == UNLIMITED else use[root] - rows.own[root])
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""

@@ -2,8 +2,8 @@
 
     past(now) = past(before) · fade + load · (1 - fade)          fade: 1/2 after a half-life, straight lines between
 
-`load` is the dominant part of the root's capacity that a queue uses, in millionths. Integers only; the straight lines
-instead of a power make each step exact, and are at most 6 % off the curve.
+`load` is the dominant part of the root's capacity that a queue uses, divided by its weight; with a weight of 0 any use is more than
+all others'. Integers only; the straight lines instead of a power make each step exact, and are at most 6 % off the curve.
 Source: Kueue's admission fair sharing, as one order among queues.
 """
 
@@ -12,30 +12,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from federation.quota.forest import QuotaForest
 from federation.quota.snapshot import QuotaSnapshot
 
-MILLIONTHS = 1_000_000
+#: All that the root could hold. So fine that a second is not lost in a half-life of months.
+WHOLE = 10**12
 ENTRY_PART = 15  #: About what a tenth of a half-life would add.
 
 
 @dataclass(slots=True)
 class PastUse:
-    """Past use by queue, in millionths of the root's capacity."""
+    """Past use by queue, in parts of the root's capacity (`WHOLE`); nothing was in use before it begins."""
 
     half_life_ms: int
+    sampled_ms: int = 0  #: Up to then all is counted.
     _past: dict[int, int] = field(default_factory=dict)
-    _sampled_ms: int = 0
 
     def sample(self, snapshot: QuotaSnapshot) -> None:
         """Let the time since the last sample count with what is in use now; call it before use changes."""
-        if self.half_life_ms == 0:
-            return
-        since_ms, self._sampled_ms = max(0, snapshot.now_ms - self._sampled_ms), max(self._sampled_ms, snapshot.now_ms)
-        if since_ms == 0:
-            return
-        for queue in self._past.keys() | snapshot.running.keys():
-            load = _load(snapshot, queue)
-            self._past[queue] = load + self.faded(self._past.get(queue, 0) - load, since_ms)
+        if self.half_life_ms and snapshot.now_ms > self.sampled_ms:
+            self.let_pass(snapshot.now_ms, {queue: _load(snapshot, queue) for queue in self._past.keys() | snapshot.running.keys()})
+
+    def let_pass(self, now_ms: int, loads: Mapping[int, int]) -> None:
+        """As `sample`, with what queues use now as `load_of` tells it; who is not named uses nothing."""
+        since_ms, self.sampled_ms = max(0, now_ms - self.sampled_ms), max(self.sampled_ms, now_ms)
+        if self.half_life_ms and since_ms:
+            for queue in self._past.keys() | loads.keys():
+                load = loads.get(queue, 0)
+                self._past[queue] = load + self.faded(self._past.get(queue, 0) - load, since_ms)
 
     def count_entry(self, snapshot: QuotaSnapshot, queue: int) -> None:
         """Count an admission at once with a fifteenth of the queue's load, so that a burst between samples wins once only."""
@@ -46,24 +50,37 @@ class PastUse:
         """The past use of a queue; 0 while the past does not count."""
         return self._past.get(queue, 0) if self.half_life_ms else 0
 
-    def carry_over(self, past: Mapping[int, int]) -> None:
-        """The past of the same queues in another forest."""
-        self._past = {queue: use for queue, use in past.items() if use}
+    def move(self, before: QuotaForest, after: QuotaForest) -> None:
+        """From one forest to another: the past stays with the tenants, and who is gone has none."""
+        past = {before.tenant_of(queue): use for queue, use in self._past.items() if use}
+        self._past = {after.queue_of(tenant): use for tenant, use in past.items() if tenant in after.index}
 
     def faded(self, amount: int, since_ms: int) -> int:
         """What is left of an amount after some time; towards 0 for negative ones, too."""
         halvings, rest_ms = divmod(since_ms, self.half_life_ms)
-        left = abs(amount) >> min(halvings, 64)
+        left = abs(amount) >> min(halvings, 128)
         left -= left * rest_ms // (2 * self.half_life_ms)
         return left if amount >= 0 else -left
 
 
+NO_PAST = PastUse(half_life_ms=0)  #: The past does not count.
+
+
+def load_of(forest: QuotaForest, queue: int, used: Mapping[str, int]) -> int:
+    """The dominant part of the root's capacity (`WHOLE`) that the queue uses, by its weight.
+
+    Args:
+        used: Resource to units, all flavors together.
+    """
+    lendable, weight = forest.lendable(forest.root(queue)), forest.weights[queue]
+    part = max((units * WHOLE // lendable[name] for name, units in used.items() if lendable.get(name, 0) > 0), default=0)
+    return part * weight.denominator // weight.numerator if weight else part * WHOLE
+
+
 def _load(snapshot: QuotaSnapshot, queue: int) -> int:
-    """The dominant part of the root's capacity that the queue uses, in millionths."""
     used: dict[str, int] = {}
     for key in snapshot.forest.keys:
         units = snapshot.ledger.use(queue, key)
         if units:
             used[key[1]] = used.get(key[1], 0) + units
-    lendable = snapshot.forest.lendable(snapshot.forest.root(queue))
-    return max((units * MILLIONTHS // lendable[name] for name, units in used.items() if lendable.get(name, 0) > 0), default=0)
+    return load_of(snapshot.forest, queue, used)

@@ -150,10 +150,10 @@ class QuotaScheduler:
         for queue in {workload.queue for workload in (*waiting, *(running.workload for running in works))}:
             renamed[queue] = forest.names[_queue_in(forest, queue.removesuffix(OWN_LEAF))]
         self._at(now_ms)
-        past = {self.forest.names[queue]: self.past.of(queue) for queue in range(len(self.forest.names))}
+        before = self.forest
         self._adopt(forest, settings)
         self._at(now_ms)
-        self.past.carry_over({forest.index[name]: use for name, use in past.items() if name in forest.index})
+        self.past.move(before, forest)
         self._queues.clear()
         self._where.clear()
         self._ripe.clear()

@@ -33,7 +33,7 @@ class ShareRanks:
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._ledger, self._forest = ledger, ledger.forest
-        self._versions = ledger.versions
+        self._versions, self._parents = ledger.versions, ledger.forest.parents
         self._scales: dict[int, _Scale] = {}
         self._ranks = [0] * len(self._versions)
         self._counted_at = [0] * len(self._versions)  #: The version of the use that each rank is of; nothing was in use at the first.
@@ -68,7 +68,7 @@ class ShareRanks:
         return ratio * scale.weights[node] if ratio else 0
 
     def _scale_of(self, node: int) -> _Scale:
-        parent = self._forest.parents[node]
+        parent = self._parents[node]
         return self._scales.get(parent) or self._measure(parent)
 
     def _measure(self, parent: int) -> _Scale:

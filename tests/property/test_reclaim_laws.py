@@ -19,17 +19,39 @@ from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.policies import OnCut, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.quota.shares import ShareKey, dominant_share
 from federation.tenants import FlavorResource, Quota
+from mesh.reasons import Reason
 
 NOW_MS = 10_000_000
 FLAVORS, RESOURCES, MESHES = ("a100", "t4"), ("cpu", "gpu"), ("east", "north", "west")
 
 
 class PlainBoard(Board):
-    """Everybody takes turns, even where nothing is scarce."""
+    """Whether nothing above the leaves is scarce is tried out with all claims of a flavor in a tree, and then they come one by one."""
 
     def raise_unopposed(self, claims, reason):
-        del reason
-        return list(claims)
+        rivals = {(self.forest.root(claim.node), claim.want.flavor): None for claim in claims}
+        return [
+            claim
+            for root, flavor in rivals
+            for claim in self.one_by_one([one for one in claims if (self.forest.root(one.node), one.want.flavor) == (root, flavor)], reason)
+        ]
+
+    def one_by_one(self, claims: list[Claim], reason: Reason) -> list[Claim]:
+        if any(claim.want.is_crowded for claim in claims):
+            return claims
+        for claim in claims:
+            self.charge(claim.node, claim.amounts(claim.slots))
+        above = [
+            (node, key) for claim in claims for node in self.forest.paths[claim.node][1:2] for key in claim.slot
+        ]  # And what it draws on.
+        is_scarce = any(self.ledger.deficit(*one) > 0 or self.ledger.room(*one) < 0 for one in above)
+        limited = {claim.node for claim in claims for key in claim.slot if self.ledger.deficit(claim.node, key) > 0}
+        for claim in claims:
+            self.charge(claim.node, claim.amounts(claim.slots), -1)
+        for claim in () if is_scarce else claims:
+            if (slots := self.slots_free(claim)) >= claim.least:
+                self.raise_for(claim, slots, reason)
+        return [claim for claim in claims if is_scarce or (claim.node in limited and claim.slots)]
 
 
 class PlainReclaiming:
@@ -39,11 +61,25 @@ class PlainReclaiming:
         self.board, self.rules, self.borrowers, self.settings = board, rules, borrowers, settings
         self.hopeless: list[object] = []
 
-    def free(self, claim: Claim, slots: int) -> tuple[Lease, ...]:
+    def most(self, claim: Claim) -> int:
+        """What the leaf's own limits leave: nobody else gives beyond them."""
+        if claim.want.is_crowded or self.less_urgent(claim):
+            return claim.slots
+        slots = claim.slots
+        for key, units in claim.slot.items():
+            rows, use = self.board.forest.rows(key), self.board.ledger.use(claim.node, key)
+            limit, kept, lent = rows.borrowing_limit[claim.node], rows.kept[claim.node], rows.lent[claim.node]
+            if limit is not None:
+                beyond = lent + limit - max(0, use - kept)
+                room = max(0, kept - use) + (max(0, beyond) if self.rules.keeps_local else beyond)
+                slots = min(slots, max(0, room) // units)
+        return slots
+
+    def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
         needed, taken = claim.amounts(slots), []
         question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
         if question in self.hopeless:
-            return ()
+            return 0, ()
         free, short = self.room_left(claim), {}
         for is_room in (True, False) if claim.want.is_crowded else (False,):
             givers = self.givers(claim, needed)
@@ -59,11 +95,21 @@ class PlainReclaiming:
                 break
         if taken and not short:
             assert self.board.ledger.fits(claim.node, needed)
-            return tuple(lease for lease, _ in taken)
-        for lease, part in taken:
-            self.board.lower(lease, {name: -units for name, units in part.items()})
-        self.hopeless.append(question)
-        return ()
+            return slots, tuple(lease for lease, _ in taken)
+        found = 0 if claim.want.is_crowded or not taken else self.slots_that_fit(claim)
+        kept: list[Lease] = []
+        for lease, part in reversed(taken):
+            spare = {key[1]: self.board.ledger.room(claim.node, key) - found * units for key, units in claim.slot.items()}
+            back = {name: min(units, spare[name]) if found else units for name, units in part.items()}
+            self.board.lower(lease, {name: -units for name, units in back.items()})
+            kept += [lease] if back != part else []
+        if not found:
+            self.hopeless.append(question)
+        return found, tuple(kept)
+
+    def slots_that_fit(self, claim: Claim) -> int:
+        fitting = [slots for slots in range(claim.slots + 1) if self.board.ledger.fits(claim.node, claim.amounts(slots))]
+        return fitting[-1] if fitting[-1] >= claim.least else 0
 
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
         return dominant_share(self.board.ledger, node, extra).key
@@ -96,13 +142,17 @@ class PlainReclaiming:
         ledger.discharge(node, {key: units})
         return deficit
 
-    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey, Sequence[int]]]:
+    def less_urgent(self, claim: Claim) -> list[Lease]:
         own = self.board.leases_of.get((claim.node, claim.want.flavor), [])
         within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else Preempt.ANY
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
-        less = [] if within is Preempt.NEVER else less
-        yield from ((lease, None, (0, 0), ()) for lease in sorted(less, key=lambda lease: self.rank(lease, claim.node)))
-        for below, ancestor in pairwise(self.board.forest.paths[claim.node]):
+        return [] if within is Preempt.NEVER else less
+
+    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey, Sequence[int]]]:
+        yield from ((lease, None, (0, 0), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
+        for steps, (below, ancestor) in enumerate(pairwise(self.board.forest.paths[claim.node]), start=1):
+            if not claim.want.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
+                return  # A limit below the ancestor stands, whoever gives way.
             if not any(self.board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
                 yield from ((lease, None, (0, 0), [lease.node]) for lease in self.in_turn(claim, below, ancestor, needed))
             elif not self.rules.fair_sharing:

@@ -9,12 +9,14 @@ import pytest
 from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Target, Want
 from federation.quota.forest import ForestNode, QuotaForest
+from federation.quota.past_use import WHOLE, PastUse
 from federation.quota.policies import MESH, OnCut, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.tenants import Quota
 from mesh.reasons import Reason
 
 GPU = ("a100", "gpu")
 NOW_MS = 1_000_000
+BY_PRIORITY = Rules(fair_sharing=False)
 
 
 def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
@@ -52,6 +54,14 @@ def test_what_is_free_is_given():
     assert gpus_of(answer.raised) == {"vision": 3}
     assert answer.raised[0].reason is Reason.QUOTA_FREE
     assert answer.lowered == answer.unmet == ()
+
+
+def test_a_tenant_that_stands_alone_gets_no_more_than_it_has():
+    tree = forest(alone=(None, Quota(nominal=3), 1))
+    answer = decide(tree, (holding("alone", 1),), (want("alone", 4),))
+    assert (gpus_of(answer.raised), [unmet.slots for unmet in answer.unmet]) == ({"alone": 2}, [2])
+    several = (want("alone", 1), want("alone", 3, mesh="north"))
+    assert sum(target.amounts["gpu"] for target in decide(tree, (), several).raised) == 3
 
 
 def test_a_tenants_own_quota_is_given_before_anybody_borrows():
@@ -201,11 +211,45 @@ def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():
     assert decide(tree, even, (want("a", 4), want("b", 4, mesh="east"))).lowered == ()
 
 
+def used(tree: QuotaForest, **parts: int) -> PastUse:
+    """Tenants have used so many thousandths of all there is."""
+    past = PastUse(half_life_ms=1_000)
+    past.let_pass(10**6, {tree.node(tenant): part * WHOLE // 1_000 for tenant, part in parts.items()})
+    return past
+
+
+@pytest.mark.parametrize(
+    ("rules", "raised"),
+    [
+        pytest.param(MESH, {"new": 2, "calm": 3}, id="shares go before it, and of equal ones the least used goes first"),
+        pytest.param(BY_PRIORITY, {"calm": 5}, id="without fair sharing it goes before shares"),
+    ],
+)
+def test_where_the_past_counts(rules: Rules, raised: dict[str, int]):
+    tree = company(idle=5, calm=0, new=0)
+    wants = (want("new", 4), want("calm", 4, mesh="east", since_ms=5))
+    answer = decide(tree, (holding("calm", 1),), wants, rules=rules, past=used(tree, calm=1, new=2))
+    assert gpus_of(answer.raised) == raised
+
+
+def test_where_the_past_counts_the_one_with_less_of_it_goes_first_and_priority_before_both():
+    tree = company(idle=1, calm=0, hog=0)
+    past, first = used(tree, hog=500, calm=200), want("hog", 1)
+    for other, gets in ((want("calm", 1, since_ms=5), "calm"), (want("calm", 1, priority=-1), "hog")):
+        assert gpus_of(decide(tree, (), (first, other), past=past).raised) == {gets: 1}
+        assert gpus_of(decide(tree, (), (first, other)).raised) == {"hog": 1}
+
+
+def test_in_the_contest_of_groups_a_group_stands_for_its_tenant_with_the_least_past_use():
+    groups = {name: ("acme", Quota(), 1) for name in ("one", "two")}
+    teams = {name: (group, Quota(), 1) for name, group in (("a", "one"), ("b", "one"), ("c", "two"), ("d", "two"))}
+    tree = forest(acme=(None, Quota(nominal=2), 1), **groups, **teams)
+    wants = tuple(want(name, 1) for name in "abcd")
+    assert gpus_of(decide(tree, (), wants, past=used(tree, a=400, b=300, c=100, d=900)).raised) == {"c": 1, "b": 1}
+
+
 def test_without_fair_sharing_borrowers_keep_what_they_have():
     assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (want("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
-
-
-BY_PRIORITY = Rules(fair_sharing=False)
 
 
 def borrows(who: str = "vision", most: int | None = None, reclaim: Preempt = Preempt.ANY) -> dict[str, QueueSettings]:

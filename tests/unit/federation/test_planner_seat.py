@@ -192,6 +192,90 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
 
 
+class Remembering:
+    """A seat where the past counts half after a minute, and two tenants that want the one slot that nobody owns."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.store = MemoryStore(clock=clock, ttl_ms=10**7, grace_ms=GRACE_MS)
+        tenants = (Tenant(path=path, parent=ACME) for path in (VISION, BATCH))
+        self.store.configure(TenantTree([Tenant(path=ACME, parent=None, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"])}), *tenants]))
+        self.orders = MemoryTenantOrders()
+        self.publish(Rules(history_half_life_ms=60_000))
+        self.mesh, self.clock = HandMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
+        self.seat = self.new_seat()
+
+    def publish(self, rules: Rules) -> None:
+        self.orders.publish(StandingOrders(rules=rules))
+
+    def new_seat(self) -> PlannerSeat:
+        return PlannerSeat(self.store, "root-1", seat_ms=SEAT_MS, orders=self.orders)
+
+    def holds(self, tenant: TenantPath, for_ms: int) -> None:
+        self.mesh.acquire(tenant, A100, GPU)
+        self.clock.advance(for_ms)
+        self.seat.tick()
+        self.mesh.release(tenant, A100)
+
+    def next_one(self) -> list[TenantPath]:
+        """Who is promised the slot when both want it, BATCH the longest."""
+        self.mesh.acquire(ACME, A100, GPU)  # Until they have asked.
+        for tenant in (BATCH, VISION):
+            self.clock.advance(1)
+            self.mesh.acquire(tenant, A100, GPU)
+        self.mesh.release(ACME, A100)
+        answer = self.seat.tick()
+        return [target.tenant for target in answer.raised] if answer else []
+
+
+@pytest.fixture
+def remembering(clock: ManualClock) -> Remembering:
+    return Remembering(clock)
+
+
+def test_where_the_past_counts_who_held_less_is_next(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    assert remembering.next_one() == [VISION]
+
+
+def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    remembering.publish(Rules())
+    assert remembering.next_one() == [BATCH]
+
+
+def test_a_new_planner_begins_without_a_past(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    remembering.seat = remembering.new_seat()
+    assert remembering.next_one() == [BATCH]
+
+
+def test_time_in_which_nothing_is_held_counts_for_nobody(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(VISION, 60_000)
+    remembering.clock.advance(60_000)
+    remembering.seat.tick()
+    remembering.holds(BATCH, 1_000)
+    assert remembering.next_one() == [BATCH]
+
+
+def test_a_round_that_comes_late_counts_the_time_since_the_last_one(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(VISION, 10_000)
+    remembering.holds(BATCH, 600_000)
+    assert remembering.next_one() == [VISION]
+
+
+def test_the_past_goes_on_under_another_tree(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    tree = remembering.store.snapshot().tree
+    remembering.store.configure(TenantTree([Tenant(path=TenantPath("above"), parent=None), *tree.tenants.values()]))
+    assert remembering.next_one() == [VISION]
+
+
 class TightStore(MemoryStore):
     """Refuses targets of one tenant, whatever room there is."""
 

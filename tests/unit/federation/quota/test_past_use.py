@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from federation.quota.past_use import MILLIONTHS, PastUse
+from federation.quota.forest import QuotaForest
+from federation.quota.past_use import WHOLE, PastUse, load_of
 from federation.quota.policies import MESH
-from federation.quota.testing import Node, runs, snapshot_of, work
+from federation.quota.testing import Node, forest_of, runs, snapshot_of, work
+from federation.tenants import Tenant, TenantTree
+from mesh.ids import TenantPath
+
+
+def tenant(path: str, parent: str | None = None) -> Tenant:
+    above = parent or path.rpartition("/")[0] or None
+    return Tenant(path=TenantPath(path), parent=above and TenantPath(above))
 
 
 @pytest.mark.parametrize(
@@ -30,9 +40,9 @@ def test_use_comes_near_to_what_is_used_and_never_above():
         snapshot.now_ms = now_ms
         past.sample(snapshot)
         seen.append(past.of(0))
-    assert seen[1] == MILLIONTHS // 4
+    assert seen[1] == WHOLE // 4
     assert seen == sorted(seen)
-    assert MILLIONTHS // 2 - 1_000 < seen[-1] <= MILLIONTHS // 2
+    assert WHOLE // 2 - WHOLE // 1_000 < seen[-1] <= WHOLE // 2
 
 
 def test_without_a_half_life_the_past_is_nothing():
@@ -41,3 +51,39 @@ def test_without_a_half_life_the_past_is_nothing():
     past.sample(snapshot)
     past.count_entry(snapshot, 0)
     assert past.of(0) == 0
+
+
+def test_use_counts_by_weight_and_without_weight_above_all_others():
+    tree = forest_of(
+        {"all": Node(nominal=8), "twice": Node(parent="all", weight=Fraction(2)), "none": Node(parent="all", weight=Fraction(0))}
+    )
+    twice, none = (load_of(tree, tree.node(name), {"gpu": 4}) for name in ("twice", "none"))
+    assert twice == WHOLE // 4
+    assert none > WHOLE
+
+
+def test_time_that_has_passed_counts_once_and_who_is_not_named_used_nothing():
+    past = PastUse(half_life_ms=1_000, sampled_ms=5_000)
+    past.let_pass(5_000, {0: WHOLE})
+    assert past.of(0) == 0
+    past.let_pass(6_000, {0: WHOLE})
+    past.let_pass(6_000, {0: 0})
+    past.let_pass(4_000, {0: 0})
+    assert past.of(0) == WHOLE // 2
+    past.let_pass(7_000, {1: WHOLE})
+    assert (past.of(0), past.of(1)) == (WHOLE // 4, WHOLE // 2)
+
+
+def test_a_second_counts_in_a_half_life_of_months():
+    past = PastUse(half_life_ms=90 * 86_400_000)
+    past.let_pass(1_000, {0: WHOLE // 1_000})
+    assert past.of(0) > 0
+
+
+def test_the_past_stays_with_tenants_that_move_and_with_those_that_get_tenants_below_them():
+    before = QuotaForest.of_tenants(TenantTree([tenant("a"), tenant("a/b"), tenant("a/gone")]))
+    after = QuotaForest.of_tenants(TenantTree([tenant("c"), tenant("a"), tenant("a/b", parent="c"), tenant("a/b/d", parent="a/b")]))
+    past = PastUse(half_life_ms=1_000)
+    past.let_pass(1_000, {before.queue_of(name): 2 * number for number, name in enumerate(("a/b", "a/gone"), start=1)})
+    past.move(before, after)
+    assert {name: past.of(number) for name, number in after.index.items() if past.of(number)} == {"a/b/*": 1}

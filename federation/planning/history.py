@@ -1,0 +1,39 @@
+"""What tenants used between rounds of the planner, where the past counts: kept in memory, fed from the ledger's snapshots.
+
+Nobody else has it: who becomes the planner begins without a past. While another has the seat, or a round comes late, the time since the
+last one counts with what is held then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from federation.quota.forest import QuotaForest
+from federation.quota.past_use import PastUse, load_of
+from federation.snapshot import Snapshot
+
+
+class History:
+    """The past use of all tenants of a ledger, on the ledger's own clock."""
+
+    def __init__(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> None:
+        self._forest = forest
+        self._past = PastUse(half_life_ms=half_life_ms, sampled_ms=snapshot.at_ms)
+
+    def let_pass(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> PastUse:
+        """The past up to the snapshot, by the leaves of the forest; another forest and another half-life hold from now on."""
+        if forest is not self._forest:
+            self._past.move(self._forest, forest)
+            self._forest = forest
+        self._past.let_pass(snapshot.at_ms, _loads(snapshot, forest))
+        self._past.half_life_ms = half_life_ms
+        return self._past
+
+
+def _loads(snapshot: Snapshot, forest: QuotaForest) -> dict[int, int]:
+    """What is held now, as `load_of` tells it, by leaf; what was promised and is not granted yet does not count."""
+    used: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for lease in snapshot.leases:
+        for name, units in lease.amounts.items():
+            used[forest.queue_of(lease.tenant)][name] += units
+    return {leaf: load_of(forest, leaf, units) for leaf, units in used.items()}

@@ -1,0 +1,88 @@
+"""Where the past counts, who used much before is behind until others have used as much; through the planner's seat, over hours."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import Rules, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.resources import ResourceSet
+
+RED = FlavorName("red")
+GPU = ResourceSet.of({"gpu": 1})
+LONG_MS, MINUTE_MS, HOUR_MIN = 10**9, 60_000, 60
+ACME, HOG, CALM = TenantPath("acme"), TenantPath("acme/hog"), TenantPath("acme/calm")
+
+
+class Hours:
+    """Two tenants without quota of their own want all that their parent has; what runs ends with every minute."""
+
+    def __init__(self, slots: int, rules: Rules) -> None:
+        self.slots, self.clock = slots, ManualClock(LONG_MS)
+        self.store = MemoryStore(clock=self.clock, ttl_ms=LONG_MS, grace_ms=LONG_MS)
+        own = Tenant(path=ACME, parent=None, quotas={(RED, "gpu"): Quota(nominal=slots * GPU["gpu"])})
+        self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
+        orders = MemoryTenantOrders()
+        orders.publish(StandingOrders(rules=rules))
+        self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
+        pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
+        self.mesh = HandMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
+
+    def held(self, tenant: TenantPath) -> int:
+        return self.mesh.lease(tenant, RED).held["gpu"] // GPU["gpu"]
+
+    def minute(self, *tenants: TenantPath) -> None:
+        """These wait for all that there is, the first of them longest; then what runs ends, and the planner says who is next."""
+        for tenant in tenants:
+            self.mesh.acquire(tenant, RED, GPU, self.slots)
+        self.clock.advance(MINUTE_MS)
+        self.seat.tick()
+        for tenant in tenants:
+            self.mesh.release(tenant, RED)
+        self.seat.tick()
+        self.mesh.beat()
+
+    def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:
+        """Minutes of slots that each of them had."""
+        had = dict.fromkeys(tenants, 0)
+        for _ in range(count):
+            self.minute(*tenants)
+            for tenant in tenants:
+                had[tenant] += self.held(tenant)
+        return had
+
+
+def rules(half_life_min: int, *, fair_sharing: bool) -> Rules:
+    return Rules(min_run_ms=0, fair_sharing=fair_sharing, history_half_life_ms=half_life_min * MINUTE_MS)
+
+
+@given(slots=st.integers(1, 4), half_life_min=st.integers(5, 40), fair_sharing=st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_same(slots: int, half_life_min: int, fair_sharing: bool):
+    hours = Hours(slots, rules(half_life_min, fair_sharing=fair_sharing))
+    hours.minutes(HOUR_MIN, HOG)
+    had = hours.minutes(2 * HOUR_MIN - 10, HOG, CALM)
+    assert had[CALM] >= had[HOG] - slots
+    last = hours.minutes(10, HOG, CALM)
+    assert abs(last[HOG] - last[CALM]) <= slots
+
+
+@pytest.mark.parametrize(
+    ("slots", "fair_sharing"),
+    [pytest.param(1, True, id="by shares, where one slot makes them unequal"), pytest.param(4, False, id="without shares, however many")],
+)
+def test_within_an_hour_the_calm_catches_up_with_the_hog_and_then_they_take_turns(slots: int, fair_sharing: bool):
+    hours = Hours(slots, rules(30, fair_sharing=fair_sharing))
+    hours.minutes(HOUR_MIN, HOG)
+    tens = [hours.minutes(10, HOG, CALM) for _ in range(6)]
+    assert [had[HOG] // slots for had in tens] == [0, 0, 0, 5, 5, 5]
+    assert [had[CALM] // slots for had in tens] == [10, 10, 10, 5, 5, 5]
