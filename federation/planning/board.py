@@ -33,6 +33,7 @@ class Lease:
     grown: defaultdict[str, int]  #: What all leases of the flavor on the mesh have grown by in this round, together.
     reason: Reason = Reason.QUOTA_FREE
     has_grown: bool = False  #: In this round.
+    has_given: bool = False  #: In this round, whether or not it got it back.
 
 
 @dataclass(slots=True)
@@ -155,6 +156,7 @@ class Board:
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
             lease.grown[name] -= units
+        lease.has_given = True
         self.charge(lease.node, named(lease.key[2], part), -1)
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
@@ -195,12 +197,13 @@ class Board:
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():
-            if lease.target == lease.holding.target:
+            if not lease.has_grown and not lease.has_given:
                 continue
             before, after = _without_zeros(lease.holding.target), _without_zeros(lease.target)
             if after != before:
                 mesh, tenant, flavor = lease.key
-                side = raised if all(after.get(name, 0) >= units for name, units in before.items()) else lowered
+                has_less = lease.has_given and any(after.get(name, 0) < units for name, units in before.items())
+                side = lowered if has_less else raised
                 side.append(Target(mesh=mesh, tenant=tenant, flavor=flavor, amounts=after, reason=lease.reason))
         return tuple(lowered), tuple(raised)
 

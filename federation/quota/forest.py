@@ -17,11 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import lcm
 
 from federation.errors import ConfigError, UnknownTenant
 from federation.tenants import FlavorResource, Quota, TenantTree
 
 UNLIMITED = 2**63 - 1  #: From here on an amount has no end; Kueue's largest integer.
+UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
 OWN_LEAF = "/*"  #: Ends the name of the leaf that a tenant's own work stands in; no part of a path can be `*`.
 
 
@@ -50,6 +52,14 @@ class Rows:
     narrow: tuple[tuple[int, ...], ...]  #: On the way up from each node, itself first and the root not: those that keep or limit something.
 
 
+@dataclass(frozen=True, slots=True)
+class ShareScale:
+    """What makes whole numbers of the shares of all children of one node; see `federation.quota.share_ranks`."""
+
+    factors: Mapping[str, int]  #: By resource, of what is borrowed.
+    weights: Mapping[int, int]  #: By child.
+
+
 class QuotaForest:
     """All nodes; immutable. Nodes are known by index inside the core, by name outside.
 
@@ -57,7 +67,7 @@ class QuotaForest:
         ConfigError: A name twice, a parent that is missing, a circle, a queue with children, a negative amount or weight.
     """
 
-    __slots__ = ("_lendable", "_none", "_rows", "children", "heights", "index", "names", "parents", "paths", "queues", "weights")
+    __slots__ = ("_lendable", "_none", "_rows", "_scales", "children", "heights", "index", "names", "parents", "paths", "queues", "weights")
 
     def __init__(self, nodes: Iterable[ForestNode]) -> None:
         listed = list(nodes)
@@ -84,6 +94,7 @@ class QuotaForest:
         zeros = (0,) * len(listed)
         self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed), ((),) * len(listed))
         self._lendable: dict[int, dict[str, int]] = {}
+        self._scales: dict[int, ShareScale] = {}
 
     @classmethod
     def of_tenants(cls, tree: TenantTree, weights: Mapping[str, Fraction] | None = None) -> QuotaForest:
@@ -141,6 +152,22 @@ class QuotaForest:
                     known[resource] = min(UNLIMITED, known[resource] + rows.potential[node])
             self._lendable[node] = known = dict(known)
         return known
+
+    def share_scale(self, parent: int) -> ShareScale:
+        """How the shares of the node's children are measured; of no node, those of roots, which have none."""
+        known = self._scales.get(parent)
+        if known is None:
+            known = self._scales[parent] = self._measure(parent) if parent >= 0 else ShareScale({}, {})
+        return known
+
+    def _measure(self, parent: int) -> ShareScale:
+        most = {name: units for name, units in self.lendable(parent).items() if units > 0}
+        whole = lcm(*most.values())
+        weights = {child: self.weights[child] for child in self.children[parent]}
+        count = lcm(*{weight.numerator for weight in weights.values() if weight})
+        counted = {child: weight.denominator * count // weight.numerator for child, weight in weights.items() if weight}
+        endless = UNITS_MAX * whole * max(counted.values(), default=1)
+        return ShareScale({name: whole // units for name, units in most.items()}, dict.fromkeys(weights, endless) | counted)
 
     def lowest_common(self, node: int, other: int) -> tuple[int, int, int]:
         """The lowest node above both, and the two nodes right below it on either way.

@@ -37,6 +37,20 @@ class _Column:
     borrowed: list[int]  #: What declaring nodes use beyond their own; one list for all flavors of a resource, which counts them together.
 
 
+class _Columns(dict[FlavorResource, _Column]):
+    """Made when first asked for; to read one that is there costs a plain look into a dict."""
+
+    def __init__(self, forest: QuotaForest, borrowed: dict[str, list[int]]) -> None:
+        super().__init__()
+        self._forest, self._borrowed = forest, borrowed
+
+    def __missing__(self, key: FlavorResource) -> _Column:
+        size = len(self._forest.names)
+        borrowed = self._borrowed.setdefault(key[1], [0] * size)
+        column = self[key] = _Column(self._forest.rows(key), [0] * size, set(), borrowed)
+        return column
+
+
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
@@ -45,19 +59,13 @@ class QuotaLedger:
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
-        self._columns: dict[FlavorResource, _Column] = {}
         self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
+        self._columns = _Columns(forest, self._borrowed)
         self._over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
         self._paths = forest.paths
         self.versions = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
-            self._open(key)
-
-    def _open(self, key: FlavorResource) -> _Column:
-        size = len(self.forest.names)
-        borrowed = self._borrowed.setdefault(key[1], [0] * size)
-        column = self._columns[key] = _Column(self.forest.rows(key), [0] * size, set(), borrowed)
-        return column
+            self._columns[key]
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
         """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
@@ -77,7 +85,7 @@ class QuotaLedger:
             for node, by in by_node.items():
                 levels[len(self._paths[node])][node] = by
             for depth in range(max(levels), 0, -1):
-                self._charge_level(self._columns.get(key) or self._open(key), levels[depth], levels[depth - 1])
+                self._charge_level(self._columns[key], levels[depth], levels[depth - 1])
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -93,7 +101,7 @@ class QuotaLedger:
 
     def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> None:
         """Add to the use of the first node of a way up; what passes the kept parts goes on to the next."""
-        column = self._columns.get(key) or self._open(key)
+        column = self._columns[key]
         rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
         own, kepts = rows.own, rows.kept
         for step in path:
@@ -190,7 +198,7 @@ class QuotaLedger:
 
     def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, AbstractSet[int]]:
         """For each of these: the nodes that use more than their own of it; views that follow each charge."""
-        return {key: (self._columns.get(key) or self._open(key)).over for key in keys}
+        return {key: self._columns[key].over for key in keys}
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Does the node use more than its own of one of these?"""
@@ -207,7 +215,7 @@ class QuotaLedger:
     def stays_within_own(self, node: int, amounts: Amounts) -> bool:
         """Would the node use no more than its own of all of these, with so much more?"""
         for key, units in amounts.items():
-            column = self._columns.get(key) or self._open(key)
+            column = self._columns[key]
             if column.use[node] + units > column.rows.own[node]:
                 return False
         return True
@@ -221,7 +229,7 @@ class QuotaLedger:
 
         With `steps`, as if there were no end of room above the first so many nodes of its path: nobody outside can give more.
         """
-        column = self._columns.get(key) or self._open(key)
+        column = self._columns[key]
         rows, use, path = column.rows, column.use, self._paths[node]
         narrow = rows.narrow[node]
         room = UNLIMITED
@@ -253,7 +261,7 @@ class QuotaLedger:
         """
         if not self.keeps_local:
             return max(0, units - self.room(node, key))
-        column = self._columns.get(key) or self._open(key)
+        column = self._columns[key]
         rows, use, root = column.rows, column.use, self._paths[node][-1]
         worst, rest = 0, units
         for step in rows.narrow[node]:

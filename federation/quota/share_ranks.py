@@ -11,21 +11,11 @@ Source: `federation.quota.shares`, whose order this is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import lcm
 
 from federation.quota.ledger import QuotaLedger
 from federation.tenants import FlavorResource
 
-UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """How the shares of all children of one node are measured."""
-
-    factors: tuple[tuple[str, Sequence[int], int], ...]  #: Resource, what every node has borrowed of it, factor.
-    weights: Mapping[int, int]  #: Child to the factor of its weight.
+_Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that makes a share of it.
 
 
 class ShareRanks:
@@ -34,7 +24,7 @@ class ShareRanks:
     def __init__(self, ledger: QuotaLedger) -> None:
         self._ledger, self._forest = ledger, ledger.forest
         self._versions, self._parents = ledger.versions, ledger.forest.parents
-        self._scales: dict[int, _Scale] = {}
+        self._factors: dict[int, tuple[tuple[_Factor, ...], Mapping[int, int]]] = {}  #: By parent; with the factors of weights.
         self._ranks = [0] * len(self._versions)
         self._counted_at = [0] * len(self._versions)  #: The version of the use that each rank is of; nothing was in use at the first.
 
@@ -54,33 +44,23 @@ class ShareRanks:
 
     def rank_with(self, node: int, extra: Mapping[FlavorResource, int]) -> int:
         """As `rank`, with so much more, or less, in use at the node itself."""
-        more, scale = self._ledger.borrowed_more(node, extra), self._scale_of(node)
+        more = self._ledger.borrowed_more(node, extra)
+        factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
         ratio = 0
-        for name, borrowed, factor in scale.factors:
+        for name, borrowed, factor in factors:
             ratio = max(ratio, (borrowed[node] + more.get(name, 0)) * factor)
-        return ratio * scale.weights[node] if ratio else 0
+        return ratio * weights[node] if ratio else 0
 
     def _counted(self, node: int) -> int:
         """As `rank_with` without anything more: asked for so often that it has its own loop."""
-        scale, ratio = self._scale_of(node), 0
-        for _, borrowed, factor in scale.factors:
+        factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
+        ratio = 0
+        for _, borrowed, factor in factors:
             ratio = max(ratio, borrowed[node] * factor)
-        return ratio * scale.weights[node] if ratio else 0
+        return ratio * weights[node] if ratio else 0
 
-    def _scale_of(self, node: int) -> _Scale:
-        parent = self._parents[node]
-        return self._scales.get(parent) or self._measure(parent)
-
-    def _measure(self, parent: int) -> _Scale:
-        if parent < 0:
-            self._scales[parent] = scale = _Scale((), {})
-            return scale
-        most = {name: units for name, units in self._forest.lendable(parent).items() if units > 0}
-        whole = lcm(*most.values())
-        factors = tuple((name, self._ledger.borrowed_by_node(name), whole // units) for name, units in most.items())
-        weights = {child: self._forest.weights[child] for child in self._forest.children[parent]}
-        count = lcm(*{weight.numerator for weight in weights.values() if weight})
-        counted = {child: weight.denominator * count // weight.numerator for child, weight in weights.items() if weight}
-        endless = UNITS_MAX * whole * max(counted.values(), default=1)
-        self._scales[parent] = scale = _Scale(factors, dict.fromkeys(weights, endless) | counted)
-        return scale
+    def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
+        scale = self._forest.share_scale(parent)
+        factors = tuple((name, self._ledger.borrowed_by_node(name), factor) for name, factor in scale.factors.items())
+        self._factors[parent] = found = factors, scale.weights
+        return found
