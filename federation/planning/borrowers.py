@@ -4,9 +4,10 @@ Of those below one node of the tree: the lowest priority, the largest dominant s
 the newest grant. Who is asked, and in which order, depends on the board at that moment only: an attempt that came to nothing leaves
 no trace.
 
-To sort all borrowers for each claim would cost more than all the rest of a round. So the children of a node stand in a row by their
-shares, which is kept: at the next question only those are placed anew whose use has changed since. The leases below a child stand in
-an order that holds for the whole round. A question merges these orders only as far as it is read.
+To sort all borrowers for each claim would cost more than all the rest of a round. So where many children of a node have leases of a
+flavor they stand in a row by their shares, which is kept: at the next question only those are placed anew whose use has changed since.
+A few are sorted when asked for. The leases below a child stand in an order that holds for the whole round. A question merges these
+orders only as far as it is read.
 """
 
 from __future__ import annotations
@@ -28,12 +29,20 @@ Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases o
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
 _Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
 _ByChild = defaultdict[int, list[_Place]]
-_ByPriority = defaultdict[int, _ByChild]  #: The lowest first.
 _ABOVE_ALL_NODES = 2**63
+_FEW = 8  #: So many children are sorted at each question in less time than a row of all their siblings is kept.
 
 
-def _by_priority() -> _ByPriority:
-    return defaultdict(lambda: defaultdict(list))
+def _by_child() -> _ByChild:
+    return defaultdict(list)
+
+
+@dataclass(slots=True)
+class _Below:
+    """The leases of one flavor below one node."""
+
+    by_priority: defaultdict[int, _ByChild] = field(default_factory=lambda: defaultdict(_by_child))  #: The lowest first.
+    children: set[int] = field(default_factory=set)  #: Of the node, that have any.
 
 
 @dataclass(slots=True)
@@ -90,9 +99,7 @@ class Borrowers:
         self._board, self._rules, self._now_ms = board, rules, now_ms
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
-        self._leases: Mapping[tuple[int, FlavorName], _ByPriority] | None = (
-            None  #: Below a node, of a flavor; gathered when first asked for.
-        )
+        self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; gathered when first asked for.
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -116,17 +123,17 @@ class Borrowers:
         """
         if self._leases is None:
             self._leases = self._gathered()
-        by_priority = self._leases.get((ancestor, claim.want.flavor))
-        if by_priority is None:
+        there = self._leases.get((ancestor, claim.want.flavor))
+        if there is None:
             return
-        row = self._row(ancestor)
+        row = self._row(ancestor, there.children)
         end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
         if not end:
             return
         asked = _Asked(but=but, short=short, overs=self._board.ledger.over(claim.slot), is_ranked_again=share_min is None)
-        for by_child in by_priority.values():
+        for by_child in there.by_priority.values():
             if asked.is_ranked_again:
-                row = self._row(ancestor)
+                row = self._row(ancestor, there.children)
                 end = len(row)
             for _, lease, way in self._merged(asked, row[:end], by_child):
                 if asked.is_borrowed(way) and not lease.has_grown and any(lease.target.values()):
@@ -160,9 +167,11 @@ class Borrowers:
             heapq.heappop(heads)
         return (leases[place],)
 
-    def _row(self, ancestor: int) -> list[tuple[int, int]]:
-        """The children of the node, by their shares now."""
+    def _row(self, ancestor: int, children: AbstractSet[int]) -> list[tuple[int, int]]:
+        """Those of these children of the node that borrow, by their shares now; where they are many, perhaps with siblings of theirs."""
         rank, borrows = self._board.shares.rank, self._board.ledger.borrows
+        if len(children) <= _FEW:
+            return sorted((-rank(child), child) for child in children if borrows(child))
         row = self._rows.get(ancestor)
         if row is None:
             row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if borrows(child)})
@@ -171,13 +180,15 @@ class Borrowers:
         self._board.moved[ancestor] = set()
         return row.order
 
-    def _gathered(self) -> Mapping[tuple[int, FlavorName], _ByPriority]:
-        found: defaultdict[tuple[int, FlavorName], _ByPriority] = defaultdict(_by_priority)
+    def _gathered(self) -> Mapping[tuple[int, FlavorName], _Below]:
+        found: defaultdict[tuple[int, FlavorName], _Below] = defaultdict(_Below)
         open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
         for priority, standing, lease in sorted((lease.holding.priority, self._standing(lease), lease) for lease in open_leases):
             path, flavor = self._board.forest.paths[lease.node], lease.key[2]
             for steps, (child, above) in enumerate(pairwise(path), start=1):
-                found[above, flavor][priority][child].append((standing, lease, path[:steps]))
+                there = found[above, flavor]
+                there.children.add(child)
+                there.by_priority[priority][child].append((standing, lease, path[:steps]))
         return found
 
     def _could_be_asked(self, lease: Lease) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -42,9 +43,8 @@ class Want:
     free: Units = field(default_factory=dict)  #: Where it is crowded: what the mesh has left all the same, and no plan has promised.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What a lease shall come to."""
+class Target(NamedTuple):
+    """What a lease shall come to. A tuple with names: a round makes a thousand, and a frozen dataclass takes three times as long."""
 
     mesh: MeshId
     tenant: TenantPath
