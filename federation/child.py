@@ -32,7 +32,7 @@ from federation.blobs import BlobStore
 from federation.books import Books
 from federation.claims import Claims
 from federation.deadlines import Permission
-from federation.dispatch import FIRST_LETTER, HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.docket import Docket
 from federation.errors import (
     FutureToken,
@@ -253,7 +253,6 @@ class ChildMesh:
         for heirloom in adoption.stages:
             self._catch_up(heirloom.claimed)
         self._guard(self._claims.bring_inputs)
-        self._guard(self._forget_what_was_missed)
 
     def _keep_paying(self, remnant: Remnant) -> None:
         """Until the host tells that it has stopped, nobody may start in its place."""
@@ -271,12 +270,6 @@ class ChildMesh:
             self._host.cancel(claimed.claim.stage)
         if claimed.inputs:
             self._claims.note_inputs((claimed.claim.stage,))
-
-    def _forget_what_was_missed(self) -> None:
-        _, letters = self._queue.mail(self._record.mesh, FIRST_LETTER, 0)
-        needed = {running.run for running in self._books.running.values()}
-        for run in {letter.subject for letter in letters if letter.kind is MailKind.FORGET} - needed:
-            self._host.forget(RunId(run))
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 

@@ -29,8 +29,6 @@ HEADS_MAX = 1_000
 EXPLAINED_MAX = 100
 #: How far into a queue is looked for the oldest.
 LOOKED_AT_MAX = 1_000
-#: The cursor before the first letter that is kept of any mesh.
-FIRST_LETTER = "0-0"
 #: What `mesh.wire` encodes the body of a `stage` entry as, and decodes it from.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
 
@@ -219,8 +217,8 @@ class StageQueue(Protocol):
         """Drop the run's stages and tell the meshes that its values may go."""
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor; `FIRST_LETTER`: all
-        that are kept, about the last thousand), waiting up to `wait_ms` for the first; with the next cursor."""
+        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor), waiting up to `wait_ms`
+        for the first; with the next cursor. About the last thousand are kept."""
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
         """The oldest entries that were not acknowledged, waiting up to `wait_ms` for the first."""

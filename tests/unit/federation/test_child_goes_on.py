@@ -276,14 +276,6 @@ def test_an_input_that_came_while_nobody_listened_is_brought(world):
     assert world.claims() == 0
 
 
-def test_values_of_runs_that_were_forgotten_meanwhile_go(world):
-    world.work()
-    assert not world.host.is_empty
-    world.store.forget("r", ("east",))
-    world.restart()
-    assert world.host.is_empty
-
-
 def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
     world = World(duration_ms=10 * TTL_MS)
     world.run("s")
@@ -340,7 +332,7 @@ def test_only_a_process_that_never_had_a_session_goes_on(world):
     assert world.words() == ["stage_lost"]
 
 
-def test_values_of_runs_that_ended_while_nobody_listened_go_though_their_letters_are_gone(world):
+def test_values_of_runs_that_ended_while_nobody_listened_go(world):
     world.work()
     world.store.forget("r", ())
     world.restart()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from federation.dispatch import FIRST_LETTER, Claim
+from federation.dispatch import Claim
 from federation.errors import BatchTooLarge
 from federation.leases import Beat, Kept, Lease, Session, Want
 from federation.link import (
@@ -162,7 +162,7 @@ def test_what_the_verb_does_not_take_is_refused(body):
 
 @pytest.mark.parametrize("cursor", ["abc", "+", "$", "1", "1-", "99999999999999999999-1", "1-1\n", "-1-1"])
 def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
-    for good in ("", FIRST_LETTER, "1700000000000-3"):
+    for good in ("", "0-0", "1700000000000-3"):
         assert read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=good, wait_ms=0)), EAST).cursor == good
     with pytest.raises(MalformedCall, match="cursor"):
         read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=cursor, wait_ms=0)), EAST)
