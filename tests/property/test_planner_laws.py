@@ -49,11 +49,12 @@ def forests(draw: st.DrawFn) -> QuotaForest:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[QuotaForest, list[Want]]:
-    """A tree, and what everybody would like to have in all, one want per (mesh, tenant)."""
+def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaForest, list[Want]]:
+    """A tree, and what everybody would like to have in all, one want per (mesh, tenant), or per tenant."""
     forest = draw(forests())
     teams = [forest.names[node] for node in forest.queues]
-    places = draw(st.lists(st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams)), min_size=1, max_size=8, unique=True))
+    place = st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams))
+    places = draw(st.lists(place, min_size=1, max_size=8, unique_by=(lambda place: place[1:]) if is_one_mesh_each else lambda place: place))
     wants = [
         Want(
             mesh=mesh,
@@ -148,15 +149,18 @@ def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tu
             assert slots <= federation.wants[key].slots
 
 
-@given(world=worlds())
+def rests(federation: Federation) -> bool:
+    """Does a round within the first few change nothing?"""
+    answers = (federation.round() for _ in range(ROUNDS_MAX))
+    return any(not answer.lowered and not answer.raised for answer in answers)
+
+
+@given(world=worlds(is_one_mesh_each=True))
 @settings(max_examples=150, deadline=None)
 def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[Want]]):
+    """Of tenants with work on one mesh each; with leases on several, `CIRCLE` is what is left."""
     federation = Federation(*world)
-    for _ in range(ROUNDS_MAX):
-        answer = federation.round()
-        if not answer.lowered and not answer.raised:
-            return
-    raise AssertionError(f"still moving after {ROUNDS_MAX} rounds: {answer}")
+    assert rests(federation), f"still moving after {ROUNDS_MAX} rounds: {federation.round()}"
 
 
 borrowing = st.builds(
