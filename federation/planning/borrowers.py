@@ -69,17 +69,11 @@ class _Asked:
 
     def borrows(self, node: int) -> bool:
         """Does the node use more than its own of something that is missing now?"""
-        for key in self.short:
-            if node in self.overs[key]:
-                return True
-        return False
+        return any(node in self.overs[key] for key in self.short)
 
     def is_borrowed(self, way: tuple[int, ...]) -> bool:
         """Do the leaf and all nodes above it borrow one and the same that is missing now?"""
-        for key in self.short:
-            if all(map(self.overs[key].__contains__, way)):
-                return True
-        return False
+        return any(all(map(self.overs[key].__contains__, way)) for key in self.short)
 
 
 class Borrowers:
