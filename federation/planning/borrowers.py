@@ -74,22 +74,15 @@ class _Asked:
     but: int  #: The child that does not take part.
     short: Mapping[FlavorResource, int]  #: What is still missing; whoever asks keeps it up to date.
     overs: Mapping[FlavorResource, AbstractSet[int]]  #: Who borrows, by key; follows the ledger.
-    is_ranked_again: bool  #: Shares and borrowers are looked at whenever they are needed, not once.
-    gave: set[int] = field(default_factory=set)  #: Where they are looked at once: who has been asked, and borrowed then.
+    is_ranked_again: bool  #: Shares are looked at whenever they are needed, not once.
 
     def borrows(self, node: int) -> bool:
-        """Does the node use more than its own of one of the keys, or did before it gave?"""
-        for over in self.overs.values():
-            if node in over:
-                return True
-        return node in self.gave
+        """Does the node use more than its own of something that is missing now?"""
+        return any(node in self.overs[key] for key in self.short)
 
     def is_borrowed(self, way: tuple[int, ...]) -> bool:
-        """Does the leaf borrow something that is missing now, and do all nodes above it borrow?"""
-        for key in self.short:
-            if way[0] in self.overs[key]:
-                return all(map(self.borrows, way[1:]))
-        return False
+        """Do the leaf and all nodes above it borrow one and the same that is missing now?"""
+        return any(all(map(self.overs[key].__contains__, way)) for key in self.short)
 
 
 class Borrowers:
@@ -117,9 +110,9 @@ class Borrowers:
         """Those that borrow something that is short, in order; without what lies below the child `but`.
 
         What is `short` may become less while the answer is read, and then those who had only that are passed over.
-        Where a node on the way is within its own, what is below it is its own affair. Shares fall as leases give way, and those that
-        follow are ranked again. With `share_min` shares and borrowers are looked at once, before anybody gives way, and a child with
-        less takes no part.
+        Where a node on the way is within its own of it, what is below is its own affair. Shares fall as leases give way, and those that
+        follow are ranked again. With `share_min` shares are looked at once, before anybody gives way, and a child with less takes no
+        part.
         """
         if self._leases is None:
             self._leases = self._gathered()
@@ -138,8 +131,6 @@ class Borrowers:
             for _, lease, way in self._merged(asked, row[:end], by_child):
                 if asked.is_borrowed(way) and not lease.has_grown and any(lease.target.values()):
                     yield lease
-                    if not asked.is_ranked_again:
-                        asked.gave.update(way)
 
     def _merged(self, asked: _Asked, row: list[tuple[int, int]], by_child: _ByChild) -> Generator[_Place, None, None]:
         """The leases of one priority below the children of a row, the largest share first."""

@@ -2,13 +2,17 @@
 
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
 ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
-left with; without shares only what less urgent work has borrowed, and only if its tenant says so (`borrow`). Nobody is brought below
-its own, except by more urgent work of the same tenant. Whose turn it is, `borrowers` tells.
+left with; without shares only what less urgent work has borrowed, and only if its tenant says so (`borrow`). No node on the way from
+a lease to the common ancestor is brought below its own of what is taken, except by more urgent work of the same tenant. Whose turn it
+is, `borrowers` tells.
 Where the mesh itself is full, what is missing of room comes from leases of this mesh, and then what is missing of quota from anybody.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
-and of two borrowers the one that has taken is never above the one that gave, or is the more urgent. Where it is, no subtree of the one
-that gave is brought below its own either: so it is entitled to nothing that it did not have before.
+and of two borrowers the one that has taken is never above the one that gave, or is the more urgent. What the one that gave is left with
+is counted after its work has stopped: a lease that gives a half of one resource loses the half of all others, too. Between equal shares
+those of the other resources decide, or what is dominant on both sides would let them exchange the rest for ever.
+What one piece of work takes, leases do not tell; where it is much more than the part that was taken, and a tenant holds leases on
+several meshes, three or more can still take in turns, each after the minimum run time only.
 
 Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy; ADR 0018.
 """
@@ -30,13 +34,21 @@ _Taken = list[tuple[Lease, dict[str, int]]]
 
 
 @dataclass(slots=True)
+class _Taker:
+    """A claimant that borrows, and takes by share."""
+
+    node: int  #: Its own below the common ancestor.
+    needed: _Amounts
+    share: int  #: With all that it needs.
+
+
+@dataclass(slots=True)
 class _Giver:
     """A lease that may have to give way."""
 
     lease: Lease
-    spared: tuple[int, ...] = ()  #: Nodes that are not brought below their own.
-    sibling: int | None = None  #: Of the claimant below their common ancestor; None: shares do not matter.
-    share: int = 0  #: The claimant's with all that it needs: the sibling is not brought below it.
+    spared: tuple[int, ...] = ()  #: Nodes that are not brought below their own: up to the one right below the common ancestor.
+    taker: _Taker | None = None  #: The last of the spared nodes is not brought below it; None: shares do not matter.
 
 
 @dataclass(slots=True)
@@ -153,14 +165,14 @@ class Reclaiming:
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease in self.borrowers.below(ancestor, claim, short, but=below):
-                    yield _Giver(lease, (lease.node,))
+                    yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])])
             elif not self.rules.fair_sharing:
                 yield from self._less_urgent_borrowers(claim, ancestor, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
-                share = shares.rank_with(below, needed)
-                for lease in self.borrowers.below(ancestor, claim, short, but=below, share_min=share):
-                    yield _Giver(lease, (lease.node,), paths[lease.node][-len(paths[ancestor]) - 1], share)
+                taker = _Taker(below, needed, shares.rank_with(below, needed))
+                for lease in self.borrowers.below(ancestor, claim, short, but=below, share_min=taker.share):
+                    yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])], taker)
 
     def _less_urgent_borrowers(self, claim: Claim, ancestor: int, borrowers: Iterable[Lease]) -> Generator[_Giver, None, None]:
         """Those whose work is less urgent than the claim, and no more urgent than its tenant says; the least urgent stand first.
@@ -204,8 +216,24 @@ class Reclaiming:
         return part
 
     def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
-        """Do shares not matter, or is the claimant's at or below what the giver is left with?"""
-        if giver.sibling is None:
+        """Do shares not matter, or is the claimant's at or below what the giver is left with when its work has stopped?"""
+        taker, shares = giver.taker, self.board.shares
+        if taker is None:
             return True
-        given = named(giver.lease.key[2], {name: -units for name, units in part.items()})
-        return giver.share <= self.board.shares.rank_with(giver.sibling, given)
+        lost = named(giver.lease.key[2], _lost_with(giver.lease, part))
+        left = shares.rank_with(giver.spared[-1], lost)
+        if taker.share != left:
+            return taker.share < left
+        return shares.ranks_with(taker.node, taker.needed) <= shares.ranks_with(giver.spared[-1], lost)
+
+
+def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[str, int]:
+    """By how much the target of each resource comes down, below 0, when work stops until this part is free: all resources of the lease
+    shrink in proportion to the one of which most is given, with what was given before in the round.
+    """
+    held, target = lease.holding.target, lease.target
+    left, whole = 1, 1
+    for name, units in part.items():
+        if (target[name] - units) * whole < left * held[name]:
+            left, whole = target[name] - units, held[name]
+    return {name: min(0, units * left // whole - target[name]) for name, units in held.items()}

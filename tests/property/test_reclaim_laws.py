@@ -148,23 +148,24 @@ class PlainReclaiming:
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return [] if within is Preempt.NEVER else less
 
-    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, ShareKey, Sequence[int]]]:
-        yield from ((lease, None, (0, 0), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
+    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, Sequence[ShareKey], Sequence[int]]]:
+        yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
         for steps, (below, ancestor) in enumerate(pairwise(self.board.forest.paths[claim.node]), start=1):
             if not claim.want.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
                 return  # A limit below the ancestor stands, whoever gives way.
             if not any(self.board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
-                yield from ((lease, None, (0, 0), [lease.node]) for lease in self.in_turn(claim, below, ancestor, needed))
+                yield from ((lease, None, (), self.way(lease, ancestor)) for lease in self.in_turn(claim, below, ancestor, needed))
             elif not self.rules.fair_sharing:
                 lesser = (lease for lease in self.in_turn(claim, below, ancestor, needed) if self.may_borrow_from(claim, lease))
-                yield from ((lease, None, (0, 0), self.way(lease, ancestor)) for lease in lesser)
+                yield from ((lease, None, (), self.way(lease, ancestor)) for lease in lesser)
             else:
                 share = self.share(below, needed)
                 found = [
                     lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) >= share
                 ]
                 found.sort(key=lambda lease: self.rank(lease, ancestor))
-                yield from ((lease, self.under(lease, ancestor), share, [lease.node]) for lease in found)
+                taker = self.shares(below, needed)
+                yield from ((lease, self.under(lease, ancestor), taker, self.way(lease, ancestor)) for lease in found)
 
     def may_borrow_from(self, claim: Claim, lease: Lease) -> bool:
         own = self.settings.get(claim.want.tenant, QueueSettings()).policies
@@ -197,15 +198,24 @@ class PlainReclaiming:
         lost_ms = NOW_MS - max(holding.since_ms, holding.saved_ms or 0) if self.rules.weighs_lost_work else 0
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
 
-    def part_of(self, lease: Lease, sibling: int | None, share: ShareKey, spared: Sequence[int], short) -> dict[str, int]:
+    def shares(self, node: int, extra: dict[FlavorResource, int]) -> list[ShareKey]:
+        """Of every resource by itself, the largest first; the first is the dominant share."""
+        forest, borrowed = self.board.forest, self.board.ledger.borrowed(node, extra)
+        weight, most = forest.weights[node], forest.lendable(forest.parents[node])
+        ratios = [Fraction(borrowed.get(name, 0), most[name]) for name in RESOURCES if most.get(name, 0) > 0]
+        return sorted(((int(ratio > 0 and not weight), ratio / (weight or 1)) for ratio in ratios), reverse=True)
+
+    def lost(self, lease: Lease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
+        """As if each piece of its work took the same: what is left of the resource of which the least is left is left of all."""
+        held = lease.holding.target
+        left = min(Fraction(lease.target[name] - units, held[name]) for name, units in part.items())
+        return named(lease.key[2], {name: min(0, int(left * units) - lease.target[name]) for name, units in held.items()})
+
+    def part_of(self, lease: Lease, sibling: int | None, share: Sequence[ShareKey], spared: Sequence[int], short) -> dict[str, int]:
         excess = self.board.ledger.excess
         part = {key[1]: min(units, lease.target.get(key[1], 0), *(excess(node, key) for node in spared)) for key, units in short.items()}
         halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
-        return next(
-            some
-            for some in halved
-            if not some or sibling is None or share <= self.share(sibling, named(lease.key[2], {name: -some[name] for name in some}))
-        )
+        return next(some for some in halved if not some or sibling is None or share <= self.shares(sibling, self.lost(lease, some)))
 
 
 def world(chance: random.Random) -> dict[str, object]:
