@@ -70,7 +70,7 @@ class SimulatedHost:
         """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
-        self._runs[spec.run] = spec.stage
+        self._runs.setdefault(spec.run, spec.stage)
         self._notes[spec.stage] = FoundStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
         for node, value in inputs.items():

@@ -13,7 +13,7 @@ orders only as far as it is read.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -27,9 +27,9 @@ from mesh.ids import FlavorName
 
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
-_Place = tuple[Standing, Lease, tuple[int, ...]]  #: With the nodes from the lease's own up to the child.
+Way = tuple[int, ...]  #: The nodes from a lease's own up to a child of the ancestor that was asked about.
+_Place = tuple[Standing, Lease, Way]
 _ByChild = defaultdict[int, list[_Place]]
-_ABOVE_ALL_NODES = 2**63
 _FEW = 8  #: So many children are sorted at each question in less time than a row of all their siblings is kept.
 
 
@@ -73,16 +73,22 @@ class _Asked:
 
     but: int  #: The child that does not take part.
     short: Mapping[FlavorResource, int]  #: What is still missing; whoever asks keeps it up to date.
-    overs: Mapping[FlavorResource, AbstractSet[int]]  #: Who borrows, by key; follows the ledger.
+    overs: Mapping[FlavorResource, set[int]]  #: Who borrows, by key; follows the ledger.
     is_ranked_again: bool  #: Shares are looked at whenever they are needed, not once.
 
     def borrows(self, node: int) -> bool:
         """Does the node use more than its own of something that is missing now?"""
-        return any(node in self.overs[key] for key in self.short)
+        for key in self.short:  # noqa: SIM110  asked for so often that a generator would take a tenth of a round
+            if node in self.overs[key]:
+                return True
+        return False
 
-    def is_borrowed(self, way: tuple[int, ...]) -> bool:
+    def is_borrowed(self, way: Way) -> bool:
         """Do the leaf and all nodes above it borrow one and the same that is missing now?"""
-        return any(all(map(self.overs[key].__contains__, way)) for key in self.short)
+        for key in self.short:  # noqa: SIM110  as above
+            if self.overs[key].issuperset(way):
+                return True
+        return False
 
 
 class Borrowers:
@@ -105,14 +111,14 @@ class Borrowers:
         return any(lease.target.values()) and self._could_be_asked(lease)
 
     def below(
-        self, ancestor: int, claim: Claim, short: Mapping[FlavorResource, int], *, but: int, share_min: int | None = None
-    ) -> Generator[Lease, None, None]:
-        """Those that borrow something that is short, in order; without what lies below the child `but`.
+        self, ancestor: int, claim: Claim, short: Mapping[FlavorResource, int], *, but: int, above: int | None = None
+    ) -> Generator[tuple[Lease, Way], None, None]:
+        """Those that borrow something that is short, in order, each with its way up; without what lies below the child `but`.
 
         What is `short` may become less while the answer is read, and then those who had only that are passed over.
         Where a node on the way is within its own of it, what is below is its own affair. Shares fall as leases give way, and those that
-        follow are ranked again. With `share_min` shares are looked at once, before anybody gives way, and a child with less takes no
-        part.
+        follow are ranked again. With `above` shares are looked at once, before anybody gives way, and only children take part whose share
+        is greater than that.
         """
         if self._leases is None:
             self._leases = self._gathered()
@@ -120,17 +126,17 @@ class Borrowers:
         if there is None:
             return
         row = self._row(ancestor, there.children)
-        end = len(row) if share_min is None else bisect_right(row, (-share_min, _ABOVE_ALL_NODES))
+        end = len(row) if above is None else bisect_left(row, (-above, -1))
         if not end:
             return
-        asked = _Asked(but=but, short=short, overs=self._board.ledger.over(claim.slot), is_ranked_again=share_min is None)
+        asked = _Asked(but=but, short=short, overs=self._board.ledger.over(claim.slot), is_ranked_again=above is None)
         for by_child in there.by_priority.values():
             if asked.is_ranked_again:
                 row = self._row(ancestor, there.children)
                 end = len(row)
             for _, lease, way in self._merged(asked, row[:end], by_child):
                 if asked.is_borrowed(way) and not lease.has_grown and any(lease.target.values()):
-                    yield lease
+                    yield lease, way
 
     def _merged(self, asked: _Asked, row: list[tuple[int, int]], by_child: _ByChild) -> Generator[_Place, None, None]:
         """The leases of one priority below the children of a row, the largest share first."""

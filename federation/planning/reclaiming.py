@@ -1,10 +1,10 @@
 """Who gives way to a claim, and how much.
 
 A claimant that stays within the quota of a subtree is entitled to what others outside of it have borrowed, in the nearest common
-ancestor first. A claimant that borrows itself may take from a borrower only while its share stays at or below what the other is
-left with; without shares only what less urgent work has borrowed, and only if its tenant says so (`borrow`). No node on the way from
-a lease to the common ancestor is brought below its own of what is taken, except by more urgent work of the same tenant. Whose turn it
-is, `borrowers` tells.
+ancestor first. A claimant that borrows itself may take from a borrower of a greater share than it comes to, while it stays at or
+below what the other is left with; without shares only what less urgent work has borrowed, and only if its tenant says so (`borrow`). No
+node on the way from a lease to the common ancestor is brought below its own of what is taken, except by more urgent work of the same
+tenant. Whose turn it is, `borrowers` tells.
 Where the mesh itself is full, what is missing of room comes from leases of this mesh, and then what is missing of quota from anybody.
 
 No two tenants can take from each other in turns: one who is entitled takes only what was borrowed and is within its own after,
@@ -23,8 +23,8 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from federation.planning.board import Board, Claim, Lease, named
-from federation.planning.borrowers import Borrowers
+from federation.planning.board import Board, Claim, Lease
+from federation.planning.borrowers import Borrowers, Way
 from federation.quota.policies import Preempt, QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId
@@ -40,6 +40,7 @@ class _Taker:
     node: int  #: Its own below the common ancestor.
     needed: _Amounts
     share: int  #: With all that it needs.
+    ranks: list[int] = field(default_factory=list)  #: As the share, of every resource; counted when first asked for.
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class _Giver:
     """A lease that may have to give way."""
 
     lease: Lease
-    spared: tuple[int, ...] = ()  #: Nodes that are not brought below their own: up to the one right below the common ancestor.
+    spared: Way = ()  #: Nodes that are not brought below their own: up to the one right below the common ancestor.
     taker: _Taker | None = None  #: The last of the spared nodes is not brought below it; None: shares do not matter.
 
 
@@ -164,17 +165,17 @@ class Reclaiming:
             if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
-                for lease in self.borrowers.below(ancestor, claim, short, but=below):
-                    yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])])
+                for lease, way in self.borrowers.below(ancestor, claim, short, but=below):
+                    yield _Giver(lease, way)
             elif not self.rules.fair_sharing:
-                yield from self._less_urgent_borrowers(claim, ancestor, self.borrowers.below(ancestor, claim, short, but=below))
+                yield from self._less_urgent_borrowers(claim, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
                 taker = _Taker(below, needed, shares.rank_with(below, needed))
-                for lease in self.borrowers.below(ancestor, claim, short, but=below, share_min=taker.share):
-                    yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])], taker)
+                for lease, way in self.borrowers.below(ancestor, claim, short, but=below, above=taker.share):
+                    yield _Giver(lease, way, taker)
 
-    def _less_urgent_borrowers(self, claim: Claim, ancestor: int, borrowers: Iterable[Lease]) -> Generator[_Giver, None, None]:
+    def _less_urgent_borrowers(self, claim: Claim, borrowers: Iterable[tuple[Lease, Way]]) -> Generator[_Giver, None, None]:
         """Those whose work is less urgent than the claim, and no more urgent than its tenant says; the least urgent stand first.
 
         Source: Kueue's `borrowWithinCohort`.
@@ -182,12 +183,12 @@ class Reclaiming:
         own = self.settings.get(claim.want.tenant)
         if own is None or own.policies.borrow is Preempt.NEVER:
             return
-        paths, most = self.board.forest.paths, own.policies.borrow_priority_max
-        for lease in borrowers:
+        most = own.policies.borrow_priority_max
+        for lease, way in borrowers:
             priority = lease.holding.priority
             if priority >= claim.want.priority or (most is not None and priority > most):
                 return
-            yield _Giver(lease, paths[lease.node][: -len(paths[ancestor])])
+            yield _Giver(lease, way)
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
@@ -220,14 +221,15 @@ class Reclaiming:
         taker, shares = giver.taker, self.board.shares
         if taker is None:
             return True
-        lost = named(giver.lease.key[2], _lost_with(giver.lease, part))
+        lost = _lost_with(giver.lease, part)
         left = shares.rank_with(giver.spared[-1], lost)
         if taker.share != left:
             return taker.share < left
-        return shares.ranks_with(taker.node, taker.needed) <= shares.ranks_with(giver.spared[-1], lost)
+        taker.ranks = taker.ranks or shares.ranks_with(taker.node, taker.needed)
+        return taker.ranks <= shares.ranks_with(giver.spared[-1], lost)
 
 
-def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[str, int]:
+def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
     """By how much the target of each resource comes down, below 0, when work stops until this part is free: all resources of the lease
     shrink in proportion to the one of which most is given, with what was given before in the round.
     """
@@ -236,4 +238,4 @@ def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[str, int]:
     for name, units in part.items():
         if (target[name] - units) * whole < left * held[name]:
             left, whole = target[name] - units, held[name]
-    return {name: min(0, units * left // whole - target[name]) for name, units in held.items()}
+    return {(lease.key[2], name): min(0, units * left // whole - target[name]) for name, units in held.items()}

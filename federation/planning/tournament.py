@@ -4,8 +4,9 @@ At each node of the tree the child with the least dominant share wins; between e
 longest. The winner of the winner's children, and so on, down to a leaf, is next. What it gets changes the shares on its own way
 to the root only, which are the tops of the heaps on that way: so a turn costs a few heap steps, however many compete.
 
-Where the past counts, of equal shares the child goes first below which the tenant with the least past use stands, and only then the one
-that has waited longest. Without fair sharing it is the other way round: past use decides, and shares where it is equal.
+A node stands for the one below it that is next. Where the past counts, of equal shares the child goes first that has the least past use,
+and only then the one that has waited longest. Without fair sharing it is the other way round: past use decides, and shares where it is
+equal.
 
 Source: Kueue's fair sharing, where the tournament is rerun after each pick; the place of the past is `federation.quota.order`'s.
 """
@@ -52,18 +53,22 @@ class Tournament:
         return entry
 
     def _rank_all(self) -> None:
-        roots: dict[int, None] = {}
-        for leaf, claims in self._claims.items():
-            path, past = self._board.forest.paths[leaf], self._past.of(leaf)
-            roots[path[-1]] = None
-            for below, node in pairwise(path):
-                is_first = node not in self._heaps
-                self._heaps.setdefault(node, []).append(self._enter(below, past, claims[0].want.since_ms))
-                if not is_first:
-                    break  # The rest of the way is there already.
-        for heap in self._heaps.values():
-            heapq.heapify(heap)
-        self._roots = list(roots)
+        paths, parents = self._board.forest.paths, self._board.forest.parents
+        standings = {leaf: (self._past.of(leaf), claims[0].want.since_ms) for leaf, claims in self._claims.items()}
+        self._roots = list(dict.fromkeys(paths[leaf][-1] for leaf in standings))
+        levels: defaultdict[int, list[int]] = defaultdict(list)
+        for node in {node for leaf in standings for node in paths[leaf]}:
+            levels[len(paths[node])].append(node)
+        for depth in range(max(levels, default=1), 1, -1):
+            for node in levels[depth]:
+                standing = standings.get(node) or self._standing(self._heaps[node])
+                self._heaps.setdefault(parents[node], []).append(self._enter(node, *standing))
+            for parent in {parents[node] for node in levels[depth]}:
+                heapq.heapify(self._heaps[parent])
+
+    def _standing(self, heap: list[_Entry]) -> tuple[int, int]:
+        """Past use and age of a node: those of its child that is next."""
+        return heap[0][self._past_at], heap[0][2]
 
     def next(self) -> Claim | None:
         """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
@@ -98,8 +103,7 @@ class Tournament:
             else:
                 del self._entries[below]
                 heapq.heappop(heap)
-            best = self._best(node)
-            standing = (best[self._past_at], best[2]) if best else None
+            standing = self._standing(heap) if self._best(node) else None
 
 
 def _age(claim: Claim) -> tuple[int, str, str, str]:

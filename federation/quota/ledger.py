@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -196,7 +195,7 @@ class QuotaLedger:
         """The nodes that use more than their own of one of these, at least."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
-    def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, AbstractSet[int]]:
+    def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, set[int]]:
         """For each of these: the nodes that use more than their own of it; views that follow each charge."""
         return {key: self._columns[key].over for key in keys}
 

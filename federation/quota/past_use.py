@@ -1,9 +1,9 @@
 """What queues used in the past, fading: after each half-life what is past counts half.
 
-    past(now) = past(before) · fade + load · (1 - fade)          fade: 1/2 after a half-life, straight lines between
+    past(now) = past(before) · fade + load · (1 - fade)          fade = 2 ^ (-time / half-life)
 
 `load` is the dominant part of the root's capacity that a queue uses, divided by its weight; with a weight of 0 any use is more than
-all others'. Integers only; the straight lines instead of a power make each step exact, and are at most 6 % off the curve.
+all others'. However the time is cut into steps, the same is left, but for one part of `WHOLE` a step: what is small comes to an end.
 Source: Kueue's admission fair sharing, as one order among queues.
 """
 
@@ -59,7 +59,7 @@ class PastUse:
         """What is left of an amount after some time; towards 0 for negative ones, too."""
         halvings, rest_ms = divmod(since_ms, self.half_life_ms)
         left = abs(amount) >> min(halvings, 128)
-        left -= left * rest_ms // (2 * self.half_life_ms)
+        left = int(left * 0.5 ** (rest_ms / self.half_life_ms))
         return left if amount >= 0 else -left
 
 

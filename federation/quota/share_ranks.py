@@ -53,8 +53,9 @@ class ShareRanks:
 
     def ranks_with(self, node: int, extra: Mapping[FlavorResource, int]) -> list[int]:
         """As `rank_with`, of every resource by itself, the dominant one first: between equal shares the next resource decides."""
-        more, scale = self._ledger.borrowed_more(node, extra), self._scale_of(node)
-        ranks = [(borrowed[node] + more.get(name, 0)) * factor * scale.weights[node] for name, borrowed, factor in scale.factors]
+        more = self._ledger.borrowed_more(node, extra)
+        factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
+        ranks = [(borrowed[node] + more.get(name, 0)) * factor * weights[node] for name, borrowed, factor in factors]
         return sorted(ranks, reverse=True)
 
     def _counted(self, node: int) -> int:

@@ -20,5 +20,5 @@ class BoundRunner:
     heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
     ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
     runs: dict[RunId, StageId] = field(default_factory=dict)
-    """Of which it may hold values, for they are not known to be over; each with a stage that it was given."""
+    """Of which it may hold values, for they are not known to be over; each with the first stage that it was given."""
     idle_since_s: float | None = None  #: Monotonic; None: it is not idle, or nobody has looked yet.

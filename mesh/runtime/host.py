@@ -116,7 +116,7 @@ class RayStageHost:
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
             runner.stages[spec.stage] = None
-            runner.runs[spec.run] = spec.stage
+            runner.runs.setdefault(spec.run, spec.stage)  # The first: what a store forgets when it loses writes is new.
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._teller[spec.stage] = runner

@@ -105,7 +105,7 @@ class Runner:
         if spec.tenant != self._tenant:
             raise ValueError(f"stage {spec.stage} is of tenant {spec.tenant}, this runner is of {self._tenant or 'nobody yet'}")
         self._held[spec.stage] = HeldStage(spec.stage, note, group)
-        self._runs[spec.run] = spec.stage
+        self._runs.setdefault(spec.run, spec.stage)
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
         self._engine.start(spec, blobs, delivered, group, frozenset(held))
 

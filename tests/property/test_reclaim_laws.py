@@ -161,7 +161,7 @@ class PlainReclaiming:
             else:
                 share = self.share(below, needed)
                 found = [
-                    lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) >= share
+                    lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) > share
                 ]
                 found.sort(key=lambda lease: self.rank(lease, ancestor))
                 taker = self.shares(below, needed)

@@ -22,7 +22,7 @@ def tenant(path: str, parent: str | None = None) -> Tenant:
     [
         pytest.param(0, 800, id="nothing of it at once"),
         pytest.param(1_000, 400, id="half of it after a half-life"),
-        pytest.param(1_500, 300, id="a quarter of the rest after half of the next"),
+        pytest.param(1_500, 282, id="along a curve between two of them"),
         pytest.param(3_000, 100, id="an eighth after three"),
         pytest.param(10**9, 0, id="all of it in the end"),
     ],
@@ -31,6 +31,21 @@ def test_the_past_fades(since_ms: int, left: int):
     past = PastUse(half_life_ms=1_000)
     assert past.faded(800, since_ms) == left
     assert past.faded(-800, since_ms) == -left
+
+
+def test_in_however_many_steps_the_same_is_left():
+    once, often = (PastUse(half_life_ms=86_400_000, _past={0: WHOLE}) for _ in range(2))
+    once.let_pass(3_600_000, {})
+    for now_ms in range(1_000, 3_601_000, 1_000):
+        often.let_pass(now_ms, {})
+    assert 0 <= once.of(0) - often.of(0) <= 3_600
+
+
+def test_what_is_small_comes_to_an_end():
+    past = PastUse(half_life_ms=30 * 86_400_000, _past={0: 1_000})
+    for now_ms in range(1_000, 1_001_000, 1_000):
+        past.let_pass(now_ms, {})
+    assert past.of(0) == 0
 
 
 def test_use_comes_near_to_what_is_used_and_never_above():
