@@ -195,6 +195,8 @@ class LeaseRefused:
 
     def in_words(self) -> str:
         """For people."""
+        if self.reason is Reason.LEDGER_LEARNING:
+            return "the ledger has begun anew; it grants nothing before every mesh had the time to tell what it holds"
         if not self.resource:
             return f"{self.tenant}: {self.reason.value}"
         available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))

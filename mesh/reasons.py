@@ -144,6 +144,8 @@ class Reason(str, Enum):
     """Somebody asked for it to stop."""
     LEASE_EXPIRED = "LEASE_EXPIRED"
     """The mesh that ran the work was not heard of for longer than its lease lives."""
+    MESH_LEFT = "MESH_LEFT"
+    """The mesh was ended in good order while it ran the work, which runs again and loses no attempt by it."""
     UPSTREAM_FAILED = "UPSTREAM_FAILED"
     """Something that the work depends on failed; the root causes are beside this one."""
     USER_ERROR = "USER_ERROR"

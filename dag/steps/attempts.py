@@ -16,8 +16,8 @@ from dag.steps.standing import Standing
 from mesh.messages import Failure
 from mesh.reasons import Reason
 
-#: Losses that nobody counts: what gave way to others is entitled to run again, however often it has to.
-_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE})
+#: Losses that nobody counts: what gave way to others, or to an operator, is entitled to run again, however often it has to.
+_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT})
 
 
 class Attempts:

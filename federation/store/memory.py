@@ -108,12 +108,12 @@ class MemoryStore(MemoryLedger):
             claimed=len(self._claims[mesh]),
         )
 
-    def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
+    def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
         stages = tuple(sorted(self._claims[seat.record.mesh]))
         for stage in stages:
             record = self._stages[stage]
             self._close(record, "lost")
-            self.post(record.head.run, "stage", lost(stage, seat.record.mesh, seat.incarnation))
+            self.post(record.head.run, "stage", lost(stage, seat.record.mesh, seat.incarnation, reason))
         self._claims[seat.record.mesh].clear()
         return stages
 

@@ -17,6 +17,7 @@ from federation.store.memory_rows import LeaseKey, Row, Seat, Wanted, by_field
 from federation.tenants import FlavorResource, TenantTree
 from mesh.clock import Clock
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _SKEW_US_MAX = 60_000_000
@@ -67,7 +68,7 @@ class MemoryBook(ABC):
     # ---- what the stage queue does
 
     @abstractmethod
-    def _lose_stages(self, seat: Seat) -> tuple[StageId, ...]:
+    def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
         """Report what the session has claimed as lost; which stages it was."""
 
     @abstractmethod

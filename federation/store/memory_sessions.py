@@ -14,6 +14,7 @@ from federation.store.memory_book import MemoryBook
 from federation.store.memory_rows import Row, Seat, Wanted, bounded, by_field
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
+from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 
@@ -210,7 +211,7 @@ class MemorySessions(MemoryBook):
             seat = self._seats.get(session.mesh)
             if seat is None or seat.incarnation != session.incarnation:
                 return
-            self._lose_stages(seat)
+            self._lose_stages(seat, Reason.MESH_LEFT)
             flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
             self._wants.pop(session.mesh, None)

@@ -27,7 +27,7 @@ def ended(stage: StageId) -> bytes:
     return encode([StageEnded(stage=stage)], STAGE_MESSAGES)
 
 
-def lost(stage: StageId, mesh: MeshId, incarnation: int, reason: Reason = Reason.LEASE_EXPIRED) -> bytes:
+def lost(stage: StageId, mesh: MeshId, incarnation: int, reason: Reason) -> bytes:
     """The body that tells the loss of a stage with its session, or by its deadline; `stage_lost` of lua/lib_ending.lua and
     lua/take_back_overdue.lua write the same."""
     return encode([StageLost(stage=stage, mesh=mesh, incarnation=incarnation, reason=reason)], STAGE_MESSAGES)

@@ -85,8 +85,7 @@ def up(
 def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     configure_logging()
     with _stack(config, state, console, rebuild_ledger=rebuild_ledger) as stack:
-        if console.is_terminal:
-            console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
+        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
         stop = stop_on_signals()
         while not stop.wait(WATCH_S):
             stack.watch()

@@ -372,14 +372,16 @@ def test_a_sweep_reports_claimed_stages_lost_and_refuses_their_late_word(store, 
     assert store.ledger.snapshot().usage == {}
 
 
-@pytest.mark.parametrize("end", ["leave", "join again"])
-def test_the_end_of_a_session_loses_its_stages(store, west, end):
+@pytest.mark.parametrize(
+    ("end", "reason"), [("leave", Reason.MESH_LEFT), ("join again", Reason.LEASE_EXPIRED)], ids=["leave", "join again"]
+)
+def test_the_end_of_a_session_loses_its_stages(store, west, end, reason):
     claim = claimed(store, west)
     if end == "leave":
         west.leave()
     else:
         store.ledger.join(record(WEST))
-    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.session.incarnation, reason=Reason.LEASE_EXPIRED)]
+    assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=west.session.incarnation, reason=reason)]
     with pytest.raises(StaleFence):
         store.queue.report(claim, 1, (started(claim),))
 

@@ -34,7 +34,7 @@ if is_heir then
 end
 local freed = false
 if not is_heir and earlier and earlier.expires > 0 then
-  lose_stages(earlier)
+  lose_stages(earlier, 'LEASE_EXPIRED')
   if redis.call('EXISTS', LEASES .. mesh) == 1 then
     local holder = mesh .. '~' .. earlier.incarnation
     redis.call('RENAME', LEASES .. mesh, LEASES .. holder)

@@ -11,7 +11,7 @@ local session = session_of(ARGV[1])
 if not session or session.incarnation ~= ARGV[2] then
   return { 'OK' }
 end
-lose_stages(session)
+lose_stages(session, 'MESH_LEFT')
 local freed = free_all(session.mesh, 'leave')
 keep_leases()
 drop_wants(session.mesh)

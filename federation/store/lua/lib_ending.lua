@@ -2,13 +2,13 @@
 -- What goes with a session that ends: its claims are reported lost, its leases go back up the tree; or an heir takes them over.
 
 -- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
-local function stage_lost(stage, session)
-  return '[{"kind":"stage_lost","reason":"LEASE_EXPIRED","stage":' .. cjson.encode(stage) .. ',"mesh":'
+local function stage_lost(stage, session, reason)
+  return '[{"kind":"stage_lost","reason":"' .. reason .. '","stage":' .. cjson.encode(stage) .. ',"mesh":'
     .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
 end
 
--- Report the claimed stages lost; which they were. Runs are read first: an error must not leave half of it done.
-local function lose_stages(session)
+-- Report the claimed stages lost, and why; which they were. Runs are read first: an error must not leave half of it done.
+local function lose_stages(session, reason)
   local claimed, runs = redis.call('ZRANGE', CLAIMED .. session.mesh, 0, -1), {}
   table.sort(claimed)
   for place, stage in ipairs(claimed) do
@@ -16,7 +16,7 @@ local function lose_stages(session)
   end
   for place, stage in ipairs(claimed) do
     close_stage(stage, session.mesh, 'lost')
-    post_inbox(runs[place], 'stage', stage_lost(stage, session))
+    post_inbox(runs[place], 'stage', stage_lost(stage, session, reason))
   end
   return claimed
 end

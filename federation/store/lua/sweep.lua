@@ -27,7 +27,7 @@ if learn_left() == 0 then
     else
       leases = leases + free_all(holder, 'expire')
       if session then
-        for _, stage in ipairs(lose_stages(session)) do
+        for _, stage in ipairs(lose_stages(session, 'LEASE_EXPIRED')) do
           stages[#stages + 1] = stage
         end
         session.expires = 0

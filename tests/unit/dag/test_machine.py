@@ -1105,7 +1105,7 @@ def test_a_wait_goes_on_where_a_mesh_went_away():
     assert run.states("a") == ["FAILED"]
 
 
-@pytest.mark.parametrize("reason", [Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE])
+@pytest.mark.parametrize("reason", [Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT])
 def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
     run = in_queue()
     run.start("a")
