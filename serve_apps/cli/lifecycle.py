@@ -126,7 +126,8 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
         while time.monotonic() < deadline:
             ended = process.poll() is not None
             for line in lines:
-                console.print(line.rstrip(), highlight=False, markup=False)
+                if not line.startswith("up: "):  # That is said here, with what comes next.
+                    console.print(line.rstrip(), highlight=False, markup=False)
             if folder.read("stack.json").get("state") == "up":
                 return
             if ended:
