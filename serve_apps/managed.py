@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.process import die_with_parent
+from mesh.runtime.process import bound_to_parent
 from serve_apps.process import READY
 
 #: How much of a log an error shows.
@@ -31,16 +31,16 @@ class ManagedProcess:
         self.log = log
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(settings)],
+                bound_to_parent([sys.executable, "-m", module, str(settings)]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 bufsize=0,  # What a buffer has read already, the selector would wait for in vain.
                 stderr=sink,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509  it makes one system call and nothing else
                 env={**os.environ, **environment},
             )
         self.facts: dict[str, Any] = {}
+        self._is_killed = False
 
     @property
     def pid(self) -> int:
@@ -92,9 +92,11 @@ class ManagedProcess:
         self._close()
 
     def kill(self) -> None:
-        """SIGKILL to its whole session, at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        """SIGKILL to its whole session, at once. Harmless to repeat."""
+        if not self._is_killed:  # By now its number may be that of another session.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._is_killed = True
         self._process.wait()
         self._close()
 

@@ -85,7 +85,7 @@ class Stack:
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
-        # Children die with the thread that started them (see `die_with_parent`), so these threads live as long as the stack.
+        # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
         self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
 
     @property

@@ -20,7 +20,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 import time
 from importlib.util import find_spec
@@ -33,6 +32,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
 START_MS_MAX = 30_000  #: Reading a large append-only file takes its time.
@@ -55,18 +55,6 @@ appendonly yes
 appendfsync everysec
 save ""
 maxmemory-policy noeviction
-"""
-
-# Runs in the child before it becomes the server: asks Linux to kill it with its parent, then makes sure that the parent
-# still lives. A `preexec_fn` would do the same between fork and exec, where a process with threads can lock up.
-_BECOME_SERVER = """\
-import ctypes, os, sys
-parent, server = int(sys.argv[1]), sys.argv[2]
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9)
-    if os.getppid() != parent:
-        sys.exit("the owner is gone")
-os.execv(server, [server, sys.argv[3]])
 """
 
 
@@ -166,7 +154,7 @@ class _ServerProcess:
         try:
             with _new_log(folder) as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), str(server), _CONFIG_NAME],
+                    bound_to_parent([str(server), _CONFIG_NAME], signal.SIGKILL),
                     cwd=folder,
                     env={"PATH": os.defpath, "LC_ALL": "C"},
                     stdin=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ import psutil
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import node_logs
 from mesh.runtime.ports import promise_ports
-from mesh.runtime.process import die_with_parent
+from mesh.runtime.process import bound_to_parent
 
 START_S_MAX = 90.0
 #: How long processes may take to end by themselves before they are killed.
@@ -52,6 +52,8 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
+    # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
 }
 #: Would lead `ray start` to another cluster, or slow the start of each worker.
@@ -216,13 +218,12 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
 def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as sink:
         return subprocess.Popen(
-            command,
+            bound_to_parent(command),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - it makes one system call and nothing else
         )
 
 

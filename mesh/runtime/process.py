@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import ctypes
+import os
 import signal
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+# 1: PR_SET_PDEATHSIG. The parent may have ended before the kernel was asked; then this process has another one.
+_BIND = """\
+import ctypes, os, sys
+parent, number, *command = sys.argv[1:]
+ctypes.CDLL(None).prctl(1, int(number))
+if os.getppid() != int(parent):
+    sys.exit("the process that started this one is gone")
+os.execv(command[0], command)
+"""
 _PROC = Path("/proc")
 #: Of `/proc/PID/stat`, counted behind the process' name, which may hold spaces and brackets: the 22nd of all.
 _START_FIELD = 19
 
 
-def die_with_parent() -> None:
-    """For `preexec_fn`: on Linux the kernel sends SIGTERM to this process when the thread that started it ends.
+def bound_to_parent(command: Sequence[str], number: signal.Signals = signal.SIGTERM) -> list[str]:
+    """The command, to be started as a child to which the kernel, on Linux, sends this signal when the thread that started it ends.
 
-    The thread, not the process: start such children from a thread that lives as long as they should. Elsewhere this
-    does nothing, and an orphan is ended by `schedulemesh down`.
+    The thread, not the process: start such children from a thread that lives as long as they should. Elsewhere it is the command
+    itself, and an orphan is ended by `schedulemesh down`.
+
+    A small program does it and then becomes the command. A `preexec_fn` would do the same between fork and exec, where the child of a
+    process with threads can wait for ever for a lock that one of them held, and whoever started it with it.
     """
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _BIND, str(os.getpid()), str(int(number)), *command]
 
 
 def start_mark(pid: int) -> str:

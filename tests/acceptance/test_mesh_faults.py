@@ -70,6 +70,11 @@ def idle_reserved(running):
     return [each.group for each in running.list_groups() if (each.layer, each.state) == ("RESERVED", "IDLE")]
 
 
+def raylet_of(cluster, node):
+    """The process that answers for a node of the fixture's."""
+    return next(process.pid for process in processes_of(cluster.pids[node]) if process.name() == "raylet")
+
+
 def kill_supervisor(running):
     os.kill(running.status().pid, signal.SIGKILL)
 
@@ -181,25 +186,27 @@ def test_s22_a_supervisor_that_dies_while_quota_is_reserved_answers_the_call_and
     assert_one_agent(running, task)
 
 
-def test_s22_a_supervisor_that_dies_while_ray_makes_the_placement_group_finds_it_again(running):
+def test_s22_a_supervisor_that_dies_while_ray_makes_the_placement_group_finds_it_again(cluster, running):
     running.create_pool("main", capacity={"cpu": 2}, labels=EAST)
     running.configure_pool("main", max_dynamic_pgs=1)
-    thief = ray.remote(num_cpus=2, label_selector=EAST)(Probe).remote()  # Takes the room in Ray before the mesh can see it.
-    task = running.submit_task(Probe, pool="main", resources={"cpu": 1})
-    ray.get(thief.pid.remote())
-    kill_supervisor(running)
-    assert running.status().incarnation > 1
-    ray.kill(thief)
+    before = running.status().incarnation
+    with asleep(raylet_of(cluster, 1)):  # Ray cannot make the group before this node has answered.
+        task = running.submit_task(Probe, pool="main", resources={"cpu": 1})
+        eventually(lambda: [group.state for group in running.list_groups()] == ["CREATING"])
+        kill_supervisor(running)
+        assert running.status().incarnation == before + 1
+        assert [group.state for group in running.list_groups()] == ["CREATING"]
     assert_one_agent(running, task)
     assert len(running.list_groups()) == 1
 
 
 def test_s22_a_supervisor_that_dies_while_others_use_a_node_sees_them_go(running):
     stranger = ray.remote(num_cpus=2, label_selector=EAST)(Probe).remote()
-    ray.get(stranger.pid.remote())
+    ray.get(stranger.pid.remote(), timeout=60)
     eventually(lambda: {node.labels["zone"]: node.used["cpu"] for node in running.list_nodes()}["east"] == 20_000)
+    before = running.status().incarnation
     kill_supervisor(running)
-    assert running.status().incarnation > 1
+    assert running.status().incarnation == before + 1
     ray.kill(stranger)  # That its room is free again is seen to after every test.
 
 

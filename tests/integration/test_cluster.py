@@ -111,6 +111,34 @@ def test_a_cluster_dies_with_the_process_that_started_it():
     shutil.rmtree(folder)
 
 
+def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters):
+    """SIGTERM is what the kernel sends it then."""
+    cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
+    try:
+        actor = ray_actor_in(cluster.address)
+        node = psutil.Process(cluster.pids[0])
+        assert psutil.pid_exists(actor)
+        node.terminate()
+        node.wait(END_S_MAX)
+        assert "Draining" not in (cluster.folder / "node-0.log").read_text()
+    finally:
+        cluster.stop()
+    assert not psutil.pid_exists(actor)
+
+
+def ray_actor_in(address):
+    """The process of an actor that stays when its driver has gone."""
+    driver = f"""
+        import os, ray
+        ray.init(address="{address}", namespace="stays", log_to_driver=False, logging_level="ERROR")
+        class Stays:
+            def pid(self):
+                return os.getpid()
+        print(ray.get(ray.remote(Stays).options(name="stays", lifetime="detached").remote().pid.remote()))
+    """
+    return int(subprocess.run([sys.executable, "-c", textwrap.dedent(driver)], stdout=subprocess.PIPE, check=True).stdout)
+
+
 def test_the_death_of_a_raylet_shows(starters):
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
     try:
