@@ -30,6 +30,7 @@ from mesh.runtime.process import bound_to_parent
 START_S_MAX = 90.0
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
+STARTS_MAX = 3  #: Of a cluster on a machine that has too much to do.
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
@@ -103,7 +104,7 @@ class OwnCluster:
         """Start all nodes, one upon the other, and wait until they are up.
 
         A node ends itself when a part of it has not started within 15 s, as happens on a machine with too much to do, and Ray has no
-        setting for that. All is then tried once more, each node only when the one before it is up.
+        setting for that. All is then tried again, each node only when the one before it is up.
 
         Args:
             spec: The nodes.
@@ -118,10 +119,10 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
-        try:
-            return start(in_turn=False)
-        except NodeTooSlow:
-            return start(in_turn=True)
+        for attempt in range(STARTS_MAX - 1):
+            with contextlib.suppress(NodeTooSlow):
+                return start(in_turn=attempt > 0)
+        return start(in_turn=True)
 
     @classmethod
     def _start_once(

@@ -123,6 +123,8 @@ class AgentDoor:
             words = "the agent's process has ended"
         except RayError as error:
             words = str(error).strip() or type(error).__name__
+            # Ray may only have lost its connection, and what nobody here knows any more would hold its node's room for ever.
+            ray.kill(process.handle, no_restart=True)
         if process.is_wanted:
             process.is_wanted = False
             self.processes.pop(process.name, None)
