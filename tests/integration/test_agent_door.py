@@ -44,5 +44,5 @@ def test_a_process_that_ray_cannot_reach_any_more_is_told_as_lost_and_holds_noth
     assert [name for name, _ in lost] == ["one"]
     assert "the connection broke" in lost[0][1]
     assert door.processes == {}
-    with pytest.raises(ActorDiedError, match="ray.kill"):
+    with pytest.raises(ActorDiedError, match=r"ray\.kill"):
         ray.get(process.handle.pid.remote(), timeout=PATIENCE_S)
