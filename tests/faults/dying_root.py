@@ -49,7 +49,7 @@ def main(url: str, verb: str) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
     sys.stdout.flush()
-    uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off")).run(sockets=[listening])
+    uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", timeout_keep_alive=600)).run(sockets=[listening])
 
 
 if __name__ == "__main__":
