@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from federation_bed import CONFIG, TENANT, eventually
+from federation_bed import CONFIG, TENANT, eventually, patient_stores
 
 from dag.spec import load
 from dag.store.client_access import Access
@@ -91,7 +91,7 @@ def client(stack: Stack) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
-    return stack._stores()
+    return patient_stores(stack)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, submit, wait_for
+from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, patient_stores, submit, wait_for
 from ray.util.placement_group import placement_group_table
 
 import dag
@@ -71,7 +71,7 @@ class Watched:
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watcher")
         self._watcher.start()
-        self.ledger = self.stack._stores().ledger
+        self.ledger = patient_stores(self.stack).ledger
 
     def _watch(self) -> None:
         while not self._over.wait(0.2):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from federation_bed import LIMIT_S, REPOSITORY, eventually, submit, wait_for
+from federation_bed import LIMIT_S, REPOSITORY, eventually, patient_stores, submit, wait_for
 
 import dag
 from dag.store.client_access import Access
@@ -84,7 +84,7 @@ def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
-    return stack._stores()
+    return patient_stores(stack)
 
 
 @pytest.fixture(scope="module")

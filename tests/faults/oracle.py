@@ -84,7 +84,7 @@ class Oracle:
         self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
         self._tokens: dict[int, set[str]] = defaultdict(set)  #: To what bears it.
         self._end = threading.Event()
-        self._threads = [threading.Thread(target=self._watch_work), threading.Thread(target=self._watch_ledger)]
+        self._threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch_work, self._watch_ledger)]
         for thread in self._threads:
             thread.start()
 

@@ -119,7 +119,7 @@ class Proxy:
             delay_s, is_dropped, is_held = self.weather.request_delay_s, self.weather.drop_requests, self.weather.hold_requests
             self.requests += 1
             await asyncio.sleep(delay_s)
-            while is_held and self.weather.hold_requests:
+            while is_held and self.weather.hold_requests:  # noqa: ASYNC110  the weather is made by threads
                 await asyncio.sleep(LOOK_S)
             if not is_dropped:
                 server_out.write(said)

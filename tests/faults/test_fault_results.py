@@ -22,6 +22,7 @@ from faults.table import Row
 from patience import eventually
 
 from federation.dispatch import STAGE_MESSAGES
+from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
@@ -126,7 +127,8 @@ class RayMesh:
 
     def _sweep(self) -> None:
         while not self._over.wait(TICK_S):
-            self.stores.ledger.sweep()
+            with contextlib.suppress(StoreUnavailable):  # A busy machine: the next one comes soon.
+                self.stores.ledger.sweep()
 
     def submit(self, name: str) -> None:
         """A stage that sleeps."""
