@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 REPOSITORY = Path(__file__).parents[2]
 #: How long anything real may take before a test gives up on it.
-LIMIT_S = 90.0
+LIMIT_S = 150.0
 TENANT = "acme/research/vision"
 
 #: No session ends because a process of it was kept waiting by a busy machine; one that dies is over within `LIMIT_S`.

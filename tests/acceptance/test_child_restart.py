@@ -188,7 +188,7 @@ def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, clie
     assert groups() != []
     watched.looks.clear()
     os.kill(watched.agent, signal.SIGKILL)
-    eventually(lambda: _assert((actors(), groups(), ray.available_resources().get("CPU")) == ([], [], 2.0)), 2 * LIMIT_S)
+    eventually(lambda: _assert((actors(), groups(), ray.available_resources().get("CPU")) == ([], [], 2.0)))
     watched.looks.set()
     (tmp_path / "late").touch()
     assert run.result(LIMIT_S) == attempts(tmp_path, "late")[1]
