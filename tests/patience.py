@@ -12,12 +12,14 @@ PATIENCE_S = 60.0
 def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """The first true answer; fails when none comes."""
     deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
+    while True:
+        is_last = time.monotonic() >= deadline  # Noted before the look: who slept through the deadline looks once more.
         answer = look()
         if answer:
             return answer
+        if is_last:
+            raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
         time.sleep(0.05)
-    raise AssertionError(f"it did not come about within {patience_s} s; the last answer was {answer!r}")
 
 
 def gone(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:

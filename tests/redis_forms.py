@@ -67,14 +67,25 @@ def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[r
 
 
 class Watched:
-    """A master and its replicas, and sentinels that watch them; a replica takes over half a second after the master died.
+    """A master and its replicas, and sentinels that watch them; a replica takes over when the master was silent for a while.
 
     Args:
         replicas: With one alone nobody is left to wait for once it has taken over.
+        down_after_ms: That while. Short only where the master dies: a busy machine keeps one that lives silent, too.
         settings: Of both servers, over those of here.
     """
 
-    def __init__(self, folder: Path, *, binary: str | None = None, replicas: int = 2, sentinels: int = 1, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        binary: str | None = None,
+        replicas: int = 2,
+        sentinels: int = 1,
+        down_after_ms: int = 60_000,
+        **settings: str,
+    ) -> None:
+        self._down_after_ms = down_after_ms
         common = {"min_replicas_to_write": "1", "min_replicas_max_lag": "3", "repl_diskless_sync_delay": "0", **settings}
         self._closing = ExitStack()
         with ExitStack() as opened:  # What a start that fails has begun is ended.
@@ -102,7 +113,7 @@ class Watched:
             f"dir {folder}",
             f"logfile {folder / 'sentinel.log'}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.master.port} {quorum}",
-            f"sentinel down-after-milliseconds {SERVICE} 500",
+            f"sentinel down-after-milliseconds {SERVICE} {self._down_after_ms}",
             f"sentinel failover-timeout {SERVICE} 3000",
         ]
         file.write_text("\n".join(lines) + "\n")

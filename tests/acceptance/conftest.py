@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from federation_bed import CONFIG, TENANT, eventually
+from federation_bed import CONFIG, TENANT, eventually, patient_stores
 
 from dag.spec import load
 from dag.store.client_access import Access
@@ -28,11 +28,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack(folder: Path) -> Iterator[Stack]:
+def written() -> str:
+    """The federation's file; tests of a file may have another."""
+    return CONFIG
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path, written: str) -> Iterator[Stack]:
     """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the tests are over. Each file has its own:
     one that idled beside the tests of other files would cost them more than its start costs."""
     before = _running_here()
-    config = load_config(CONFIG, source="tests/acceptance/conftest.py")
+    config = load_config(written, source="tests/acceptance/conftest.py")
     said: list[str] = []
     with StateFolder(folder) as owned:
         stack = Stack(config, owned, say=said.append)
@@ -85,7 +91,7 @@ def client(stack: Stack) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
-    return stack._stores()
+    return patient_stores(stack)
 
 
 @pytest.fixture

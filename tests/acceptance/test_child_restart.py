@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, submit, wait_for
+from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, patient_stores, submit, wait_for
 from ray.util.placement_group import placement_group_table
 
 import dag
@@ -24,9 +24,10 @@ from serve_apps.state_folder import StateFolder
 
 pytestmark = pytest.mark.ray
 
-#: A lease lives longer than a process takes to start on a busy machine, and not so long that its end cannot be waited for.
+#: A lease lives longer than a process takes to start on a busy machine, and not so long that its end cannot be waited for. Work is asked to
+#: stop when three quarters of it are over.
 CONFIG = f"""
-federation: {{name: restarts, lease_ttl: 30s, heartbeat: 500ms, lease_grace: 3s}}
+federation: {{name: restarts, lease_ttl: 60s, heartbeat: 500ms, lease_grace: 3s}}
 root: {{cluster: only, port: 18100}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
@@ -70,7 +71,7 @@ class Watched:
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watcher")
         self._watcher.start()
-        self.ledger = self.stack._stores().ledger
+        self.ledger = patient_stores(self.stack).ledger
 
     def _watch(self) -> None:
         while not self._over.wait(0.2):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from federation_bed import LIMIT_S, REPOSITORY, eventually, submit, wait_for
+from federation_bed import LIMIT_S, REPOSITORY, eventually, patient_stores, submit, wait_for
 
 import dag
 from dag.store.client_access import Access
@@ -25,9 +25,9 @@ from serve_apps.stores import Stores
 pytestmark = pytest.mark.ray
 
 OWNER, GUEST = "shared/owner", "shared/guest"
-TERMS = LeaseTerms(ttl_ms=4_000, grace_ms=1_000)
-#: How long after its time a sweep may come on a machine that has two cores for three clusters.
-SWEEP_MS_MAX = 10_000
+TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=3_000)
+#: How long after its time a sweep may come on a machine that has two cores for three clusters; less than what is waited for it at most.
+SWEEP_MS_MAX = 45_000
 
 #: One CPU each, so that where a stage runs decides on what is left.
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
@@ -84,7 +84,7 @@ def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
-    return stack._stores()
+    return patient_stores(stack)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
-from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ChildOrder, ledger_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, STEADY_TTL_MS, ChildOrder, ask_watchdog, ledger_of
 from faults.proxy import Proxy
-from faults.server import Server
+from faults.server import PATIENT_MS, Server
 from patience import eventually
 
 from federation.dispatch import STAGE_MESSAGES
@@ -34,7 +34,7 @@ from mesh.wire import decode
 
 LAB, RUN = TenantPath("lab"), RunId("r")
 SLOT = ResourceSet.of({"cpu": 1})
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 #: Keys that a bed may leave, at most: what grew without a bound would be beyond (I8).
 KEYS_MAX = 400
 
@@ -67,6 +67,12 @@ class Node:
         self.watchdog = self._nursery.start("watchdog", self.folder / "watchdog.log", str(self.folder), self.keeper.pid)
         eventually(socket_of(self.folder).exists, PATIENCE_S)
         return self.watchdog
+
+    def watches(self, incarnation: int) -> bool:
+        """Was it proved to the watchdog that this session lives?"""
+        with contextlib.suppress(OSError):
+            return bool(ask_watchdog(self.folder, ask="stamp")["incarnation"] == incarnation > 0)
+        return False
 
 
 class Mesh:
@@ -127,7 +133,7 @@ class Bed:
     Args:
         quota: Nominal slots of each tenant.
         limits: What the oracle holds real use against; None: the nominal slots.
-        ttl_ms: Of sessions. Longer than that of most rows where something has to come about before a session is over.
+        ttl_ms: Of sessions. So long that none ends by itself, but where a row is about such an end.
     """
 
     def __init__(
@@ -138,7 +144,7 @@ class Bed:
         quota: dict[str, int],
         limits: dict[str, int] | None = None,
         server: Server | None = None,
-        ttl_ms: int = TERMS.ttl_ms,
+        ttl_ms: int = STEADY_TTL_MS,
     ) -> None:
         self.folder = folder
         self.nursery = nursery
@@ -146,8 +152,8 @@ class Bed:
         os.mkfifo(self.fifo)
         self.server = server or Server(folder / "redis")
         self.ttl_ms = ttl_ms
-        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms)  #: Of the test, around every proxy.
-        self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=2_000), Keys())
+        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms, answer_ms=PATIENT_MS)  #: Of the test, around every proxy.
+        self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=PATIENT_MS), Keys())
         self.meshes: dict[str, Mesh] = {}
         self.others: list[psutil.Process] = []
         self.quota(**quota)
@@ -174,9 +180,11 @@ class Bed:
 
     def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
         """A mesh whose session stands; `login`: user and password for Redis. On a busy machine the first one may have taken so long to
-        be had that it is over when its answer comes: only one that was renewed is one that a row can count on."""
+        be had that it is over when its answer comes: only one that was renewed, and that the watchdogs know, is one that a row can
+        count on."""
         mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
         eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
+        eventually(lambda: all(node.watches(self.incarnation(name)) for node in mesh.nodes), PATIENCE_S)
         return mesh
 
     # ---- work
@@ -202,6 +210,7 @@ class Bed:
         names = set(stages)
         for work in work_of(self.fifo):
             if work.stage in names:
+                eventually(lambda pid=work.pid: catches(pid, signal.SIGUSR1), PATIENCE_S)
                 os.kill(work.pid, signal.SIGUSR1)
 
     # ---- looking
@@ -257,6 +266,10 @@ class Bed:
         """The kinds of what was told about a stage."""
         return [message.kind for message in self.told() if message.stage == stage]
 
+    def fate_of(self, stage: str) -> list[str]:
+        """The same without that it waits: on a busy machine any stage may have to, for an answer."""
+        return [kind for kind in self.told_of(stage) if kind != "stage_waiting"]
+
     # ---- the end
 
     def close(self) -> None:
@@ -270,7 +283,8 @@ class Bed:
         finally:
             left = work_of(self.fifo)
             for work in left:
-                os.kill(work.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # It ended between the look and the question.
+                    os.kill(work.pid, signal.SIGKILL)
 
     def _judge(self) -> None:
         """I2, I4 and I8."""
@@ -295,9 +309,15 @@ def spec_of(name: str, *, what: str = "hold", tenant: str = LAB, width: int = 1,
     return StageSpec(stage=StageId(name), run=RUN, tenant=TenantPath(tenant), tasks=(task,), slot=SLOT, width=width, priority=priority)
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Has the process said by now what it does on this signal? One that has only just begun would die of it."""
+    (mask,) = (line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def kill(process: psutil.Process) -> None:
     """SIGKILL, and wait until it is gone; harmless when it is."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
         with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(10)
+            process.wait(PATIENCE_S)

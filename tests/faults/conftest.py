@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from faults.bed import LAB, Bed
 from faults.nursery import Nursery
-from faults.parts import TERMS
+from faults.parts import STEADY_TTL_MS, TERMS
 from faults.server import Server
 from faults.table import Row
 
@@ -26,7 +26,7 @@ def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..
     """Make the row's bed: tenants with their slots, by default `lab` with two. It is judged when the row is over."""
     beds: list[Bed] = []
 
-    def make(server: Server | None = None, limits: dict[str, int] | None = None, ttl_ms: int = TERMS.ttl_ms, **quota: int) -> Bed:
+    def make(server: Server | None = None, limits: dict[str, int] | None = None, ttl_ms: int = STEADY_TTL_MS, **quota: int) -> Bed:
         beds.append(Bed(tmp_path, nursery, quota=quota or {LAB: 2}, limits=limits, server=server, ttl_ms=ttl_ms))
         return beds[-1]
 
@@ -37,8 +37,14 @@ def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..
 
 @pytest.fixture
 def bed(make_bed: Callable[..., Bed]) -> Bed:
-    """Two slots of one tenant, and a root."""
+    """Two slots of one tenant, and a root; no session ends by itself."""
     return make_bed()
+
+
+@pytest.fixture
+def brief_bed(make_bed: Callable[..., Bed]) -> Bed:
+    """The same, for rows that wait for the end of a session."""
+    return make_bed(ttl_ms=TERMS.ttl_ms)
 
 
 @pytest.fixture

@@ -43,13 +43,13 @@ class Dying:
 
 
 def main(url: str, verb: str) -> None:
-    client, keys = connect(url), Keys("faults")
+    client, keys = connect(url, timeout_ms=60_000), Keys("faults")
     ledger, queue = RedisLedger(client, keys, terms=TERMS, founding=True), RedisStageQueue(client, keys)
     app = link_app(ledger=Dying(ledger, verb), queue=Dying(queue, verb), blobs=RedisBlobs(client, keys), keys=RedisKeyRing(client, keys))
     listening = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
     sys.stdout.flush()
-    uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off")).run(sockets=[listening])
+    uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", timeout_keep_alive=600)).run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-from patience import eventually
+from patience import PATIENCE_S, eventually
 
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
@@ -37,18 +37,20 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What ran at a moment."""
+    """What ran at a moment of a look."""
 
-    at_s: float
+    since_s: float
+    until_s: float
     by_tenant: Mapping[str, int]  #: Slots.
     by_mesh: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What the ledger held at a moment."""
+    """What the ledger held at a moment of a look."""
 
-    at_s: float
+    since_s: float
+    until_s: float
     held: Mapping[str, int]  #: Units of all leases of a tenant.
 
 
@@ -82,7 +84,7 @@ class Oracle:
         self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
         self._tokens: dict[int, set[str]] = defaultdict(set)  #: To what bears it.
         self._end = threading.Event()
-        self._threads = [threading.Thread(target=self._watch_work), threading.Thread(target=self._watch_ledger)]
+        self._threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch_work, self._watch_ledger)]
         for thread in self._threads:
             thread.start()
 
@@ -100,21 +102,24 @@ class Oracle:
         return time.monotonic()
 
     def stop(self) -> None:
-        """Look a few times at what there is now, then no more. Raises AssertionError when a thread of the oracle has died."""
+        """Look a few times at what there is now, then no more; again is harmless. Raises AssertionError when a thread of the oracle has
+        died."""
+        if self._end.is_set():
+            return
         looks = len(self.uses)
-        eventually(lambda: len(self.uses) >= looks + 3, 10)
+        eventually(lambda: len(self.uses) >= looks + 3)
         assert all(thread.is_alive() for thread in self._threads)
         self._end.set()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         self._client.close()
 
     def _watch_work(self) -> None:
         while not self._end.wait(LOOK_S):
-            at_s = time.monotonic()
+            since_s = time.monotonic()
             running = [work for work in work_of(self._fifo) if work.pid not in self.exempt]
             by_tenant = Counter(path for work in running for path in ways_up(work.tenant))
-            self.uses.append(Use(at_s, by_tenant, Counter(work.mesh for work in running)))
+            self.uses.append(Use(since_s, time.monotonic(), by_tenant, Counter(work.mesh for work in running)))
 
     def _watch_ledger(self) -> None:
         while not self._end.wait(LEDGER_LOOK_S):
@@ -123,7 +128,7 @@ class Oracle:
 
     def _look_at_ledger(self) -> None:
         """All leases at one moment; a look between which holders came or went is dropped."""
-        keys = Keys()
+        keys, since_s = Keys(), time.monotonic()
         holders = self._client.zrange(keys.due, 0, -1)
         reading = self._client.pipeline(transaction=True)
         for holder in holders:
@@ -141,7 +146,7 @@ class Oracle:
                     held[path] += units_held(row)
         for mesh, row in sessions.items():
             self._tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
-        self.charges.append(Charge(time.monotonic(), held))
+        self.charges.append(Charge(since_s, time.monotonic(), held))
 
     # ---- the verdict
 
@@ -153,9 +158,9 @@ class Oracle:
                 is not judged (I3), while real use always is.
         """
         for use in self.uses:
-            limits = self._limits_at(use.at_s)
+            limits = self._limits_in(use)
             over = {tenant: (slots, limits[tenant]) for tenant, slots in use.by_tenant.items() if slots > limits[tenant]}
-            assert not over, f"real use above the quota at {use.at_s - self.uses[0].at_s:.2f} s: {over}, by mesh {dict(use.by_mesh)}"
+            assert not over, f"real use above the quota at {use.since_s - self.uses[0].since_s:.2f} s: {over}, by mesh {dict(use.by_mesh)}"
         if not may_be_over:
             self._judge_charges()
         repeated = {token: bearers for token, bearers in self._tokens.items() if len(bearers) > 1}
@@ -165,14 +170,17 @@ class Oracle:
         """Within the limit, or falling after it was lowered."""
         before: dict[str, int] = {}
         for charge in self.charges:
-            limits = self._limits_at(charge.at_s)
+            limits = self._limits_in(charge)
             for tenant, units in charge.held.items():
                 bound = max(limits[tenant] * CPU, before.get(tenant, 0))
                 assert units <= bound, f"{tenant} was charged {units} units, more than {bound}"
             before = dict(charge.held)
 
-    def _limits_at(self, at_s: float) -> dict[str, int]:
-        return [limits for since_s, limits in self._limits if since_s <= at_s][-1]
+    def _limits_in(self, look: Use | Charge) -> dict[str, int]:
+        """The highest of each tenant while the look took place: at which of its moments something was seen nobody knows."""
+        before = [limits for since_s, limits in self._limits if since_s <= look.since_s][-1]
+        meanwhile = [limits for since_s, limits in self._limits if look.since_s < since_s <= look.until_s]
+        return {tenant: max([slots, *(limits.get(tenant, slots) for limits in meanwhile)]) for tenant, slots in before.items()}
 
 
 def ways_up(tenant: str) -> list[str]:

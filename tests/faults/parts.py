@@ -66,18 +66,21 @@ FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
 LOOK_S = 0.02
-ANSWER_S = 0.3
+ANSWER_S = 5.0
+#: A time to live for rows in which no session is to end by itself: no process of the bed is kept waiting for so long by a busy machine.
+STEADY_TTL_MS = 60_000
 
 #: What a stage of kind `value` gives back.
 VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'
 VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=len(VALUE_BYTES), encoding=Encoding.JSON)
 
 #: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
+#: Without a process of its own for anything: the oracle would count the moment before it is called something else.
 _WORK = {
-    "hold": """trap 'touch "$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
-    "value": """trap 'touch "$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
+    "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
     "poison": "read _ && kill -SEGV $$",
 }
 
@@ -95,9 +98,9 @@ class ChildOrder:
     ttl_ms: int = TERMS.ttl_ms  #: Of its session.
 
 
-def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms) -> RedisLedger:
-    """The ledger of the bed."""
-    return RedisLedger(connect(url, timeout_ms=ANSWER_MS), Keys(), terms=replace(TERMS, ttl_ms=ttl_ms), uid=uid, founding=False)
+def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms, answer_ms: int = ANSWER_MS) -> RedisLedger:
+    """The ledger of the bed. For how long it waits for an answer: the bed's processes as briefly as the rows' faults last."""
+    return RedisLedger(connect(url, timeout_ms=answer_ms), Keys(), terms=replace(TERMS, ttl_ms=ttl_ms), uid=uid, founding=False)
 
 
 def record_of(mesh: str, slots: int) -> MeshRecord:
@@ -164,7 +167,9 @@ def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
     ledger = ledger_of(url)
     token = ledger.elect(name, SEAT_MS)
     version = ledger.snapshot().version
-    Path(said).write_text(f"elected {token}")
+    pending = Path(f"{said}.pending")
+    pending.write_text(f"elected {token}")
+    pending.rename(said)
     while not woken.wait(0.05):
         pass
     plan = tuple(Aim(mesh=MeshId(row[0]), tenant=row[1], flavor=FLAVOR, target=ResourceSet.of({"cpu": row[2]})) for row in aims)
@@ -175,7 +180,8 @@ def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
 
 
 def writer(folder: str, bytes_max: int, said: str) -> None:
-    """Write a value larger than any file may be on this node, then one that fits; what came of it is written down."""
+    """Write a value larger than any file may be on this node, then one that fits; what came of it is written down. It lives until it is
+    ended, so that whoever had it started finds it."""
     node, url = NodeId("n"), Path(folder).as_uri()
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
     told = []
@@ -185,7 +191,10 @@ def writer(folder: str, bytes_max: int, said: str) -> None:
             told.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
         except ValueUnwritable as refused:
             told.append(refused.reason.value)
-    Path(said).write_text(" ".join(told))
+    pending = Path(f"{said}.pending")
+    pending.write_text(" ".join(told))
+    pending.rename(said)
+    idle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +380,7 @@ class ProcessHost:
         """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
-                self._stamps[node] = int(_ask(node, ask="stamp")["stamp_ms"])
+                self._stamps[node] = int(ask_watchdog(node, ask="stamp")["stamp_ms"])
 
     def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`."""
@@ -382,17 +391,17 @@ class ProcessHost:
             times = {"stamp_ms": stamp_ms, "stop_after_ms": stop_after_ms, "kill_after_ms": kill_after_ms}
             proof = Proof(incarnation=incarnation, since=since, **times)
             with contextlib.suppress(OSError):
-                _ask(node, ask="prove", **asdict(proof))
+                ask_watchdog(node, ask="prove", **asdict(proof))
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
-                _ask(node, ask="leave", incarnation=incarnation)
+                ask_watchdog(node, ask="leave", incarnation=incarnation)
 
 
-def _ask(node: Path, **question: Any) -> dict[str, Any]:
-    """Raises OSError when nobody answers."""
+def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
+    """What the node's watchdog says. Raises OSError when nobody answers."""
     with socket.socket(socket.AF_UNIX) as door:
         door.settimeout(ANSWER_S)
         door.connect(str(socket_of(node)))

@@ -14,6 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 CHUNK_BYTES = 65_536
+#: Longer than a busy machine keeps a thread waiting.
+WAIT_S_MAX = 60
+#: How soon it is seen that requests are not held any more.
+LOOK_S = 0.01
 
 
 @dataclass(slots=True)
@@ -21,6 +25,7 @@ class Weather:
     """What goes wrong now."""
 
     request_delay_s: float = 0.0
+    hold_requests: bool = False  #: Taken in, and passed on when it is False again.
     reply_delay_s: float = 0.0
     drop_requests: bool = False  #: Taken in, never passed on; the connection stays open.
     drop_replies: bool = False  #: The server acts, the client hears nothing.
@@ -41,7 +46,7 @@ class Proxy:
         ready: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="proxy", daemon=True)
         self._thread.start()
-        self.port = ready.result(10)
+        self.port = ready.result(WAIT_S_MAX)
 
     def cut(self) -> None:
         """Break every connection that is open."""
@@ -50,7 +55,7 @@ class Proxy:
     def close(self) -> None:
         """Break everything and stop listening."""
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
+        self._thread.join(WAIT_S_MAX)
 
     def _run(self, ready: Future[int]) -> None:
         with contextlib.closing(self._loop):
@@ -62,8 +67,10 @@ class Proxy:
         ready.set_result(server.sockets[0].getsockname()[1])
         await self._end.wait()
         server.close()
-        self._cancel_all()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # Those, too, that a connection of this moment has just begun.
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _cancel_all(self) -> None:
         for task in self._tasks:
@@ -108,10 +115,13 @@ class Proxy:
         self, client_in: asyncio.StreamReader, server_out: asyncio.StreamWriter, again: asyncio.StreamWriter | None
     ) -> None:
         while said := await client_in.read(CHUNK_BYTES):
+            # All that decides is read before the bytes are counted: who has seen the count may change the weather.
+            delay_s, is_dropped, is_held = self.weather.request_delay_s, self.weather.drop_requests, self.weather.hold_requests
             self.requests += 1
-            delay_s = self.weather.request_delay_s
             await asyncio.sleep(delay_s)
-            if not self.weather.drop_requests:
+            while is_held and self.weather.hold_requests:  # noqa: ASYNC110  the weather is made by threads
+                await asyncio.sleep(LOOK_S)
+            if not is_dropped:
                 server_out.write(said)
                 await server_out.drain()
                 self.delivered_late += delay_s > 0

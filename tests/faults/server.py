@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,14 @@ from patience import eventually
 from federation.store.embedded import version_of
 from federation.store.redis_client import connect
 from federation.store.testing import servers
+
+#: For the test's own calls: a busy machine is no fault that a row has made.
+PATIENT_MS = 60_000
+#: Below those that the kernel gives to whoever connects somewhere, so that none of these takes the port of a server that is away; and
+#: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either.
+PORTS = range(20_000, 22_700)
+BESIDE = 10_000
+_claims: list[socket.socket] = []  #: Of ports, for as long as this process lives.
 
 
 class Server:
@@ -49,7 +58,7 @@ class Server:
         if self.has_functions:
             self._settings.setdefault("enable-debug-command", "local")
         self._process: psutil.Popen | None = None
-        self.client = connect(self.url, timeout_ms=2_000)  #: Of the test, around every proxy.
+        self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Of the test, around every proxy.
         self.start()
 
     @property
@@ -70,11 +79,11 @@ class Server:
         # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
         self._process = psutil.Popen(["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")], stdout=subprocess.DEVNULL)
-        eventually(self._answers, 20)
+        eventually(self._answers)
 
     def _answers(self) -> bool:
         with contextlib.suppress(redis.RedisError):
-            return bool(self.client.ping())
+            return bool(self.client.info("server")["process_id"] == self.pid)
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "redis.log").read_text()[-2000:]
         return False
@@ -84,7 +93,7 @@ class Server:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENT_MS / 1000)
 
     def freeze(self) -> None:
         """Stop it in its tracks."""
@@ -122,13 +131,14 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that is free, and low enough for the one beside it that nodes of a cluster talk on: ten thousand higher."""
-    while True:
-        with socket.socket() as probe, socket.socket() as beside:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port > 55_000:
-                continue
-            with contextlib.suppress(OSError):
-                beside.bind(("127.0.0.1", port + 10_000))
-                return port
+    """A port that is free, as the one beside it is that nodes of a cluster talk on, and that no other process of tests gets."""
+    for port in random.sample(PORTS, len(PORTS)):
+        claim = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as beside:
+            claim.bind(f"\0schedulemesh-test-port-{port}")  # A name in the kernel, which goes with the process.
+            probe.bind(("127.0.0.1", port))
+            beside.bind(("127.0.0.1", port + BESIDE))
+            _claims.append(claim)
+            return port
+        claim.close()
+    raise AssertionError(f"none of the ports {PORTS} is free")

@@ -15,6 +15,7 @@ import pytest
 import redis
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, spec_of, tree_of
 from faults.parts import FLAVOR, record_of
+from faults.server import PATIENT_MS
 from faults.table import Row
 from patience import eventually
 from redis_forms import SERVICE, Cluster, Watched
@@ -42,8 +43,8 @@ SLOTS, MESHES = 4, 3
 RESUMED_S_MAX = 15.0
 
 
-def ledger_on(url: str) -> RedisLedger:
-    return RedisLedger(connect(url, timeout_ms=500), KEYS, terms=TERMS, uid="forms", founding=True)
+def ledger_on(url: str, timeout_ms: int = 500) -> RedisLedger:
+    return RedisLedger(connect(url, timeout_ms=timeout_ms), KEYS, terms=TERMS, uid="forms", founding=True)
 
 
 class Load:
@@ -154,7 +155,7 @@ def make_watched(tmp_path: Path, binary: str) -> Iterator[Callable[..., Watched]
 
 @pytest.mark.slow
 def test_fault_28_the_master_is_killed_under_load_and_a_replica_takes_over(make_watched: Callable[..., Watched], row: Row) -> None:
-    watched = make_watched(sentinels=3)
+    watched = make_watched(sentinels=3, down_after_ms=500)
     ledger, client = ledger_on(watched.url), connect(watched.url, timeout_ms=500)
     ledger.configure(tree_of(lab=SLOTS))
     before = ledger.snapshot()
@@ -185,7 +186,7 @@ def answered(ledger: RedisLedger) -> object:
 @pytest.mark.slow
 def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1)
-    ledger = ledger_on(watched.url)
+    ledger = ledger_on(watched.url, PATIENT_MS)
     ledger.configure(tree_of(lab=SLOTS))
     hand = HandMesh(ledger, record_of("west", SLOTS))
     hand.acquire(LAB, FLAVOR, SLOT)
@@ -197,7 +198,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     stands = copied(watched.master.client, KEYS)
     assert refused(hand)
     assert copied(watched.master.client, KEYS) == stands  # Not even the lease clock has moved.
-    queue = RedisStageQueue(connect(watched.url, timeout_ms=500), KEYS)
+    queue = RedisStageQueue(connect(watched.url, timeout_ms=PATIENT_MS), KEYS)
     with pytest.raises(StoreUnavailable, match="too few replicas"):
         queue.submit(MeshId("west"), spec_of("a-stage"))
     replica.thaw()
@@ -218,25 +219,26 @@ def refused(hand: HandMesh) -> str:
 def test_fault_26_a_master_whose_replicas_may_lag_longer_than_the_grace(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1, min_replicas_max_lag="10")
     with pytest.raises(LedgerUnsafe, match="min-replicas-max-lag is 10 s"):
-        check_server(connect(watched.url, timeout_ms=500), KEYS, TERMS)
+        check_server(connect(watched.url, timeout_ms=PATIENT_MS), KEYS, TERMS)
     row.held("refused for min-replicas-max-lag")
 
 
 def test_fault_26_sentinels_that_replace_a_master_which_still_takes_writes(make_watched: Callable[..., Watched], row: Row) -> None:
-    watched = make_watched(replicas=1)
-    client = connect(watched.url, timeout_ms=500)
-    with pytest.raises(LedgerUnsafe, match=r"\Adown-after-milliseconds is 500 ms.* set it to 5000 or more\Z"):
-        check_server(client, KEYS, TERMS)
+    watched = make_watched(replicas=1, down_after_ms=31_000, min_replicas_max_lag="30")
+    terms = LeaseTerms(ttl_ms=30_000, grace_ms=40_000)
+    client = connect(watched.url, timeout_ms=PATIENT_MS)
+    with pytest.raises(LedgerUnsafe, match=r"\Adown-after-milliseconds is 31000 ms.* set it to 32000 or more\Z"):
+        check_server(client, KEYS, terms)
     with redis.Redis(port=watched.ports[0]) as sentinel:
-        sentinel.sentinel_set(SERVICE, "down-after-milliseconds", 5_000)
-    assert check_server(client, KEYS, TERMS).min_replicas_to_write == 1
+        sentinel.sentinel_set(SERVICE, "down-after-milliseconds", 32_000)
+    assert check_server(client, KEYS, terms).min_replicas_to_write == 1
     row.held("refused for down-after-milliseconds, taken when it is longer than the lag")
 
 
 def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., Watched]) -> None:
     async def follow() -> None:
-        async with connect_async(make_watched(replicas=1).url, timeout_ms=2_000) as client:
-            await anext(RedisEventFeed(client, KEYS, patience_s=5).follow(RUN))
+        async with connect_async(make_watched(replicas=1).url, timeout_ms=PATIENT_MS) as client:
+            await anext(RedisEventFeed(client, KEYS, patience_s=PATIENCE_S).follow(RUN))
 
     with pytest.raises(UnknownRun):  # It was asked, and answered.
         asyncio.run(follow())

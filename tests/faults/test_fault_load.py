@@ -106,7 +106,7 @@ def test_fault_37_a_stage_kills_its_worker(make_bed: Callable[..., Bed], row: Ro
     (poison,) = bed.submit("west", 1, what="poison", priority=1)
     neighbours = bed.submit("west", 4, what="quick")
     eventually(lambda: all(bed.told_of(stage)[-1:] == ["stage_ended"] for stage in (poison, *neighbours)), PATIENCE_S)
-    assert bed.told_of(poison) == ["stage_started", "node_failed", "stage_ended"]
+    assert bed.fate_of(poison) == ["stage_started", "node_failed", "stage_ended"]
     assert [bed.told_of(stage).count("node_succeeded") for stage in neighbours] == [1] * 4
     assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)
     row.held("it failed, once; its neighbours ended well, what ran beside it ran on")
@@ -156,7 +156,7 @@ def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed
 
 @pytest.mark.slow
 def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(limits={"lab": 4, "lab/a": 4, "lab/b": 4}, lab=0, lab__a=2, lab__b=2)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, limits={"lab": 4, "lab/a": 4, "lab/b": 4}, lab=0, lab__a=2, lab__b=2)
     borrower, tenant = HandMesh(bed.ledger, record_of("deaf", 4)), TenantPath("lab/a")
     borrower.acquire(tenant, FLAVOR, SLOT, 4)
     assert bed.held("deaf") == 4

@@ -11,7 +11,7 @@ import pytest
 from faults.proxy import Proxy
 from patience import eventually
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 class Echo:
@@ -86,6 +86,18 @@ def test_a_delayed_request_is_delivered_though_its_client_has_gone(proxy: Proxy,
     line.close()
     eventually(lambda: proxy.delivered_late == 1, WAIT_S)
     eventually(lambda: echo.heard == [b"hello", b"late"], WAIT_S)
+
+
+def test_a_held_request_is_passed_on_when_it_is_let_go(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
+    proxy.weather.hold_requests = True
+    line.sendall(b"held")
+    eventually(lambda: proxy.requests == 2, WAIT_S)
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=WAIT_S) as beside:
+        beside.sendall(b"before")
+        assert beside.recv(100) == b"before"
+    proxy.weather.hold_requests = False
+    assert line.recv(100) == b"held"
+    assert echo.heard == [b"hello", b"before", b"held"]
 
 
 def test_a_duplicated_request_is_heard_twice_and_answered_once(proxy: Proxy, echo: Echo) -> None:

@@ -44,7 +44,7 @@ def fill_up(write: Callable[[int], object]) -> None:
 
 @pytest.mark.slow
 def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=3)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -64,7 +64,8 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
 
 
 @pytest.mark.slow
-def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(bed: Bed, row: Row) -> None:
+def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(brief_bed: Bed, row: Row) -> None:
+    bed = brief_bed
     west, _ = bed.mesh("west"), bed.mesh("east")
     west.cut_off()
     bed.submit("west", 2)
@@ -144,7 +145,8 @@ def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[HandMes
 
 
 @pytest.mark.slow
-def test_fault_19_a_copy_of_an_hour_ago_is_restored(bed: Bed, tmp_path: Path, row: Row) -> None:
+def test_fault_19_a_copy_of_an_hour_ago_is_restored(brief_bed: Bed, tmp_path: Path, row: Row) -> None:
+    bed = brief_bed
     bed.mesh("west")
     bed.mesh("east")
     old = bed.submit("west", 1)
@@ -169,7 +171,8 @@ def test_fault_19_a_copy_of_an_hour_ago_is_restored(bed: Bed, tmp_path: Path, ro
 
 
 @pytest.mark.slow
-def test_fault_20_everything_is_flushed(bed: Bed, row: Row) -> None:
+def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
+    bed = brief_bed
     west = bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -203,7 +206,7 @@ def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(bed: Bed, row: R
 
 @pytest.mark.slow
 def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=4)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=4)
     for name in ("west", "east"):
         bed.mesh(name)
         bed.submit(name, 2)
@@ -222,7 +225,7 @@ def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[.
 
 @pytest.mark.slow
 def test_fault_23_writes_are_paused_for_two_thirds_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=3)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -244,7 +247,7 @@ def test_fault_24_the_clock_of_redis_jumps_by_an_hour(bed: Bed, row: Row, by_ms:
     before, first, lt, epoch = pids(bed, "west"), bed.incarnation("west"), bed.lt(), bed.ledger.snapshot().epoch
     move_time(bed.server.client, Keys(), by_ms)
     after = bed.ledger.snapshot()
-    assert bed.lt() - lt < TERMS.ttl_ms
+    assert bed.lt() - lt < bed.ttl_ms
     assert (after.epoch > epoch, after.learn_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert (pids(bed, "west"), bed.incarnation("west"), bed.held("west")) == (before, first, 2)
@@ -253,7 +256,7 @@ def test_fault_24_the_clock_of_redis_jumps_by_an_hour(bed: Bed, row: Row, by_ms:
 
 @pytest.mark.slow
 def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=3)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -287,7 +290,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
     bed.finish(running[:1])
     bed.server.client.config_set("maxmemory", 0)
-    eventually(lambda: bed.told_of(running[0])[-1] == "stage_ended", PATIENCE_S)
+    eventually(lambda: bed.told_of(running[0])[-1:] == ["stage_ended"], PATIENCE_S)
     assert bed.incarnation("west") == first
     row.held("heartbeats passed, submissions, reports and values were refused; what could not be told was told later, once")
 
@@ -322,7 +325,7 @@ def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: P
 @pytest.mark.slow
 def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[..., Bed], tmp_path: Path, row: Row) -> None:
     server = Server(tmp_path / "redis", file_bytes_max=800_000)  # Twice what the scripts take.
-    bed = make_bed(server=server, lab=2)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, server=server, lab=2)
     bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -364,7 +367,7 @@ def test_fault_32_scripts_are_flushed_and_another_version_stands_beside(make_bed
 
 @pytest.mark.slow
 def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=2)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=2)
     client = bed.server.client
     client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")
     west = bed.mesh("west", login="child:secret")
@@ -383,7 +386,7 @@ def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., 
 
 @pytest.mark.slow
 def test_fault_45_the_password_is_changed_while_everybody_is_connected(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=2)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=2)
     client = bed.server.client
     client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")
     west = bed.mesh("west", login="child:secret")

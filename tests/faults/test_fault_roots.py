@@ -9,14 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, kill
-from faults.parts import FLAVOR, SEAT_MS, TERMS, ledger_of, record_of
+from faults.parts import FLAVOR, SEAT_MS, STEADY_TTL_MS, TERMS, ledger_of, record_of
 from faults.proxy import Proxy
-from faults.server import Server
+from faults.server import PATIENT_MS, Server
 from faults.table import Row
 from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable
 from federation.leases import Aim, Beat, Want
+from federation.store.redis_ledger import RedisLedger
 from federation.testing import HandMesh
 from mesh.ids import MeshId
 from mesh.resources import ResourceSet
@@ -30,21 +31,26 @@ SHARED = {"lab": 4, "lab/a": 4, "lab/b": 4}
 def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row) -> None:
     proxy = Proxy(bed.server.port)
     try:
-        hand = HandMesh(ledger_of(f"redis://127.0.0.1:{proxy.port}/0"), record_of("hand", 2))
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        hand = HandMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
+        hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
         want = Want(tenant=LAB, flavor=FLAVOR, slot=SLOT)
+        eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over a connection that stands by now.
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
-            hand.ledger.acquire(hand.session, (want,))
+            hasty.acquire(hand.session, (want,))
+        eventually(lambda: bed.held("hand") == 1, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
-        assert bed.held("hand") == 1
         answer = hand.ledger.acquire(hand.session, (want,))
         assert [lease.held for lease in answer.told.leases] == [SLOT]
         assert bed.held("hand") == 1
-        beat = Beat(number=1)
+        beat, beats = Beat(number=1, wants=()), bed.beats("hand")
+        eventually(lambda: is_heard(hasty), PATIENCE_S)
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
-            hand.ledger.heartbeat(hand.session, hand.record, beat)
+            hasty.heartbeat(hand.session, hand.record, beat)
+        eventually(lambda: bed.beats("hand") > beats, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
         assert hand.ledger.heartbeat(hand.session, hand.record, beat).leases == answer.told.leases
@@ -54,9 +60,18 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
     row.held("the same question again was answered, and granted once")
 
 
+def is_heard(ledger: RedisLedger) -> bool:
+    """Does it answer in time?"""
+    try:
+        ledger.snapshot()
+    except StoreUnavailable:
+        return False
+    return True
+
+
 @pytest.mark.slow
 def test_fault_12_replies_are_lost_again_and_again_under_load(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=4)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=4)
     west = bed.mesh("west")
     stages = bed.submit("west", 30, what="quick")
     for _ in range(12):
@@ -71,7 +86,7 @@ def test_fault_12_replies_are_lost_again_and_again_under_load(make_bed: Callable
 
 @pytest.mark.slow
 def test_fault_13_all_roots_are_down_for_two_times_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(lab=4)
+    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=4)
     west, east = bed.mesh("west"), bed.mesh("east")
     bed.submit("west", 2)
     bed.submit("east", 2)
@@ -113,7 +128,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
 def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: Row) -> None:
     kill(bed.roots[0])
     hand = HandMesh(bed.ledger, record_of("hand", 2))
-    first = eventually(lambda: bed.ledger.elect("first", SEAT_MS), PATIENCE_S)
+    first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
     assert bed.ledger.elect("second", SEAT_MS) is None
     aim = Aim(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
     version = bed.ledger.snapshot().version
@@ -128,7 +143,7 @@ def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: R
 def test_fault_15_the_roots_speak_for_another_ledger(bed: Bed, tmp_path: Path, row: Row) -> None:
     other = Server(tmp_path / "other")
     try:
-        stranger = ledger_of(other.url, uid="another")
+        stranger = ledger_of(other.url, uid="another", ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS)
         stranger.sweep()
         other.client.hset("{q:main}:meta", "learn", "0")
         west = bed.mesh("west")

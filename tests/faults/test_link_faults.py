@@ -15,6 +15,7 @@ import httpx
 import pytest
 import redis
 from dying_root import TERMS
+from patience import eventually
 from proxy import Proxy
 
 from federation.dispatch import STAGE_MESSAGES
@@ -38,7 +39,7 @@ from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.wire import decode
 from serve_apps.auth import issue_for_mesh
-from serve_apps.link_testing import link_app, serving
+from serve_apps.link_testing import PATIENCE, link_app, serving
 
 EAST, ACME, CPU = MeshId("east"), TenantPath("acme"), FlavorName("cpu")
 ONE = ResourceSet.of({"cpu": 1})
@@ -49,6 +50,7 @@ WANT = Want(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=ACME, tasks=(), slot=ONE, width=1)
 PROGRAM = Path(__file__).with_name("dying_root.py")
 START_S_MAX = 60
+STORE_MS_MAX = 60_000
 
 
 # ---- a replica dies between the script and its answer
@@ -73,7 +75,7 @@ def server() -> Iterator[redis.Redis]:
 def replicas(server: redis.Redis) -> Iterator[Replicas]:
     server.flushall()
     url, keys = f"unix://{server.connection_pool.connection_kwargs['path']}", Keys("faults")
-    client = connect(url)
+    client = connect(url, timeout_ms=STORE_MS_MAX)
     ledger = RedisLedger(client, keys, terms=TERMS, founding=True)
     ledger.configure(TREE)
     with ExitStack() as opened:
@@ -82,7 +84,7 @@ def replicas(server: redis.Redis) -> Iterator[Replicas]:
 
         def link(verb: str) -> HttpLink:
             roots = tuple(opened.enter_context(root(url, each)) for each in (verb, "none"))
-            made = HttpLink(roots, key)
+            made = HttpLink(roots, key, patience=PATIENCE)
             opened.callback(made.close)
             return made
 
@@ -98,7 +100,10 @@ def root(url: str, verb: str) -> Iterator[str]:
         address = process.stdout.readline().strip()
         assert address, "the replica did not come up"
         yield address
-        assert (process.poll() is None) == (verb == "none"), "a replica that was to die lives, or one that was to live is dead"
+        if verb == "none":
+            assert process.poll() is None, "a replica that was to live is dead"
+        else:
+            process.wait(START_S_MAX)  # Its connections end a moment before it does.
     finally:
         process.kill()
         process.communicate(timeout=START_S_MAX)
@@ -175,6 +180,7 @@ class Wires:
     proxy: Proxy
     good: HttpLink
     bad: HttpLink
+    hasty: HttpLink  #: As bad, and it waits no longer than production does.
 
 
 @pytest.fixture
@@ -186,13 +192,17 @@ def wires() -> Iterator[Wires]:
         address = opened.enter_context(serving(link_app(ledger=store, queue=store, blobs=store, keys=keys)))
         proxy = Proxy(httpx.URL(address).port or 0)
         opened.callback(proxy.close)
-        good = HttpLink((address,), key)
-        # One request a connection, as the proxy's `duplicate` asks for.
-        one_each = httpx.Client(headers={"Authorization": f"Bearer {key}", "Connection": "close"})
-        bad = HttpLink((f"http://127.0.0.1:{proxy.port}",), key, http=one_each)
-        for link in (good, bad):
+        good = HttpLink((address,), key, patience=PATIENCE)
+
+        def through_proxy(patience: int) -> HttpLink:
+            # One request a connection, as the proxy's `duplicate` asks for.
+            one_each = httpx.Client(headers={"Authorization": f"Bearer {key}", "Connection": "close"})
+            return HttpLink((f"http://127.0.0.1:{proxy.port}",), key, http=one_each, patience=patience)
+
+        bad, hasty = through_proxy(PATIENCE), through_proxy(1)
+        for link in (good, bad, hasty):
             opened.callback(link.close)
-        yield Wires(store=store, proxy=proxy, good=good, bad=bad)
+        yield Wires(store=store, proxy=proxy, good=good, bad=bad, hasty=hasty)
 
 
 def usage(store: MemoryStore) -> int:
@@ -223,9 +233,11 @@ def test_what_arrives_twice_is_done_once(wires):
 
 def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
-    wires.proxy.weather.request_delay_s = 0.5
+    wires.proxy.weather.hold_requests = True
     late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))))
+    eventually(lambda: wires.proxy.requests > 0)
     HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=2, wants=()))
+    wires.proxy.weather.hold_requests = False
     assert isinstance(late.error(), StaleBeat)
     assert wires.store.snapshot().wants == ()
 
@@ -233,9 +245,11 @@ def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
 def test_an_old_question_for_slots_that_comes_late_is_granted_nothing(wires):
     ledger = HttpLedger(wires.good)
     session = ledger.join(RECORD)
-    wires.proxy.weather.request_delay_s = 0.5
+    wires.proxy.weather.hold_requests = True
     late = Late(lambda: HttpLedger(wires.bad).acquire(session, (WANT,)))
+    eventually(lambda: wires.proxy.requests > 0)
     assert ledger.acquire(session, (WANT,)).answers == (Granted(slots=3),)
+    wires.proxy.weather.hold_requests = False
     assert late.answer().answers == (LookAgain(),)
     assert usage(wires.store) == 30_000
 
@@ -245,8 +259,8 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
     session = ledger.join(RECORD)
     wires.proxy.weather.drop_replies = True
     with pytest.raises(StoreUnavailable):
-        ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
-    assert [view.slots for view in wires.store.snapshot().wants] == [3]
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
+    eventually(lambda: [view.slots for view in wires.store.snapshot().wants] == [3])
     wires.proxy.weather.drop_replies = False
     assert ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))).epoch == session.epoch
 
@@ -256,7 +270,7 @@ def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
     session = HttpLedger(wires.good).join(RECORD)
     setattr(wires.proxy.weather, fault, True)
     with pytest.raises(StoreUnavailable):
-        HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1))
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1))
     HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=1))
 
 
@@ -266,7 +280,7 @@ class Late:
     def __init__(self, call: Callable[[], object]) -> None:
         self._answer: object = None
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(call,))
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
         self._thread.start()
 
     def _run(self, call: Callable[[], object]) -> None:
