@@ -29,6 +29,8 @@ from mesh.ids import RunId
 
 #: How long a server that will answer may be held up.
 PATIENCE_MS = 60_000
+#: No node is given up by the others: one that is held up for two seconds is there all the same.
+STEADY = {"cluster_node_timeout": "15000"}
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 #: This machine's servers that were built with TLS; the wheel's is not.
 SPEAKING = {name: binary for name, binary in servers().items() if b"tls-auth-clients" in Path(binary).read_bytes()}
@@ -114,7 +116,9 @@ class Bed:
             settings = self.settings(host)
             self._closing.callback(Server(self.folder / "redis", binary=SPEAKING[name], **settings).close)
             return f"rediss://127.0.0.1:{settings['tls_port']}"
-        cluster = Cluster(self.folder / "cluster", binary=SPEAKING[name], each=lambda: {"tls_cluster": "yes", **self.settings(host)})
+        cluster = Cluster(
+            self.folder / "cluster", binary=SPEAKING[name], each=lambda: {**STEADY, "tls_cluster": "yes", **self.settings(host)}
+        )
         self._closing.callback(cluster.close)
         return f"rediss+cluster://127.0.0.1:{cluster.settings[0]['tls_port']},127.0.0.1:{cluster.settings[1]['tls_port']}"
 
