@@ -37,5 +37,5 @@ clean: ## Remove .venv, caches and build folders; state folders (.schedulemesh) 
 
 $(STAMP): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python '>=3.10,<3.14' .venv; else python3 -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed, as python3 on PATH")' && python3 -m venv .venv; fi
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev,examples]'; else $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'; fi
+	@if command -v uv >/dev/null; then uv pip install --quiet --compile-bytecode --python $(PY) -c constraints.txt -e '.[dev,examples]'; else $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'; fi
 	@touch $@

@@ -15,7 +15,7 @@ from patience import eventually
 from federation.store.redis_client import connect
 
 SLOTS = 16_384
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SERVICE = "ledger"
 
 
@@ -35,14 +35,18 @@ class Cluster:
         first_port = self.settings[0].get("tls_port", self.nodes[0].port)  # What they meet at is what they speak among themselves.
         for number, node in enumerate(self.nodes):
             first, beyond = SLOTS * number // masters, SLOTS * (number + 1) // masters
-            node.client.execute_command("CLUSTER", "ADDSLOTS", *range(first, beyond))
-            node.client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", first_port)
+            with connect(node.url, timeout_ms=int(PATIENCE_S * 1000)) as client:  # Slots that are given twice are refused: no second try.
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(first, beyond))
+                client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", first_port)
         eventually(self._is_whole, PATIENCE_S)
         self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _is_whole(self) -> bool:
-        told = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
+        try:
+            told = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
+        except redis.RedisError:  # Held up for longer than the client waits.
+            return False
         return all(b"cluster_state:ok" in words and f"cluster_known_nodes:{len(self.nodes)}".encode() in words for words in told)
 
     def node_of(self, slot: int) -> Server:

@@ -38,6 +38,7 @@ VERSION_MIN = (6, 2)
 START_MS_MAX = 30_000  #: Reading a large append-only file takes its time.
 LOCK_WAIT_MS_MAX = 5_000  #: A server whose owner was killed needs a moment to go.
 STOP_MS_MAX = 10_000
+VERSION_S_MAX = 60.0  #: For a program to say its version; one that is held up is not believed to be missing.
 PORT_TRIES_MAX = 8
 CLIENT_TIMEOUT_S = 10.0
 
@@ -221,7 +222,7 @@ def _servers() -> tuple[Path, ...]:
 def version_of(server: Path) -> tuple[int, int] | None:
     """Major and minor version; None when the program does not tell."""
     try:
-        told = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        told = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=VERSION_S_MAX, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r"\bv=(\d+)\.(\d+)", told)

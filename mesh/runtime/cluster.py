@@ -28,9 +28,12 @@ from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 
 START_S_MAX = 90.0
+#: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
+STARTS_MAX = 4
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
-STARTS_MAX = 3  #: Of a cluster on a machine that has too much to do.
+#: How long a killed process may take to be gone: it still has to be given a processor, and its memory is taken back page by page.
+KILL_S_MAX = 30.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
@@ -53,6 +56,8 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
+    # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
+    "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
@@ -104,7 +109,7 @@ class OwnCluster:
         """Start all nodes, one upon the other, and wait until they are up.
 
         A node ends itself when a part of it has not started within 15 s, as happens on a machine with too much to do, and Ray has no
-        setting for that. All is then tried again, each node only when the one before it is up.
+        setting for that. All is then tried again, up to `STARTS_MAX` times in all, each node only when the one before it is up.
 
         Args:
             spec: The nodes.
@@ -119,9 +124,9 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
-        for attempt in range(STARTS_MAX - 1):
+        for tried in range(STARTS_MAX - 1):
             with contextlib.suppress(NodeTooSlow):
-                return start(in_turn=attempt > 0)
+                return start(in_turn=tried > 0)
         return start(in_turn=True)
 
     @classmethod
@@ -177,7 +182,7 @@ class OwnCluster:
 
     def _finish(self, sessions: frozenset[int]) -> None:
         # A process can start another between the look and the kill, so look until nothing is there.
-        deadline = time.monotonic() + STOP_S_MAX
+        deadline = time.monotonic() + KILL_S_MAX
         while (left := self._left(sessions)) or not self._reaped():
             for pid in left:
                 _signal(pid, signal.SIGKILL)

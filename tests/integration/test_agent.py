@@ -20,7 +20,7 @@ import cloudpickle
 import pytest
 import ray
 from patience import PATIENCE_S, eventually
-from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -47,6 +47,7 @@ for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this fi
 
 pytestmark = pytest.mark.ray
 
+PATIENT_MS = int(PATIENCE_S * 1000)
 NAMESPACE, SUPERVISOR = "agents", "schedulemesh:agents"
 unpickled = pickle.loads
 
@@ -198,8 +199,10 @@ def get(ref: Any) -> Any:
     return ray.get(ref, timeout=PATIENCE_S)
 
 
-def stop(agent: Any, hosted: HostOrder, **options: Any):
-    return get(agent.stop.remote(StopOrder(task=hosted.task, attempt=hosted.attempt, **options)))
+def stop(agent: Any, hosted: HostOrder | AgentStatus, **options: Any):
+    """With more time than the product gives by itself: what stops here does so however long it is held up."""
+    times = {"grace_ms": PATIENT_MS, "preserve_ms_max": PATIENT_MS}
+    return ray.get(agent.stop.remote(StopOrder(task=hosted.task, attempt=hosted.attempt, **{**times, **options})), timeout=2 * PATIENCE_S)
 
 
 @pytest.fixture
@@ -207,7 +210,7 @@ def agent(kept_agent) -> Iterator[Any]:
     yield kept_agent
     status = get(kept_agent.report.remote())
     if status.task is not None:
-        stopped = get(kept_agent.stop.remote(StopOrder(task=status.task, attempt=status.attempt)))
+        stopped = stop(kept_agent, status)
         assert stopped.reusable, stopped.why
 
 
@@ -350,7 +353,9 @@ def test_s15_an_agent_reports_every_period(agent, supervisor):
     get(agent.call.remote("get"))
     with pytest.raises(LookupError):
         get(agent.call.remote("fail"))
-    reports = eventually(lambda: [one for one in heard(supervisor, "report", task=given.task) if one.payload.calls == 2][2:])
+    reports = eventually(
+        lambda: [one for one in heard(supervisor, "report", task=given.task) if (one.payload.calls, one.payload.running) == (2, 0)][2:]
+    )
     report: AgentStatus = reports[-1].payload
     assert (report.failures, report.attempt, report.running, report.stopping) == (1, 1, 0, False)
     assert report.rss_bytes > 10 * 2**20
@@ -408,6 +413,7 @@ def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent,
     get(agent.host.remote(first))
     run, _ = agent.run.remote()
     eventually((tmp_path / "3-by-1").exists)
+    eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # What was not told until the stop is told with it alone.
     stopped = stop(agent, first, reason=Reason.PREEMPTED)
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.STOPPED, True, "")
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
@@ -502,7 +508,7 @@ def test_p14_the_death_of_the_process_ends_the_wait_for_it(new_agent):
     hosted = get(agent.host.remote(order(Box, 1)))
     assert ray.wait([end], timeout=0)[0] == []
     os.kill(hosted.pid, signal.SIGKILL)
-    with pytest.raises(ActorDiedError):
+    with pytest.raises(RayActorError):  # That it died, or cannot be reached: Ray does not wait long for the reason.
         get(end)
 
 

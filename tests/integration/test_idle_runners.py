@@ -16,13 +16,14 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId, RunId, StageId, TenantPath
 from mesh.messages import NodeSucceeded, StageEnded
 from mesh.resources import NOTHING
+from mesh.runtime import standing_actors
 from mesh.runtime.host import RayStageHost
 from mesh.stages import StageSpec, TaskSpec
 
 pytestmark = pytest.mark.ray
 
-eventually = partial(patience.eventually, patience_s=40.0)
-NEWS_S_MAX = 60.0
+eventually = partial(patience.eventually, patience_s=90.0)
+NEWS_S_MAX = 120.0
 
 
 @pytest.fixture
@@ -31,8 +32,11 @@ def reports() -> queue.SimpleQueue[HostReport]:
 
 
 @pytest.fixture
-def made(ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport]) -> Iterator[Callable[[float], RayStageHost]]:
+def made(
+    ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[float], RayStageHost]]:
     """Hosts of one mesh, as processes of it make them one after the other."""
+    monkeypatch.setattr(standing_actors, "ANSWER_S", NEWS_S_MAX)  # However long what was left takes to answer, it is there.
     hosts: list[RayStageHost] = []
 
     def make(idle_s: float) -> RayStageHost:

@@ -27,6 +27,10 @@ from federation.store.testing import servers
 from federation.tenants import TenantTree
 from mesh.ids import RunId
 
+#: How long a server that will answer may be held up.
+PATIENCE_MS = 60_000
+#: No node is given up by the others: one that is held up for two seconds is there all the same.
+STEADY = {"cluster_node_timeout": "15000"}
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 #: This machine's servers that were built with TLS; the wheel's is not.
 SPEAKING = {name: binary for name, binary in servers().items() if b"tls-auth-clients" in Path(binary).read_bytes()}
@@ -112,7 +116,9 @@ class Bed:
             settings = self.settings(host)
             self._closing.callback(Server(self.folder / "redis", binary=SPEAKING[name], **settings).close)
             return f"rediss://127.0.0.1:{settings['tls_port']}"
-        cluster = Cluster(self.folder / "cluster", binary=SPEAKING[name], each=lambda: {"tls_cluster": "yes", **self.settings(host)})
+        cluster = Cluster(
+            self.folder / "cluster", binary=SPEAKING[name], each=lambda: {**STEADY, "tls_cluster": "yes", **self.settings(host)}
+        )
         self._closing.callback(cluster.close)
         return f"rediss+cluster://127.0.0.1:{cluster.settings[0]['tls_port']},127.0.0.1:{cluster.settings[1]['tls_port']}"
 
@@ -137,21 +143,21 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     bed.close()
 
 
-def configured_on(url: str) -> int:
+def configured_on(url: str, *, timeout_ms: int = 3_000) -> int:
     """The version of the tree after one was put in force over the URL."""
-    with connect(url, timeout_ms=3_000) as client:
+    with connect(url, timeout_ms=timeout_ms) as client:
         return RedisLedger(client, Keys(), terms=TERMS, uid="ours").configure(TenantTree(())).version
 
 
 async def follow(url: str) -> None:
-    async with connect_async(url, timeout_ms=3_000) as client:
-        await anext(RedisEventFeed(client, Keys(), patience_s=5).follow(RunId("nobody")))
+    async with connect_async(url, timeout_ms=PATIENCE_MS) as client:
+        await anext(RedisEventFeed(client, Keys(), patience_s=PATIENCE_MS / 1000).follow(RunId("nobody")))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_server_is_believed_by_the_file_of_its_authority(bed: Bed, form: str):
     url = f"{bed.open(form)}?ssl_ca_certs={bed.ca_file}"
-    assert configured_on(url) == 1
+    assert configured_on(url, timeout_ms=PATIENCE_MS) == 1
     with pytest.raises(UnknownRun):  # It was asked, and answered.
         asyncio.run(follow(url))
 

@@ -10,11 +10,13 @@ from typing import Any
 import patience
 import pytest
 import ray
+from ray.exceptions import ActorDiedError, RayActorError
 from ray.util.placement_group import placement_group_table
 
 from mesh.ids import MeshId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded
 from mesh.resources import NOTHING, ResourceSet
+from mesh.runtime import standing_actors
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
 from mesh.runtime.watch_folder import watch_folder
@@ -23,13 +25,16 @@ from mesh.wire import decode, encode
 
 pytestmark = pytest.mark.ray
 
-eventually = partial(patience.eventually, patience_s=40.0)
+eventually = partial(patience.eventually, patience_s=90.0)
+#: Of actors that have just been made: whoever looks for them waits for their processes to begin.
+ANSWER_S = 90.0
 HALF = ResourceSet.of({"cpu": 0.5})
 TENANT = TenantPath("acme")
 
 
 @pytest.fixture
-def actors(ray_driver: Any) -> Iterator[StandingActors]:
+def actors(ray_driver: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandingActors]:
+    monkeypatch.setattr(standing_actors, "ANSWER_S", ANSWER_S)
     actors = StandingActors(MeshId("standing"), {"zone": "east"})
     yield actors
     actors.end_all()
@@ -48,6 +53,15 @@ def found(actors: StandingActors) -> FoundActors:
 
 def state_of(group: Any) -> str:
     return str(placement_group_table(group)["state"])
+
+
+def has_died(runner: Any) -> bool:
+    """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
+    try:
+        ray.get(runner.roll.remote())
+    except RayActorError as error:
+        return isinstance(error, ActorDiedError)
+    return False
 
 
 def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes) -> StageId:
@@ -71,7 +85,7 @@ def test_the_groups_of_a_keeper_go_with_it(actors: StandingActors) -> None:
     keeper = actors.new_keeper(1, 1)
     taken, kept = (ray.get(keeper.take.remote(HALF, slots)) for slots in (1, 2))
     ray.get(keeper.give_back.remote(kept, True))
-    assert (state_of(taken), state_of(kept)) == ("CREATED", "CREATED")
+    eventually(lambda: (state_of(taken), state_of(kept)) == ("CREATED", "CREATED"))
     ray.kill(keeper)
     eventually(lambda: (state_of(taken), state_of(kept)) == ("REMOVED", "REMOVED"))
 
@@ -80,7 +94,7 @@ def test_a_keeper_removes_what_nobody_gave_back(actors: StandingActors) -> None:
     keeper = actors.new_keeper(1, 1)
     one, two = (ray.get(keeper.take.remote(HALF, 1)) for _ in range(2))
     ray.get(keeper.keep_only.remote(frozenset({one.id.hex()})))
-    assert (state_of(one), state_of(two)) == ("CREATED", "REMOVED")
+    eventually(lambda: (state_of(one), state_of(two)) == ("CREATED", "REMOVED"))
 
 
 def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirmed(
@@ -107,6 +121,7 @@ def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(act
     alive, dead = actors.new_runner({}, ""), actors.new_runner({}, "")
     ray.get([runner.roll.remote() for runner in (alive, dead)])
     ray.kill(dead)
+    eventually(lambda: has_died(dead))
     assert len(found(actors).runners) == 1
     actors.new_keeper(2, 2)
     assert actors.find() is None

@@ -19,15 +19,18 @@ import psutil
 import pytest
 import ray
 
+from mesh.ids import MeshId
+from mesh.runtime import node_guards
 from mesh.runtime.node_guards import NodeGuards
 from mesh.runtime.process import start_mark
-from mesh.runtime.watch_folder import enlist, register, socket_of, workers_of
+from mesh.runtime.watch_folder import enlist, register, socket_of, watch_folder, workers_of
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
+MESH = MeshId("watched")
 LONG_MS = 600_000
-#: Longer than a worker takes to begin, shorter than a test waits for its end.
-STOP_MS = 12_000
+#: Shorter than a test waits for the end of what is not proved any more.
+STOP_MS = 3_000
 
 
 def is_gone(process: subprocess.Popen[bytes]) -> bool:
@@ -47,7 +50,7 @@ class Bed:
     def watch(self) -> None:
         socket_of(self.folder).unlink(missing_ok=True)
         self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(self.folder), str(self.keeper.pid))
-        eventually(lambda: socket_of(self.folder).exists() or is_gone(self.watchdog))
+        eventually(lambda: self.try_to_ask(b'{"ask": "stamp"}\n') or is_gone(self.watchdog))  # Its socket is there before it listens.
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, start_new_session=True)
@@ -63,7 +66,14 @@ class Bed:
         return process
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        return self.send(json.dumps(question).encode() + b"\n")
+        """Again when there is no answer: a watchdog does not wait long for the question of one who has connected."""
+        answer: dict[str, Any] = eventually(lambda: self.try_to_ask(json.dumps(question).encode() + b"\n"))
+        return answer
+
+    def try_to_ask(self, line: bytes) -> dict[str, Any]:
+        with contextlib.suppress(OSError):
+            return self.send(line)
+        return {}
 
     def send(self, line: bytes) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as door:
@@ -112,14 +122,15 @@ def test_a_worker_is_asked_first_and_its_children_with_it(bed: Bed) -> None:
     assert bed.prove()
     told = bed.folder / "told"
     polite = f"""
-import pathlib, signal, subprocess, sys
+import pathlib, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 def leave(*_):
     pathlib.Path({str(told)!r}).write_text(str(child.wait()))
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 pathlib.Path({str(bed.folder / "ready")!r}).touch()
-signal.pause()
+while True:  # `signal.pause()` would not hear what came a moment before.
+    time.sleep(0.1)
 """
     stamp_ms = bed.stamp()
     worker = bed.worker(polite)
@@ -210,18 +221,25 @@ def test_one_who_connects_and_says_nothing_holds_up_nobody(bed: Bed) -> None:
         assert bed.prove(stop_after_ms=0, kill_after_ms=0)
 
 
-def watchdogs_in(session: str) -> list[psutil.Process]:
+def watchdogs_of(folder: Path) -> list[psutil.Process]:
+    """More than one while another one is started: it ends by itself, since the folder is taken."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):  # One that has ended between the look and the question, or is a zombie.
             command = process.cmdline()
-            if "mesh.runtime.watchdog" in command and any(part.startswith(session) for part in command):
+            if "mesh.runtime.watchdog" in command and str(folder) in command:
                 found.append(process)
     return found
 
 
+def the_watchdog_of(folder: Path) -> psutil.Process:
+    """The only one, once it is that."""
+    found: list[psutil.Process] = eventually(lambda: watchdogs if len(watchdogs := watchdogs_of(folder)) == 1 else None)
+    return found[0]
+
+
 @ray.remote(num_cpus=1, max_retries=0)
-def work(mesh: str) -> int:
+def work(mesh: MeshId) -> int:
     register(mesh)
     signal.pause()
     return os.getpid()
@@ -232,63 +250,67 @@ class Agent:
     """Holds the guards as the process of a mesh would, and can be killed and frozen like one."""
 
     def __init__(self) -> None:
-        self.guards = NodeGuards("watched", {})
+        self.guards = NodeGuards(MESH, {})
 
     def pid(self) -> int:
         return os.getpid()
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int) -> list[str]:
+    def prove(self, incarnation: int, after_ms: int, since: int = 0) -> bool:
+        """Has the node's watchdog taken it? Not when it does so later than the guards wait for that."""
         self.guards.stamp()
-        self.guards.prove(incarnation, stop_after_ms, kill_after_ms)
-        return sorted(self.guards.unguarded())
+        self.guards.prove(incarnation, after_ms, after_ms, since)
+        return not self.guards.unguarded()
 
     def lose_guards(self) -> None:
         for guard in self.guards._guards.values():
             ray.kill(guard)
 
     def leave(self, incarnation: int) -> None:
+        node_guards.ANSWER_S = LIMIT_S  # In this process alone: the answers are waited for, however late they come.
         self.guards.leave(incarnation)
 
 
 @pytest.mark.ray
 def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchdogs_again(ray_driver: Any) -> None:
-    session = str(ray._private.worker._global_node.get_session_dir_path())
+    folder = watch_folder(MESH)
     agent = Agent.remote()
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
-    (watchdog,) = watchdogs_in(session)
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    watchdog = the_watchdog_of(folder)
     ray.kill(agent)
 
     second = Agent.remote()  # The same watchdog, another session.
-    eventually(lambda: ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == [])
-    assert watchdogs_in(session) == [watchdog]
-    running = work.remote("watched")
-    folder = next(Path(session).glob("sm-*"))
+    eventually(lambda: ray.get(second.prove.remote(2, LONG_MS)))
+    assert the_watchdog_of(folder) == watchdog
+    running = work.remote(MESH)
     eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
     pid = ray.get(second.pid.remote())
-    assert ray.get(second.prove.remote(2, STOP_MS, STOP_MS)) == []  # Its last proof before it freezes.
+    eventually(lambda: ray.get(second.prove.remote(3, STOP_MS, since=2)))  # The last proof before it freezes.
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ray.exceptions.WorkerCrashedError):
             ray.get(running, timeout=LIMIT_S)
     finally:
         os.kill(pid, signal.SIGCONT)
-    ray.get(second.leave.remote(2))
-    eventually(lambda: not watchdogs_in(session))
+    ray.get(second.leave.remote(3))
+    eventually(lambda: not watchdogs_of(folder))
 
 
 @pytest.mark.ray
 def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
-    session = str(ray._private.worker._global_node.get_session_dir_path())
+    folder = watch_folder(MESH)
     agent = Agent.remote()
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
-    (first,) = watchdogs_in(session)
-    first.kill()
-    eventually(lambda: not first.is_running())
-    assert ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) != []
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
-    (second,) = watchdogs_in(session)
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    first = the_watchdog_of(folder)
+    first.suspend()  # From here to its end it takes nothing; a dead one might be replaced before the proof comes.
+    try:
+        assert not ray.get(agent.prove.remote(1, LONG_MS))
+    finally:
+        first.kill()
+    eventually(lambda: first not in watchdogs_of(folder))
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    second = the_watchdog_of(folder)
     ray.get(agent.lose_guards.remote())
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS, LONG_MS)) == [])
-    assert watchdogs_in(session) == [second]
+    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    assert the_watchdog_of(folder) == second
     ray.get(agent.leave.remote(1))
-    eventually(lambda: not watchdogs_in(session))
+    eventually(lambda: not watchdogs_of(folder))
