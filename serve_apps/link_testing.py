@@ -38,6 +38,8 @@ from serve_apps.gateway import create_app
 
 HOST = "127.0.0.1"
 STOP_S_MAX = 10.0
+#: Much longer than a client keeps a connection: of a machine that stands still for a while, no call meets one that is closing.
+IDLE_S_MAX = 600
 
 
 #: A busy machine is no reason for a contract to be broken.
@@ -59,7 +61,7 @@ class Switchboard:
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[str]:
     """The address of a real HTTP server with this application, on a free port; it ends with the block."""
-    config = uvicorn.Config(app, host=HOST, port=0, log_level="critical", lifespan="off", access_log=False)
+    config = uvicorn.Config(app, host=HOST, port=0, log_level="critical", lifespan="off", access_log=False, timeout_keep_alive=IDLE_S_MAX)
     server = _Server(config)
     thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
     thread.start()

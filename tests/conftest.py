@@ -2,7 +2,7 @@
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("faults.table",)
 
@@ -10,6 +10,9 @@ pytest_plugins = ("faults.table",)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's business: a law says what holds, and not how soon.
-settings.register_profile("patient", settings.get_profile(settings.get_current_profile_name()), deadline=None)
-settings.load_profile("patient")
+# How long an example takes to make or to look at is the machine's business: a law says what holds, and not how soon.
+settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What a change is refused for is what it did, so the same code gets the same examples each time. Others are looked for by
+# `pytest tests/property --hypothesis-profile fresh`.
+settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
+settings.load_profile("same")

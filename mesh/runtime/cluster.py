@@ -32,8 +32,8 @@ START_S_MAX = 90.0
 STARTS_MAX = 4
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
-#: How long a killed process may take to be gone: it still has to be given a processor, and its memory is taken back page by page.
-KILL_S_MAX = 30.0
+#: How long those may take that were killed: on a busy machine a raylet gives its memory back for a while.
+KILL_S_MAX = 60.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.

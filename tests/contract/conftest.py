@@ -15,7 +15,7 @@ from federation.leases import LeaseLedger
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_client import connect
 from federation.store.redis_scripts import has_functions_of, load_verbs
-from federation.store.testing import running_redis, servers
+from federation.store.testing import ANSWER_MS_MAX, running_redis, servers
 from serve_apps.link_testing import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
 VERBS = ("federation.store.lua", "dag.store.lua")
@@ -65,10 +65,10 @@ def _narrow(admin: "redis.Redis") -> Iterator["redis.Redis"]:
     path, functions = admin.connection_pool.connection_kwargs["path"], has_functions_of(admin)
     for user in ("schedulemesh", "deployer"):
         make_user(admin, user, functions=functions)
-    with connect(f"unix://deployer:{SECRET}@{path}") as deployer:
+    with connect(f"unix://deployer:{SECRET}@{path}", timeout_ms=ANSWER_MS_MAX) as deployer:
         load_verbs(deployer, VERBS)
     admin.acl_log_reset()
-    with connect(f"unix://schedulemesh:{SECRET}@{path}", timeout_ms=5_000) as client:
+    with connect(f"unix://schedulemesh:{SECRET}@{path}", timeout_ms=ANSWER_MS_MAX) as client:
         yield client
     assert refused_to_users(admin) == []
 

@@ -15,6 +15,7 @@ from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_safety import check_server
 from federation.store.redis_scripts import has_functions_of, load_verbs
+from federation.store.testing import ANSWER_MS_MAX
 from federation.tenants import TenantTree
 
 KEYS, TERMS = Keys("contract"), LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
@@ -34,7 +35,7 @@ def admin(request: pytest.FixtureRequest) -> redis.Redis:
 
 
 def as_user(admin: redis.Redis, user: str) -> redis.Redis:
-    return connect(f"unix://{user}:{SECRET}@{admin.connection_pool.connection_kwargs['path']}", timeout_ms=5_000)
+    return connect(f"unix://{user}:{SECRET}@{admin.connection_pool.connection_kwargs['path']}", timeout_ms=ANSWER_MS_MAX)
 
 
 def ledger_on(client: redis.Redis) -> RedisLedger:

@@ -1,7 +1,7 @@
 """How safely something is kept, on real servers; the server that can wait for its disk is played where none is at hand."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,9 @@ from federation.durability import Durability, check_reachable
 from federation.errors import DurabilityUnreachable, StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.memory_durability import MemoryDurability
+from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
-from federation.store.testing import servers
+from federation.store.testing import ANSWER_MS_MAX, servers
 
 KEYS = Keys("contract")
 
@@ -60,19 +61,32 @@ def test_more_than_the_store_can_is_refused_before_anything_is_written():
 
 @pytest.fixture(params=list(servers()))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master that syncs every write and waits for its replica, and the replica."""
-    both = {"binary": servers()[request.param], "min_replicas_to_write": "1", "min_replicas_max_lag": "3", "repl_diskless_sync_delay": "0"}
-    master = Server(tmp_path / "master", appendfsync="always", **both)
-    replica = Server(tmp_path / "replica", replicaof=f"127.0.0.1 {master.port}", **both)
-    eventually(lambda: master.client.info("replication").get("min_slaves_good_slaves") == 1)
-    yield master, replica
-    master.close()
-    replica.close()
+    """A master that syncs every write and waits for its replica, and the replica; only an end of either parts them, no delay."""
+    both = {
+        "binary": servers()[request.param],
+        "min_replicas_to_write": "1",
+        "min_replicas_max_lag": "600",
+        "repl_timeout": "600",
+        "repl_diskless_sync_delay": "0",
+    }
+    with ExitStack() as closing:
+        master = Server(tmp_path / "master", appendfsync="always", **both)
+        closing.callback(master.close)
+        replica = Server(tmp_path / "replica", replicaof=f"127.0.0.1 {master.port}", **both)
+        closing.callback(replica.close)
+        eventually(lambda: master.client.info("replication").get("min_slaves_good_slaves") == 1)
+        yield master, replica
 
 
-def test_what_a_replica_has_too_is_in_a_second_place(pair: tuple[Server, Server]):
+@pytest.fixture
+def durable(pair: tuple[Server, Server]) -> Iterator[RedisDurability]:
+    """The master's, that waits for a disk or a replica for as long as a busy machine may take."""
+    with connect(pair[0].url, timeout_ms=ANSWER_MS_MAX) as client:
+        yield RedisDurability(client, KEYS, wait_ms=ANSWER_MS_MAX // 2)
+
+
+def test_what_a_replica_has_too_is_in_a_second_place(pair: tuple[Server, Server], durable: RedisDurability):
     master, replica = pair
-    durable = RedisDurability(master.client, KEYS)
     assert durable.reachable() is Durability.D2
     master.client.set("submission", "kept")
     assert [durable.confirm(wanted) for wanted in Durability] == [Durability.D0, Durability.D1, Durability.D2]
@@ -88,9 +102,8 @@ def test_a_replica_that_falls_silent_makes_it_the_disk_alone(pair: tuple[Server,
     assert eventually(lambda: durable.confirm(Durability.D2) is Durability.D2)
 
 
-def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(pair: tuple[Server, Server]):
-    master, replica = pair
-    durable = RedisDurability(master.client, KEYS)
+def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(pair: tuple[Server, Server], durable: RedisDurability):
+    _, replica = pair
     replica.kill()
     eventually(lambda: durable.reachable() is Durability.D1)
     with pytest.raises(StoreUnavailable, match="too few replicas"):
@@ -100,16 +113,14 @@ def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(p
     assert durable.confirm(Durability.D2) is Durability.D2
 
 
-def test_a_replica_that_nobody_waits_for_is_no_second_place(pair: tuple[Server, Server]):
+def test_a_replica_that_nobody_waits_for_is_no_second_place(pair: tuple[Server, Server], durable: RedisDurability):
     master, _ = pair
-    durable = RedisDurability(master.client, KEYS)
     master.client.config_set("min-replicas-to-write", 0)
     assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D1, Durability.D1)
 
 
-def test_a_replica_of_a_server_that_does_not_sync_replaces_no_disk(pair: tuple[Server, Server]):
+def test_a_replica_of_a_server_that_does_not_sync_replaces_no_disk(pair: tuple[Server, Server], durable: RedisDurability):
     master, _ = pair
-    durable = RedisDurability(master.client, KEYS)
     master.client.config_set("appendfsync", "everysec")
     assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D0, Durability.D0)
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 import redis
 import redis.asyncio
+from patience import PATIENCE_S
 
 from dag.backlog import BacklogLimits
 from dag.dead_letters import DeadLetter
@@ -23,6 +24,7 @@ from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
 from federation.store.redis_client import connect_async, home_of
+from federation.store.testing import ANSWER_MS_MAX
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.errors import LedgerError
@@ -101,8 +103,8 @@ def kept(store, request) -> Kept:
 
     @asynccontextmanager
     async def redis_feed() -> AsyncIterator[EventFeed]:
-        async with connect_async(store.url, timeout_ms=5_000) as watcher:
-            yield RedisEventFeed(watcher, keys, patience_s=10)
+        async with connect_async(store.url, timeout_ms=ANSWER_MS_MAX) as watcher:
+            yield RedisEventFeed(watcher, keys, patience_s=PATIENCE_S)
 
     return Kept(runs=RedisRunStore(client, keys), feed=redis_feed, client=client, admin=store.admin)
 
@@ -478,7 +480,7 @@ def test_a_follower_whose_connections_are_cut_goes_on_without_a_gap(redis_server
     async def watch_while_cutting() -> list[int]:
         seen = []
         async with redis.asyncio.Redis(unix_socket_path=redis_server.connection_pool.connection_kwargs["path"]) as watcher:
-            stream = RedisEventFeed(watcher, Keys("contract"), patience_s=10).follow(RUN)
+            stream = RedisEventFeed(watcher, Keys("contract"), patience_s=PATIENCE_S).follow(RUN)
             for _ in range(5):
                 coming = asyncio.ensure_future(anext(stream))
                 await asyncio.to_thread(redis_server.client_kill_filter, _type="normal", skipme=True)
@@ -613,6 +615,7 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
         server = home_of(kept.admin, Keys("contract").meta)
+        server.set(f"{Keys('contract').prefix}ballast", b"x" * (16 << 20))  # Against which what connections take and return is little.
         server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):

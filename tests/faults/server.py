@@ -22,8 +22,8 @@ from federation.store.testing import servers
 #: For the test's own calls: a busy machine is no fault that a row has made.
 PATIENT_MS = 60_000
 #: Below those that the kernel gives to whoever connects somewhere, so that none of these takes the port of a server that is away; and
-#: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either.
-PORTS = range(20_000, 22_700)
+#: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either. Above those that `promise_ports` gives.
+PORTS = range(21_200, 22_700)
 BESIDE = 10_000
 _claims: list[socket.socket] = []  #: Of ports, for as long as this process lives.
 

@@ -17,7 +17,7 @@ from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from federation.store.testing import servers
+from federation.store.testing import ANSWER_MS_MAX, servers
 from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.errors import RuntimeDoorError
@@ -180,17 +180,17 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Serve
 def test_a_grant_is_told_when_a_replica_has_it(pair: tuple[Server, Server]):
     master, replica = pair
     keys = Keys("contract")
-    ledger = RedisLedger(connect(master.url, timeout_ms=30_000), keys, terms=TERMS, founding=True, copy_wait_ms=20_000)
-    ledger.configure(tree())
-    west = HandMesh(ledger, record())
-    leases = keys.leases(west.record.mesh)
-    replica.freeze()
-    with ThreadPoolExecutor(max_workers=1) as apart:
+    with connect(master.url, timeout_ms=ANSWER_MS_MAX) as client, ThreadPoolExecutor(max_workers=1) as apart:
+        ledger = RedisLedger(client, keys, terms=TERMS, founding=True, copy_wait_ms=ANSWER_MS_MAX * 5 // 6)
+        ledger.configure(tree())
+        west = HandMesh(ledger, record())
+        leases = keys.leases(west.record.mesh)
+        replica.freeze()
         answer = apart.submit(ask, west)
         eventually(lambda: master.client.hlen(leases) == 1)
         assert not answer.done()
         replica.thaw()
-        assert answer.result(30) == Granted(slots=1)
+        assert answer.result(ANSWER_MS_MAX / 1000) == Granted(slots=1)
     assert replica.client.hgetall(leases) == master.client.hgetall(leases)
 
 

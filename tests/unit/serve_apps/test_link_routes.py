@@ -25,6 +25,7 @@ from serve_apps.errors import meaning_of
 from serve_apps.front_desk import WRONG_BURST
 from serve_apps.gateway import create_app
 from serve_apps.link_routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
+from serve_apps.link_testing import PATIENCE
 from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
 
 EAST, WEST = MeshId("east"), MeshId("west")
@@ -53,7 +54,7 @@ def key_of(world: World, mesh: MeshId = EAST) -> str:
 
 
 def link(world: World, mesh: MeshId = EAST, app: object = None) -> HttpLink:
-    return HttpLink((ADDRESS,), "in the headers", http=http(world, f"Bearer {key_of(world, mesh)}", app))
+    return HttpLink((ADDRESS,), "in the headers", http=http(world, f"Bearer {key_of(world, mesh)}", app), patience=PATIENCE)
 
 
 def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response:
@@ -113,7 +114,7 @@ def test_a_meshs_key_reaches_no_tenant(world):
 
 def test_a_revoked_key_is_refused_from_then_on(world):
     text = key_of(world)
-    ledger = HttpLedger(HttpLink((ADDRESS,), "", http=http(world, f"Bearer {text}")))
+    ledger = HttpLedger(HttpLink((ADDRESS,), "", http=http(world, f"Bearer {text}"), patience=PATIENCE))
     session = ledger.join(RECORD)
     world.keys.revoke(text[4:12])
     with pytest.raises(LinkRefused, match="revoked"):
@@ -287,7 +288,7 @@ def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
     elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
     guessing = http(world, f"Bearer {key_of(world, WEST)}")
     guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
-    for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing)):
+    for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing, patience=PATIENCE)):
         HttpBlobs(mine).put(run, name, b"data")
     assert world.store.get(run, (name,)) == {}
 
@@ -329,7 +330,7 @@ def test_a_mesh_that_asks_too_much_is_told_when_to_ask_again_and_its_heartbeats_
     assert statuses == [200] * CALLS_BURST + [429]
     refused = post(client, "terms", body)
     assert (refused.json()["error"]["code"], refused.headers["Retry-After"]) == ("too_many_calls", "1")
-    mine = HttpLink((ADDRESS,), "", http=client)
+    mine = HttpLink((ADDRESS,), "", http=client, patience=PATIENCE)
     assert HttpLedger(mine).join(RECORD).mesh == EAST
     assert ask_terms(link(world, WEST), WEST).heartbeat_ms == 2_000
     assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
@@ -413,14 +414,14 @@ def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
 @pytest.mark.parametrize("proof", ["", "of nobody", "7.1.aa.memory", "{token}.1.{signature}.another", "{ahead}.1.{signature}.memory"])
 def test_no_token_is_believed_without_the_roots_word_for_it(signing, proof):
     text = f"Bearer {key_of(signing)}"
-    session = HttpLedger(HttpLink((ADDRESS,), "", http=http(signing, text))).join(RECORD)
+    session = HttpLedger(HttpLink((ADDRESS,), "", http=http(signing, text), patience=PATIENCE)).join(RECORD)
     ahead = replace(session, mark=session.incarnation + 30_000_000, incarnation=session.incarnation + 30_000_000)
     signature = RECEIPTS.proof("memory", EAST, session.incarnation).split(".")[2]
     stranger = http(signing, text)
     stranger.headers[PROOF_HEADER] = proof.format(token=session.incarnation, ahead=ahead.mark, signature=signature)
     with pytest.raises(SessionSuperseded):
-        HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).heartbeat(ahead, RECORD, Beat(number=1))
-    HttpLedger(HttpLink((ADDRESS,), "", http=stranger)).join(RECORD, seen=ahead.mark)
+        HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).heartbeat(ahead, RECORD, Beat(number=1))
+    HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).join(RECORD, seen=ahead.mark)
     assert not learns(signing)
 
 
@@ -429,10 +430,10 @@ def test_the_proof_of_one_mesh_is_none_of_another(signing):
     token = signing.store.snapshot().epoch + 30_000_000
     other = http(signing, f"Bearer {key_of(signing, WEST)}")
     other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", EAST, token)
-    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other, patience=PATIENCE)).join(replace(RECORD, mesh=WEST), seen=token)
     assert not learns(signing)
     other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", WEST, token)
-    HttpLedger(HttpLink((ADDRESS,), "", http=other)).join(replace(RECORD, mesh=WEST), seen=token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other, patience=PATIENCE)).join(replace(RECORD, mesh=WEST), seen=token)
     assert learns(signing)
 
 

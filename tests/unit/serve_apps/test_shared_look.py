@@ -24,7 +24,7 @@ class Sight:
         looks = self.looks
         if self.is_held:
             self.has_begun.set()
-            assert self.goes_on.wait(30)
+            assert self.goes_on.wait(60)
         if self.is_gone:
             raise StoreUnavailable("gone")
         return looks
@@ -90,15 +90,15 @@ def test_whoever_comes_during_a_look_waits_for_the_next_and_all_share_it(sight, 
     sight.is_held = True
     threads = [threading.Thread(target=ask) for _ in range(9)]
     threads[0].start()
-    assert sight.has_begun.wait(30)
+    assert sight.has_begun.wait(60)
     sight.is_held = False
     for thread in threads[1:]:
         thread.start()
     for _ in threads:
-        assert lock.comers.acquire(timeout=30)
+        assert lock.comers.acquire(timeout=60)
     sight.is_gone = is_gone
     sight.goes_on.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert sight.looks == 2
     assert seen.count("gone" if is_gone else 2) == (9 if is_gone else 8)

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.runtime.process import bound_to_parent
 
-END_S_MAX = 30.0
+END_S_MAX = 60.0
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds a process to its parent")
 #: Starts a child that waits, tells its number once it has become that child, does what is put in, and waits to be told to go on.
 STARTER = """
@@ -66,6 +66,7 @@ def test_nothing_of_the_starter_runs_in_the_child_where_it_could_wait_for_a_lock
     forks = "forks = []; os.register_at_fork(before=lambda: forks.append(1))"
     with starter(before=forks, told="len(forks)") as parent:
         number, told = parent.stdout.readline().split()
+        child = psutil.Process(int(number))
         parent.communicate("x")
         assert told == "0"
-        psutil.wait_procs([psutil.Process(int(number))] if psutil.pid_exists(int(number)) else [], timeout=END_S_MAX)
+        child.wait(END_S_MAX)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,12 +22,15 @@ NODE = textwrap.dedent("""
     folder, tries, failing, why = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
     if len(tries.read_text()) <= failing:
+        print("click's long stack", flush=True)  # Before its last word: a look at that may be the end of all.
         (folder / "session_latest/logs").mkdir(parents=True)
         (folder / "session_latest/logs/raylet.out").write_text("[C] node_manager.cc: Check failed: " + why)
-        sys.exit("click's long stack")
+        sys.exit(1)
     print("Ray runtime started", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """)
+#: A number that Linux gives to no process.
+NOBODY = 2**22 + 1
 TOO_SLOW = "Timed out waiting for file dashboard_agent_listen_port_0a"
 
 
@@ -74,3 +79,17 @@ def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[in
     with pytest.raises(RuntimeDoorError, match="Ray says: Check failed: no such store"):
         OwnCluster.start(SPEC)
     assert tries.read_text() == "x"
+
+
+def test_what_was_killed_is_waited_for_as_long_as_a_busy_machine_takes_to_end_it(
+    nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes(0, "")
+    started = OwnCluster.start(SPEC)
+    look, still_there, passed_s = OwnCluster._left, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
+    with monkeypatch.context() as busy:
+        busy.setattr(OwnCluster, "_left", lambda cluster, sessions: look(cluster, sessions) | next(still_there, set()))
+        busy.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: next(passed_s, 30.0), sleep=time.sleep))
+        started.kill()
+    assert next(still_there, None) is None
+    assert not started.folder.exists()

@@ -14,12 +14,13 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageEnded
 from mesh.resources import NOTHING
+from mesh.runtime import cancellations
 from mesh.runtime.bound_runner import RunnerKey
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.runner import Roll
 from mesh.stages import StageSpec, TaskSpec
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 IDLE_S = 60.0
 KEY: RunnerKey = (TenantPath("t"), "")
 
@@ -144,7 +145,8 @@ def test_a_runner_that_an_earlier_process_has_left_is_ended_when_the_runs_that_i
 
 
 @pytest.mark.parametrize("how", ["it ends", "its runner dies", "everything is stopped"])
-def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str) -> None:
+def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancellations, "EVICT_AFTER_S", 600.0)
     host.start(a_stage(), 1, 7, {}, {})
     host.cancel(StageId("r.1"))
     eviction = host._cancelled._evictions[StageId("r.1")]

@@ -46,6 +46,12 @@ class Urgent:
         return 9.0 if facts.label == "now" else None
 
 
+@pytest.fixture(autouse=True)
+def _no_budget_is_measured(monkeypatch):
+    """A machine that stands still for a moment is no plugin that takes too long."""
+    monkeypatch.setattr(PluginHost, "_now_ms", lambda _: 0.0)
+
+
 def loop_on(folder, lines_max=10_000, **sources):
     plugins = PluginHost({name: f"{__name__}:{kind.__name__}" for name, kind in sources.items()})
     archive = Archive(folder, lines_max=lines_max, plugins=plugins)

@@ -22,7 +22,7 @@ from mesh.runtime.supervision.pickled_code import pickled_arguments
 from mesh.saved_state import Checkpoint, SavedState, Snapshot, SnapshotLevel, StateHandlers, handlers_of, register_state_handlers
 
 TASK, AGENT = TaskId("t"), AgentId("a")
-WAIT_S = 30.0
+WAIT_S = 60.0
 unpickled = pickle.loads
 
 
@@ -119,7 +119,7 @@ class Holder:
     def call(self, method, /, *args, **kwargs):
         return self.task.call(method, args, kwargs)
 
-    def stop(self, *, grace_ms=20_000, preserve_ms_max=20_000, **order):
+    def stop(self, *, grace_ms=60_000, preserve_ms_max=60_000, **order):
         return self.task.stop(StopOrder(task=TASK, attempt=self.order.attempt, grace_ms=grace_ms, preserve_ms_max=preserve_ms_max, **order))
 
 
@@ -135,11 +135,10 @@ def _gate():
 def beside():
     """Runs something on another thread; ends with the test."""
     with ThreadPoolExecutor(4) as pool:
-        pool.submit(int).result()  # Its thread is there before a task looks at who lives in this process.
-        threads = [pool.submit(Gate.leave.wait, 0.05) for _ in range(4)]
-        for thread in threads:
-            thread.result()
-        Gate.reset()
+        all_here = threading.Barrier(5)  # All its threads are there before a task looks at who lives in this process.
+        for _ in range(4):
+            pool.submit(all_here.wait, WAIT_S)
+        all_here.wait(WAIT_S)
         yield pool.submit
         Gate.leave.set()
 
@@ -605,18 +604,18 @@ def spoil_and_hang(ctx, saved):
 
 
 @pytest.mark.parametrize(
-    ("restorer", "why"),
+    ("restorer", "restore_ms_max", "why"),
     [
-        pytest.param(spoil, "the restorer raised builtins.RuntimeError: half way", id="it raises"),
-        pytest.param(spoil_and_hang, "did not return within 0.05 s", id="it hangs"),
-        pytest.param(None, "no restorer", id="there is none"),
+        pytest.param(spoil, 60_000, "the restorer raised builtins.RuntimeError: half way", id="it raises"),
+        pytest.param(spoil_and_hang, 50, "did not return within 0.05 s", id="it hangs"),
+        pytest.param(None, 60_000, "no restorer", id="there is none"),
     ],
 )
-def test_s17_a_restorer_that_fails_gives_way_to_the_default_with_a_fresh_object(restorer, why):
+def test_s17_a_restorer_that_fails_gives_way_to_the_default_with_a_fresh_object(restorer, restore_ms_max, why):
     first = Holder(args=(5,), handlers=HANDLERS)
     first.task.context.save_checkpoint("kept", progress=0.5)
     saved = first.stop().saved
-    second = Holder(args=(5,), handlers=StateHandlers(None, restorer), attempt=2, saved=saved, restore_ms_max=50)
+    second = Holder(args=(5,), handlers=StateHandlers(None, restorer), attempt=2, saved=saved, restore_ms_max=restore_ms_max)
     assert second.restored.how is RestoreHow.DEFAULT
     assert why in second.restored.unrestored
     assert second.call("add", 0) == 5

@@ -85,7 +85,7 @@ class Bare(MeshSupervisor):
     async def ask(self, holder, *, is_made=True, **more):
         """`allocate_pg`, and Ray makes what is ordered."""
         request = TaskRequest(task=holder, pool="p", resources=ONE, has_agent=False, preemptible=False, **more)
-        asking = asyncio.create_task(self.give_group(request, 5.0 if is_made else 0.0))
+        asking = asyncio.create_task(self.give_group(request, 60.0 if is_made else 0.0))
         await asyncio.sleep(0)
         for group, order in tuple(self._loop.book.creates.items()) if is_made else ():
             self.tell(GroupReady, group=group, nodes=order.nodes)
