@@ -30,6 +30,8 @@ from mesh.runtime.process import bound_to_parent
 START_S_MAX = 90.0
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
+#: How long those that were killed may take to be gone: on a machine with much to do, longer than a moment.
+KILL_S_MAX = 30.0
 LOG_LINES_SHOWN = 20
 _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
@@ -176,7 +178,7 @@ class OwnCluster:
 
     def _finish(self, sessions: frozenset[int]) -> None:
         # A process can start another between the look and the kill, so look until nothing is there.
-        deadline = time.monotonic() + STOP_S_MAX
+        deadline = time.monotonic() + KILL_S_MAX
         while (left := self._left(sessions)) or not self._reaped():
             for pid in left:
                 _signal(pid, signal.SIGKILL)

@@ -55,6 +55,16 @@ def test_a_node_that_was_too_slow_is_started_once_more(nodes: Callable[[int, str
         started.kill()
 
 
+def test_what_was_killed_is_waited_for_however_little_time_it_has_to_end_by_itself(
+    nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes(0, "")
+    started = OwnCluster.start(SPEC)
+    monkeypatch.setattr(cluster, "STOP_S_MAX", 0.0)
+    started.stop()
+    assert not started.folder.exists()
+
+
 def test_one_that_is_too_slow_again_is_told_with_the_likely_cause_and_its_logs_are_kept(
     nodes: Callable[[int, str], Path], tmp_path: Path
 ) -> None:
