@@ -28,6 +28,8 @@ from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 
 START_S_MAX = 90.0
+#: How often the nodes are started on a machine that has too much to do for them.
+TRIES_MAX = 3
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
 #: How long those that were killed may take to be gone: on a machine with much to do, longer than a moment.
@@ -105,7 +107,7 @@ class OwnCluster:
         """Start all nodes, one upon the other, and wait until they are up.
 
         A node ends itself when a part of it has not started within 15 s, as happens on a machine with too much to do, and Ray has no
-        setting for that. All is then tried once more, each node only when the one before it is up.
+        setting for that. All is then tried again, `TRIES_MAX` times in all, each node only when the one before it is up.
 
         Args:
             spec: The nodes.
@@ -120,10 +122,10 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
-        try:
-            return start(in_turn=False)
-        except NodeTooSlow:
-            return start(in_turn=True)
+        for earlier in range(TRIES_MAX - 1):
+            with contextlib.suppress(NodeTooSlow):
+                return start(in_turn=earlier > 0)
+        return start(in_turn=True)
 
     @classmethod
     def _start_once(

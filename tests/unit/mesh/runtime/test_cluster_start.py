@@ -1,4 +1,4 @@
-"""A node that was too slow is started once more, and what stands in its logs is told and kept; the nodes here are scripts."""
+"""A node that was too slow is started again, and what stands in its logs is told and kept; the nodes here are scripts."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str
     return told
 
 
-def test_a_node_that_was_too_slow_is_started_once_more(nodes: Callable[[int, str], Path]) -> None:
-    tries = nodes(1, TOO_SLOW)
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_node_that_was_too_slow_is_started_again(nodes: Callable[[int, str], Path], failing: int) -> None:
+    tries = nodes(failing, TOO_SLOW)
     started = OwnCluster.start(SPEC)
     try:
         assert started.alive()
-        assert tries.read_text() == "xx"
+        assert tries.read_text() == "x" * (failing + 1)
     finally:
         started.kill()
 
@@ -65,13 +66,13 @@ def test_what_was_killed_is_waited_for_however_little_time_it_has_to_end_by_itse
     assert not started.folder.exists()
 
 
-def test_one_that_is_too_slow_again_is_told_with_the_likely_cause_and_its_logs_are_kept(
+def test_one_that_is_too_slow_each_time_is_told_with_the_likely_cause_and_its_logs_are_kept(
     nodes: Callable[[int, str], Path], tmp_path: Path
 ) -> None:
     tries = nodes(9, TOO_SLOW)
     with pytest.raises(NodeTooSlow, match="this machine is too busy") as told:
         OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
-    assert tries.read_text() == "xx"
+    assert tries.read_text() == "xxx"
     assert TOO_SLOW in str(told.value)
     assert "click's long stack" not in str(told.value)
     assert "click's long stack" in (tmp_path / "kept" / "node-0.log").read_text()
