@@ -27,13 +27,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.rlhf", description="Rollouts give way to training, and go on afterwards.")
     parser.add_argument("--address", help="of a Ray cluster with 4 free CPUs; left out, a small one is started, and stopped at the end")
     parser.add_argument("--rounds", type=int, default=3, help="of training (3)")
+    parser.add_argument("--rollout-steps", type=int, default=Sizes().rollout_steps, help="of each rollout (%(default)s), 20 ms each")
     options = parser.parse_args()
+    sizes = Sizes(rollout_steps=options.rollout_steps)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The workers of a cluster that is there already cannot import this folder, so its code travels.
     cloudpickle.register_pickle_by_value(roles)
     try:
         with connected(options.address) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
-            for number, told in enumerate(train(mesh, rounds=options.rounds, sizes=Sizes())):
+            for number, told in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
                 show(number, told)
             conclude(mesh)
     except KeyboardInterrupt:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -17,12 +18,16 @@ import mesh
 from mesh.runtime import cluster as clusters
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
-from mesh.runtime.supervision.node_watch import look_at_nodes
+from mesh.runtime.supervision.node_watch import NodeSeen, look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20
-#: A dead raylet is noticed within a second or two, not within fifteen.
-QUICK_HEALTH_CHECKS = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
+#: A dead raylet is noticed within a second or two, not within fifteen; one that only sleeps is not taken for dead while a test lasts.
+QUICK_HEALTH_CHECKS = {
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_timeout_ms": "120000",
+}
 
 
 class Probe:
@@ -65,6 +70,21 @@ class Trainer:
         return first, steps
 
 
+class Student:
+    """Writes a line for each step, then keeps it, until a file is there."""
+
+    def run(self, folder, pace_s):
+        task = mesh.current_task()
+        first = step = task.last_checkpoint() or 0
+        while not Path(folder, "gate").exists():
+            time.sleep(pace_s)
+            with Path(folder, "steps").open("a") as file:
+                file.write(f"{task.attempt} {step}\n")
+            step += 1
+            task.save_checkpoint(step)
+        return first, step
+
+
 class Ticker:
     """Writes a line now and then until a file is there; never asks whether it is to stop."""
 
@@ -97,15 +117,10 @@ class Gated:
 
 
 class SlowToLeave:
-    """Its farewell waits for a file."""
-
-    def __init__(self, folder):
-        self.folder = Path(folder)
+    """Its process sleeps in its farewell until it is woken: the farewell's own limit does not run out meanwhile."""
 
     def __ray_shutdown__(self):
-        (self.folder / "leaving").touch()
-        while not (self.folder / "gate").exists():
-            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Demanding:
@@ -166,7 +181,8 @@ def node_named(**labels: str) -> str:
 def kill_session(pid: int) -> None:
     """End a node at once, with all that runs on it, as when its machine loses power."""
     for process in processes_of(pid):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # A worker ends by itself when its raylet has.
+            process.kill()
 
 
 def processes_of(session: int) -> list[psutil.Process]:
@@ -181,15 +197,27 @@ def processes_of(session: int) -> list[psutil.Process]:
     return found
 
 
+def is_called(process: psutil.Process, name: str) -> bool:
+    """False of one that has ended."""
+    try:
+        return process.name() == name
+    except psutil.NoSuchProcess:
+        return False
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """True of a zombie."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @contextmanager
 def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
     """Another node, while the block runs; its session."""
-    ports = [0] * clusters._PORTS_A_NODE + list(promise_ports(clusters._PORTS_A_NODE + 3))
-    command = clusters._command(
-        ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
-    )
-    environment = {**clusters._environment(_python_path()), **QUICK_HEALTH_CHECKS}
-    process = clusters._spawn(command, environment, cluster.folder / "node-joined.log")
+    process = _up(cluster, spec) or _up(cluster, spec)
+    assert process is not None, f"no node came up: {cluster.folder}"
     try:
         yield process.pid
     finally:
@@ -197,14 +225,42 @@ def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
         process.wait()
 
 
+def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
+    """A node that is up. None: it has ended before, as on a machine with so much to do that a part of it took longer than Ray waits."""
+    ports = [0] * clusters._PORTS_A_NODE + list(promise_ports(clusters._PORTS_A_NODE + 3))
+    command = clusters._command(
+        ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
+    )
+    log = cluster.folder / f"joined-{ports[-1]}.log"
+    process = clusters._spawn(command, {**clusters._environment(_python_path()), **QUICK_HEALTH_CHECKS}, log)
+    eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
+    if process.poll() is None:
+        return process
+    kill_session(process.pid)
+    return None
+
+
 @contextmanager
 def asleep(pid: int) -> Iterator[None]:
     """The process is stopped while the block runs, and goes on after it."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        eventually(lambda: is_stopped(pid))
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def is_stopped(pid: int) -> bool:
+    """Do all of its threads stand? One in the midst of a call of the kernel finishes it first."""
+    return all(_state_of(thread) in "Tt" for thread in Path("/proc", str(pid), "task").iterdir())
+
+
+def _state_of(thread: Path) -> str:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # It has ended since.
+        return "T"
 
 
 def left_in_ray(name: str) -> list[str]:
@@ -223,8 +279,15 @@ def clean(running: mesh.ScheduleMesh) -> None:
         running.delete_pool(pool.pool)
     gone(running.list_pools)
     gone(running.list_groups)
+    gone(_taken_in_ray)  # What ends late would be taken for a stranger's by the mesh, and move the next test's tasks elsewhere.
     gone(lambda: [(node, look_at_nodes()) for node in running.list_nodes() if node.used or node.load])
     eventually(running.audit)
+
+
+def _taken_in_ray() -> list[NodeSeen]:
+    """Nodes that Ray does not have all of."""
+    amounts = ("cpu", "gpu")
+    return [seen for seen in look_at_nodes() if any(seen.available[name] != seen.total[name] for name in amounts)]
 
 
 def _python_path() -> tuple[str, ...]:

@@ -18,6 +18,9 @@ from mesh_scene import (
     asleep,
     clean,
     cluster_of,
+    has_ended,
+    is_called,
+    is_stopped,
     joined,
     kept_step,
     kill_session,
@@ -34,6 +37,7 @@ from mesh.reasons import Reason
 from mesh.runtime.cluster import NodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.supervision_errors import TaskFailed
+from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskState
 
 pytestmark = pytest.mark.ray
@@ -48,9 +52,8 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def running(cluster, tmp_path_factory):
-    with mesh.running_mesh(
-        "faults", state_dir=tmp_path_factory.mktemp("mesh"), driver=DriverSettings(standbys_per_node=0, margin_s=2.0)
-    ) as started:
+    driver = DriverSettings(standbys_per_node=0, margin_s=2.0, group_s_max=120.0)
+    with mesh.running_mesh("faults", state_dir=tmp_path_factory.mktemp("mesh"), driver=driver) as started:
         yield started
 
 
@@ -59,6 +62,14 @@ def nothing_left(running):
     """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
     yield
     clean(running)
+
+
+@pytest.fixture
+def patient(running):
+    """Nobody is killed for being slow to stop."""
+    running.change_settings(grace_ms=120_000)
+    yield
+    running.change_settings(grace_ms=SchedulerSettings().grace_ms)
 
 
 def is_running(task, attempt=1):
@@ -72,7 +83,7 @@ def idle_reserved(running):
 
 def raylet_of(cluster, node):
     """The process that answers for a node of the fixture's."""
-    return next(process.pid for process in processes_of(cluster.pids[node]) if process.name() == "raylet")
+    return next(process.pid for process in processes_of(cluster.pids[node]) if is_called(process, "raylet"))
 
 
 def kill_supervisor(running):
@@ -147,7 +158,7 @@ def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_s
                 # An attempt may have been sent to the dead node before the mesh knew of its death.
                 eventually(lambda task=task: task.status().attempt > 1 and task.status().state is TaskState.RUNNING)
                 assert running.task(task.task).call("node") == node_named(zone="second")
-            assert {node for group in running.list_groups() for node in group.nodes} == {node_named(zone="second")}
+            eventually(lambda: {node for group in running.list_groups() for node in group.nodes} == {node_named(zone="second")})
             assert eventually(lambda: [each.layer for each in running.list_groups() if each.layer == "RESERVED"]) == ["RESERVED"]
             assert eventually(running.audit)
             running.delete_pool("main")
@@ -233,17 +244,19 @@ def test_s22_a_supervisor_that_dies_while_an_agent_runs_keeps_it(running):
 
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
-def test_s22_a_supervisor_that_dies_while_an_agent_is_released_releases_it(running, tmp_path, groups):
+@pytest.mark.usefixtures("patient")
+def test_s22_a_supervisor_that_dies_while_an_agent_is_released_releases_it(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
         running.configure_pool("main", max_dynamic_pgs=1)
-    task = running.submit_task(SlowToLeave, pool="main", resources={"cpu": 1}, args=(str(tmp_path),))
+    task = running.submit_task(SlowToLeave, pool="main", resources={"cpu": 1})
     task.wait_started(60)
+    pid = running.collect_metrics(task.task)[task.task].pid
     task.cancel()
-    eventually((tmp_path / "leaving").exists)
-    kill_supervisor(running)
-    assert task.status().state is not TaskState.CANCELLED
-    (tmp_path / "gate").touch()
+    eventually(lambda: is_stopped(pid))
+    with asleep(pid):
+        kill_supervisor(running)
+        assert task.status().state is not TaskState.CANCELLED
     assert task.wait(60).state is TaskState.CANCELLED
     assert eventually(running.audit)
     assert hosting(running) == []
@@ -302,12 +315,13 @@ def test_s20_an_agent_that_sleeps_through_its_own_stop_is_killed_and_its_late_wo
     task = running.submit_task(Ticker, pool="main", resources={"cpu": 1}, method="run", method_args=(str(tmp_path),))
     eventually(lambda: ticks_of(tmp_path))
     pid = ticks_of(tmp_path)[0]
+    process = psutil.Process(pid)
     with asleep(pid):
         task.cancel()
         other = running.submit_task(Probe, pool="main", resources={"cpu": 1})
         assert task.wait(60).state is TaskState.CANCELLED
         assert other.wait_started(60).state is TaskState.RUNNING
-    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: has_ended(process))
     assert task.status().state is TaskState.CANCELLED
     assert other.call("add") == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from mesh_scene import Probe, Sleeper, Trainer, clean, cluster_of, kept_step, steps_of
+from mesh_scene import Probe, Sleeper, Student, Trainer, clean, cluster_of, kept_step, steps_of
 from patience import eventually
 
 import mesh
@@ -19,9 +19,9 @@ from mesh.scheduling.tasks import TaskState
 
 pytestmark = pytest.mark.ray
 
-#: `mesh.SchedulerSettings` of this mesh: victims may be young, and have half a second to end.
+#: `mesh.SchedulerSettings` of this mesh: victims may be young, and are not killed for being slow to end.
 SETTINGS = SchedulerSettings(
-    rules=PreemptionRules(min_run_ms=0, cross_label=parse_cross_label({"tier": {"premium": ["batch"]}})), grace_ms=500
+    rules=PreemptionRules(min_run_ms=0, cross_label=parse_cross_label({"tier": {"premium": ["batch"]}})), grace_ms=60_000
 )
 
 
@@ -57,9 +57,8 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def running(cluster, tmp_path_factory):
-    with mesh.running_mesh(
-        "giving-way", state_dir=tmp_path_factory.mktemp("mesh"), settings=SETTINGS, driver=DriverSettings(margin_s=2.0)
-    ) as started:
+    driver = DriverSettings(preserve_ms_max=60_000)
+    with mesh.running_mesh("giving-way", state_dir=tmp_path_factory.mktemp("mesh"), settings=SETTINGS, driver=driver) as started:
         yield started
 
 
@@ -76,6 +75,14 @@ def grouped(running):
     running.create_pool("main", capacity={"cpu": 1})
     running.configure_pool("main", max_dynamic_pgs=1)
     return "main"
+
+
+@pytest.fixture
+def hasty(running):
+    """Victims have half a second to end."""
+    running.change_settings(grace_ms=500)
+    yield
+    running.change_settings(grace_ms=SETTINGS.grace_ms)
 
 
 def states(*tasks):
@@ -105,7 +112,7 @@ def test_s18_a_training_loop_gives_way_in_its_group_and_goes_on_later_without_lo
 
 def test_s18_the_group_is_kept_over_several_preemptions_and_every_step_is_taken_once(running, grouped, tmp_path):
     victim = running.submit_task(
-        Trainer, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 400, None, 0.02), task_id="again"
+        Student, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 0.02), task_id="again"
     )
     groups = set()
     for turn in range(3):
@@ -116,11 +123,13 @@ def test_s18_the_group_is_kept_over_several_preemptions_and_every_step_is_taken_
         )
         groups.add(urgent.status().group)
         urgent.finish()
-        assert victim.wait_started(60).state in (TaskState.RUNNING, TaskState.SUCCEEDED)
+        assert victim.wait_started(60).state is TaskState.RUNNING
     assert len(groups) == 1
-    assert victim.result(60)[1] == 400
+    (tmp_path / "gate").touch()
+    first, last = victim.result(60)
+    assert 0 < first <= last
     assert victim.status().preemptions == 3
-    assert steps_of(tmp_path) == list(range(400))
+    assert steps_of(tmp_path) == list(range(last))
 
 
 def test_s9_the_cheapest_victim_gives_way_first_and_an_equal_one_never(running):
@@ -185,9 +194,10 @@ def test_s9_another_label_gives_way_only_where_a_rule_says_so(running):
     assert states(batch)[0] is TaskState.PLACEABLE
 
 
+@pytest.mark.usefixtures("hasty")
 def test_s18_a_victim_deep_in_c_code_holds_neither_the_preemptor_nor_anybody_else(running, grouped, tmp_path):
     victim = running.submit_task(
-        Sleeper, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 30), task_id="deep"
+        Sleeper, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 120), task_id="deep"
     )
     eventually((tmp_path / "asleep").exists)
     urgent = running.submit_task(Probe, pool=grouped, resources={"cpu": 1}, priority=7, task_id="hasty")

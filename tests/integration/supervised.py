@@ -41,14 +41,17 @@ class Gated:
 
 
 class Looper:
-    """Counts to `steps`, a checkpoint each."""
+    """Counts to `steps`, a checkpoint each. Before the last one it waits for the file `gate`, and gives way when asked."""
 
-    def run(self, steps, pause_s=0.02):
+    def run(self, steps, gate=None, pause_s=0.02):
         import mesh
 
         task = mesh.current_task()
         first = task.last_checkpoint() or 0
         for step in range(first, steps):
+            while gate is not None and step == steps - 1 and not Path(gate).exists():
+                time.sleep(pause_s)
+                task.stop_if_asked()
             time.sleep(pause_s)
             task.save_checkpoint(step + 1)
         return first, steps

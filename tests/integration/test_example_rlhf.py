@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from patience import gone
 
 from examples.rlhf.roles import ANSWERS, PROMPTS, Judge, Trainer, softmax, untrained
 
@@ -23,6 +26,27 @@ def started(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@contextlib.contextmanager
+def killed_at_last(example: subprocess.Popen[str]) -> Iterator[None]:
+    """Nobody waits for one that does not end."""
+    try:
+        yield
+    finally:
+        example.kill()
+
+
+def communicate(example: subprocess.Popen[str]) -> tuple[str, str]:
+    with killed_at_last(example):
+        return example.communicate(timeout=RUN_S_MAX)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # It ended between the two questions.
+        return False
+
+
 def test_a_step_along_the_gradient_makes_the_policy_worth_more():
     judge = Judge(seed=1)
     samples = np.stack([np.repeat(np.arange(PROMPTS), ANSWERS), np.tile(np.arange(ANSWERS), PROMPTS)], axis=1)
@@ -33,8 +57,9 @@ def test_a_step_along_the_gradient_makes_the_policy_worth_more():
 
 @pytest.mark.ray
 def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
-    example = started("--rounds", "2")
-    told, complaints = example.communicate(timeout=RUN_S_MAX)
+    # Rollouts so long that none is over before the trainer comes, also where the last of them starts seconds after the first.
+    with started("--rounds", "2", "--rollout-steps", "300") as example:
+        told, complaints = communicate(example)
     assert example.returncode == 0, complaints
     worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", told)]
     assert len(worth) == 2
@@ -46,16 +71,13 @@ def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
 
 @pytest.mark.ray
 def test_ctrl_c_stops_all_of_it():
-    example = started("--rounds", "100")
-    try:
+    with started("--rounds", "100") as example, killed_at_last(example):
         assert "started a Ray cluster" in example.stdout.readline()
         processes = psutil.Process(example.pid).children(recursive=True)
         assert processes
         assert "round 0" in example.stdout.readline()
         example.send_signal(signal.SIGINT)
-        _, complaints = example.communicate(timeout=RUN_S_MAX)
-    finally:
-        example.kill()
+        _, complaints = communicate(example)
     assert example.returncode == 1
     assert "interrupted; all of it is stopped" in complaints
-    assert [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
+    gone(lambda: [process for process in processes if lives(process)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,8 +14,10 @@ from patience import eventually
 
 import mesh
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.ports import promise_ports
 from mesh.runtime.supervision import supervised_mesh
 from mesh.runtime.supervision.driver import DriverSettings
+from mesh.runtime.supervision.journal_file import JournalFile
 from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
 from mesh.runtime.supervision.supervisor import MeshSupervisor
@@ -71,8 +74,8 @@ def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
 
 
 def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    (port,) = promise_ports(1)  # Outside of those that the kernel gives to anybody, for it is to be free again later.
+    with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
             mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
         nothing_is_left("port", tmp_path / "port")
@@ -185,9 +188,23 @@ def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
     options = {"namespace": "tests", "state_dir": tmp_path / "state", "standbys_per_node": 0}
     first = mesh.ScheduleMesh.start("halted", **options)
     first._link.ask("stop", forget=False)  # And nobody ends the supervisor.
+    JournalFile(tmp_path / "state" / "journal").close()  # It is there, and has let go of its folder.
+    assert left_in_ray("halted")
     again = mesh.ScheduleMesh.start("halted", **options)
     assert again.status().incarnation == 2
     again.stop()
+
+
+def test_a_start_that_finds_a_supervisor_which_somebody_ends_makes_another(tmp_path):
+    class Ends:
+        def status(self):
+            os._exit(1)
+
+    where = {"name": supervisor_name("ends"), "namespace": "tests", "lifetime": "detached"}
+    ending = ray.remote(num_cpus=0)(Ends).options(**where).remote()
+    with mesh.running_mesh("ends", namespace="tests", state_dir=tmp_path / "state", standbys_per_node=0) as running:
+        assert running.status().incarnation == 1
+    del ending
 
 
 def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
@@ -196,7 +213,9 @@ def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
             supervised_mesh.FAREWELL_S = 0.5
             super().__init__(options)
 
-    up(Brief, "brief", tmp_path / "state")._link.ask("stop", forget=False)
+    running = up(Brief, "brief", tmp_path / "state")
+    with contextlib.suppress(SupervisorLost):  # It may have ended by the time that its answer is heard.
+        running._link.ask("stop", forget=False)
     eventually(lambda: not left_in_ray("brief"))
 
 
@@ -204,11 +223,12 @@ def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_i
     class Hasty(MeshSupervisor):
         def __init__(self, options):
             supervised_mesh.FAREWELL_S = 0.5
+            Path(options.state_dir).parents[1].joinpath("tried").touch()
             super().__init__(options)
 
     (tmp_path / "file").touch()
     actor_class = ray.remote(num_cpus=0, max_restarts=-1)(Hasty)
     options = SupervisorOptions(mesh="left", namespace="tests", state_dir=str(tmp_path / "file" / "mesh"))
     actor_class.options(name=supervisor_name("left"), namespace="tests", lifetime="detached").remote(options)
-    eventually(lambda: left_in_ray("left"))
+    eventually((tmp_path / "tried").exists)
     eventually(lambda: not left_in_ray("left"))

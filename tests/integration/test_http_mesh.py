@@ -24,6 +24,7 @@ from serve_apps.auth import issue_for_mesh
 from serve_apps.process import READY
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
+from serve_apps.stores import Stores
 
 pytestmark = pytest.mark.ray
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 90.0
 CONFIG = f"""
-federation: {{name: tests, lease_ttl: 4s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
+federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
 root: {{cluster: local, port: 18100}}
 import_paths: ["{REPOSITORY}"]
 clusters:
@@ -115,14 +116,13 @@ def test_a_mesh_with_no_key_to_the_store_runs_a_stage_from_end_to_end(stack: Sta
     assert json.loads(told)["store"] is None
     assert stack._redis_url not in told
     assert run_in(client, "east") == 10_003
-    snapshot = eventually(lambda: _without_leases(stack))
-    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
+    eventually(lambda: _only_east_and_no_lease(stack))
 
 
-def _without_leases(stack: Stack):
+def _only_east_and_no_lease(stack: Stack) -> None:
     snapshot = stack._stores().ledger.snapshot()
     assert snapshot.leases == ()
-    return snapshot
+    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
 
 
 def test_a_mesh_that_was_killed_comes_back_over_http_and_goes_on(stack: Stack, client: Client) -> None:
@@ -156,5 +156,9 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, (tmp_path / "log").read_text()
+    eventually(lambda: _guest_has_left(stores))
+
+
+def _guest_has_left(stores: Stores) -> None:
     views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
     assert views in ({"east": True}, {"east": True, "guest": False})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from patience import gone
 from supervised import two_nodes
 
 pytestmark = pytest.mark.ray
@@ -30,6 +31,12 @@ def python_of(page: str, heading: str = "") -> str:
     return "\n".join(re.findall(r"^```python\n([\s\S]*?)^```", below, flags=re.MULTILINE))
 
 
+def with_steps(program: str, few: int, many: int) -> str:
+    """What gives way in it takes more steps: else it could be over before it is asked to, on a machine with much to do."""
+    assert program.count(f"({few},)") == 1
+    return program.replace(f"({few},)", f"({many},)")
+
+
 def told_by(program: str, folder: Path, address: str) -> str:
     """What the program prints, run as a file of its own by a driver of that cluster."""
     file = folder / "program.py"
@@ -45,21 +52,22 @@ def agents_left() -> list[str]:
 
 
 def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster, tmp_path):
-    told = told_by(python_of("README.md", "One cluster: the local mesh"), tmp_path, cluster.address)
+    program = with_steps(python_of("README.md", "One cluster: the local mesh"), 300, 800)
+    told = told_by(program, tmp_path, cluster.address)
     why, urgent, long = told.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
     assert urgent == "urgent went through steps 0 to 20 in attempt 1"
-    went_on = re.fullmatch(r"long went through steps (\d+) to 300 in attempt 2", long)
+    went_on = re.fullmatch(r"long went through steps (\d+) to 800 in attempt 2", long)
     assert went_on
     assert int(went_on[1]) > 0
-    assert agents_left() == []
+    gone(agents_left)
 
 
 def test_the_program_of_the_page_about_the_mesh_runs_and_leaves_nothing(cluster, tmp_path):
-    told = told_by(python_of("docs/mesh.md"), tmp_path, cluster.address)
+    told = told_by(with_steps(python_of("docs/mesh.md"), 250, 800), tmp_path, cluster.address)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
     assert re.search(r"low went on at step \d+, in attempt 2", told)
     assert "job: Succeeded" in told
-    assert agents_left() == []
+    gone(agents_left)
     assert list((tmp_path / "schedulemesh" / "meshes").iterdir()) == []

@@ -90,19 +90,19 @@ def test_s7_an_urgent_task_takes_a_reserved_group_and_an_idle_group_is_used_agai
     again = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     assert again.wait_started(60).group == kept
     assert next(group.reuse_count for group in running.list_groups() if group.group == kept) == 1
-    assert running.audit()
+    assert eventually(running.audit)
 
 
 def test_s7_allocate_pg_gives_a_group_of_rays_and_release_keeps_or_destroys_it(running, pool):
     import ray
 
     running.configure_pool(pool, max_dynamic_pgs=1)
-    given = running.allocate_pg(pool, [{"cpu": 1}, {"cpu": 1}])
+    given = running.allocate_pg(pool, [{"cpu": 1}, {"cpu": 1}], timeout_s=60)
     assert ray.util.get_placement_group(given.name).bundle_count == 2
     refused = running.allocate_pg(pool, {"cpu": 1}, timeout_s=0.5)
     assert (bool(refused), refused.reason) == (False, Reason.GROUPS_AT_LIMIT)
     running.release_pg(given)
-    assert running.allocate_pg(pool, [{"cpu": 1}, {"cpu": 1}], holder="mine").group == given.group
+    assert running.allocate_pg(pool, [{"cpu": 1}, {"cpu": 1}], holder="mine", timeout_s=60).group == given.group
     running.release_pg("mine", destroy=True)
     eventually(lambda: not running.list_groups())
 
@@ -128,11 +128,12 @@ def test_s6_a_slot_is_reserved_committed_and_released_in_the_pools_ledger(runnin
     assert running.commit_agent_slot("nobody").reason is Reason.SLOT_UNKNOWN
 
 
-def test_s18_a_preemptor_gets_the_group_of_its_victim_which_keeps_its_state_and_goes_on_later(running, pool):
+def test_s18_a_preemptor_gets_the_group_of_its_victim_which_keeps_its_state_and_goes_on_later(running, pool, tmp_path):
     running.configure_pool(pool, max_dynamic_pgs=1)
     running.resize_pool(pool, {"cpu": 1})
     running.change_settings(rules__min_run_ms=0)
-    victim = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, priority=1, method="run", method_args=(200,))
+    gate = tmp_path / "gate"
+    victim = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, priority=1, method="run", method_args=(200, str(gate)))
     group = victim.wait_started(60).group
     eventually(lambda: running._link.ask("saved", victim.task))
     urgent = running.submit_task_with_pg_preemption(
@@ -140,7 +141,8 @@ def test_s18_a_preemptor_gets_the_group_of_its_victim_which_keeps_its_state_and_
     )
     assert (urgent.status().state, urgent.status().group) == (TaskState.RUNNING, group)
     assert (victim.status().preemptions, victim.status().state) == (1, TaskState.PLACEABLE)
-    assert running.audit()
+    assert eventually(running.audit)
+    gate.touch()
     urgent.finish()
     first, last = victim.result(60)
     assert 0 < first < last == 200

@@ -177,7 +177,9 @@ class JournalFile:
         self._remove_others()
 
     def close(self) -> None:
-        """Sync, and let another process write here."""
+        """Sync, and let another process write here. Harmless to repeat."""
+        if self._lock < 0:
+            return
         self.sync()
         os.close(self._file)
         os.close(self._lock)

@@ -143,6 +143,10 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
                 mesh.stop()
             mesh._link.await_end()
             _come_up(mesh._link, options)
+        except SupervisorLost:
+            if not mesh._link.is_gone():
+                raise  # It may come back yet.
+            _come_up(mesh._link, options)  # One was found that somebody else was ending.
         return mesh
 
     @classmethod
@@ -171,7 +175,13 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         self.stop()
 
     def stop(self, *, forget: bool = False) -> None:
-        """End everything of the mesh in Ray: agents, placement groups, supervisor. What it keeps on disk stays, unless `forget`."""
+        """End everything of the mesh in Ray: agents, placement groups, supervisor. What it keeps on disk stays, unless `forget`.
+
+        Its name is free then, and its folder.
+
+        Raises:
+            SupervisorLost: There is no such mesh, or its supervisor does not end.
+        """
         actor = self._link.actor()
         try:
             self._link.ask("stop", forget=forget)
@@ -179,6 +189,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
             ray.kill(actor, no_restart=True)
             raise
         ray.kill(actor, no_restart=True)
+        self._link.await_end()  # Else whoever starts it next could find this one, which answers nobody any more.
 
     def status(self) -> MeshStatus:
         """The mesh as a whole."""
@@ -233,9 +244,11 @@ def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
     try:
         link.ask("status")  # Answers when it is ready.
     except SupervisorLost:
-        raise  # It may come back yet.
+        raise
     except MeshError:
         ray.kill(actor, no_restart=True)
+        with contextlib.suppress(SupervisorLost):  # What is wrong with the start is what is told.
+            link.await_end()
         raise
 
 

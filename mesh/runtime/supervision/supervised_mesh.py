@@ -97,7 +97,7 @@ class SupervisedMesh:
         folder = StateFolder(Path(options.state_dir))
         made.callback(folder.unmake)
         plugins = PluginHost(options.plugins)
-        archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
+        archive = self._archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
         made.callback(archive.close)
         made.callback(folder.forget_first)  # Called before the one above it, under the journal's lock.
         self._incarnation = folder.count_start()
@@ -216,6 +216,8 @@ class SupervisedMesh:
             agents.end_named(name)
         for group in await groups.seen():
             await groups.remove(group)
+        if self._is_up:
+            self._archive.close()  # This process takes a while to end, and the mesh may be started again at once.
 
     def _end_soon(self, pause_s: float, *, is_last: bool) -> None:
         self._ending = asyncio.get_running_loop().call_later(pause_s, _end_this_actor, is_last)

@@ -82,15 +82,19 @@ class SupervisorLink:
             SupervisorLost: It is not, in time.
         """
         deadline = time.monotonic() + END_S_MAX
-        while True:
-            self._actor = None
-            try:
-                self.actor()
-            except SupervisorLost:
-                return
+        while not self.is_gone():
             if time.monotonic() > deadline:
                 raise SupervisorLost(f"the supervisor of mesh {self.mesh} was ended and is still there; try again")
             time.sleep(_PAUSE_S)
+
+    def is_gone(self) -> bool:
+        """Has nobody its name?"""
+        self._actor = None
+        try:
+            self.actor()
+        except SupervisorLost:
+            return True
+        return False
 
 
 def require_cluster() -> None:

@@ -50,7 +50,7 @@ class TaskHandle:
     def status(self) -> TaskStatus:
         """Where it stands: state, reason, place in the queue, estimate."""
         status: TaskStatus = self._link.ask("task", self.task)
-        return status
+        return self._heard(status)
 
     def why(self) -> str:
         """Why it does not run now, in words; empty when it does."""
@@ -148,9 +148,15 @@ class TaskHandle:
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
         while True:
             left = max(0.0, deadline - time.monotonic())
-            status: TaskStatus = self._link.ask("wait_task", self.task, states, left)
+            status = self._heard(self._link.ask("wait_task", self.task, states, left))
             if status.state in states or status.is_over or time.monotonic() >= deadline:
                 return status
+
+    def _heard(self, status: TaskStatus) -> TaskStatus:
+        """Of a later attempt than the one that calls go to: Ray tells of the death of that one's agent later at times."""
+        if self._agent is not None and self._agent[1] != status.attempt:
+            self._agent = None
+        return status
 
     def _after_a_loss(self) -> str:
         """What a caller can do whose call was lost with the agent."""

@@ -31,6 +31,17 @@ def names_in(folder: Path):
     return sorted(path.name for path in folder.iterdir() if path.name != "lock")
 
 
+def test_it_may_be_closed_twice_and_then_takes_nothing_while_the_next_one_does(tmp_path: Path):
+    journal = JournalFile(tmp_path / "mesh")
+    journal.close()
+    with JournalFile(tmp_path / "mesh") as following:
+        journal.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            append_all(journal, 1)
+        append_all(following, 2)
+        assert times_in(following) == [2]
+
+
 def test_s14_what_was_appended_is_there_for_the_next_process(tmp_path: Path):
     with JournalFile(tmp_path / "mesh") as journal:
         append_all(journal, 1, 2, 3)
