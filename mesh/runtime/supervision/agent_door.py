@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -22,6 +22,9 @@ from mesh.ids import GroupId, NodeName, TaskId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.ray_names import actor_options, process_name, process_prefix, supervisor_name
+
+#: Between two tries to reach a process to which the connection broke.
+REACH_AGAIN_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -118,13 +121,15 @@ class AgentDoor:
         return process
 
     async def _await_end(self, process: AgentProcess) -> None:
-        try:
-            await process.handle.wait_end.remote()
-            words = "the agent's process has ended"
-        except RayError as error:
-            words = str(error).strip() or type(error).__name__
-            # Ray may only have lost its connection, and what nobody here knows any more would hold its node's room for ever.
-            ray.kill(process.handle, no_restart=True)
+        words = None
+        while words is None:
+            try:
+                await process.handle.wait_end.remote()
+                words = "the agent's process has ended"
+            except ActorUnavailableError:  # The connection broke, as after a long sleep of either side; the next call tells who lives.
+                await asyncio.sleep(REACH_AGAIN_S)
+            except RayError as error:
+                words = str(error).strip() or type(error).__name__
         if process.is_wanted:
             process.is_wanted = False
             self.processes.pop(process.name, None)
