@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.states import NodeState, RunState, StageState
 from mesh.errors import MeshError
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
@@ -52,7 +52,8 @@ _TOLD = (
     NodeState.BLOCKED,
     NodeState.WAITING,
 )
-_ENDED_WORDS = frozenset(state.value for state in NODE_ENDS)
+#: How nodes end that did not succeed.
+_IN_VAIN = (NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED)
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
 #: Characters of a run's id that stand in one line.
@@ -71,11 +72,14 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     if not view.runs:
         return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
     table = Table(box=None, pad_edge=False, header_style="bold")
+    has_failures = any(_in_vain(line.counts) for line in view.runs)
     whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # An id is there to be copied: other columns give way first.
     table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("state", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)
+    if has_failures:
+        table.add_column("not done", min_width=11, max_width=24)  # Words are not broken where there is little room.
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
     whys: list[RenderableType] = []
@@ -86,7 +90,8 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
             Text(line.id),
             Text(line.tenant),
             state_text(line.state),
-            f"{_ended(line.counts)}/{sum(line.counts.values())}",
+            _done_of_all(line.counts),
+            *([Text(", ").join(_in_vain(line.counts))] if has_failures else []),
             duration(now_ms - line.created_ms),
             duration(took_ms),
         )
@@ -286,14 +291,14 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     table.add_column("slots", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", max_width=34)
     for stage in stages:
-        total, done = sum(stage.counts.values()), _ended(stage.counts)
+        total, done = sum(stage.counts.values()), stage.counts.get(NodeState.SUCCEEDED.value, 0)
         why = ": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here
         table.add_row(
             Text(stage.id.rpartition(".")[2]),
             Text(stage.mesh),
             state_text(stage.state),
             ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH),
-            f"{done}/{total}",
+            Text("\n").join([Text(_done_of_all(stage.counts)), *_in_vain(stage.counts)]),
             slots_text(stage.state, stage.slots, stage.width),
             Text(why),
         )
@@ -308,7 +313,7 @@ def slots_text(state: str, slots: int, width: int) -> str:
 
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
-    told = [Text.assemble((share.mesh, "bold"), f" {_ended(share.counts)}/{sum(share.counts.values())}") for share in shares]
+    told = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
     return Text.assemble("meshes: ", Text("  ").join(told))
 
 
@@ -358,5 +363,12 @@ def _pool_text(pool: PoolView) -> str:
     return f"{pool.pool}: {', '.join(amounts)}"
 
 
-def _ended(counts: Mapping[str, int]) -> int:
-    return sum(count for state, count in counts.items() if state in _ENDED_WORDS)
+def _done_of_all(counts: Mapping[str, int]) -> str:
+    """How many succeeded, of all: what failed or never ran is told apart."""
+    return f"{counts.get(NodeState.SUCCEEDED.value, 0)}/{sum(counts.values())}"
+
+
+def _in_vain(counts: Mapping[str, int]) -> list[Text]:
+    """What ended otherwise than by success, a text for each way that there is."""
+    ways = [(state.value, counts.get(state.value, 0)) for state in _IN_VAIN]
+    return [Text(f"{count} {state.lower()}", style=COLOURS[state]) for state, count in ways if count]

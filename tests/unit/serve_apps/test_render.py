@@ -32,11 +32,11 @@ NOW_MS = 1_700_000_090_000
 LONG = "a-very-long-name-that-somebody-has-given-to-a-run-of-digits-2026-11-20-and-more"
 
 
-def text_of(renderable: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(renderable)
     told = console.file.getvalue()
-    assert all(len(line) <= WIDTH for line in told.splitlines())
+    assert all(len(line) <= width for line in told.splitlines())
     return told
 
 
@@ -92,12 +92,50 @@ def test_runs_fit_the_width_whatever_their_names():
     ]
     told = text_of(runs_table(RunsView(runs=lines), NOW_MS))
     assert "FAILED" in told
-    assert "4/6" in told
+    assert "3/6" in told
+    assert "1 failed" in told
     assert "5.0s" in told
     assert "Traceback" not in told
     table, _, whys = told.partition("\n\n")
     assert "".join(line.split()[0] for line in table.splitlines()[1:]) == LONG
     assert "the learning rate is much too large" in whys
+
+
+def a_line(name: str, state: str, **counts: int) -> RunLine:
+    return RunLine(id=name, tenant="acme/research", state=state, created_ms=NOW_MS - 1_000, ended_ms=NOW_MS, counts=counts)
+
+
+def test_nodes_that_failed_or_never_ran_do_not_count_as_done():
+    lines = [
+        a_line("bad", "FAILED", FAILED=1),
+        a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2),
+        a_line("good", "SUCCEEDED", SUCCEEDED=2),
+    ]
+    told = text_of(runs_table(RunsView(runs=lines), NOW_MS)).splitlines()
+    assert "not done" in told[0]
+    assert [line.split()[2:-2] for line in told[1:]] == [
+        ["FAILED", "0/1", "1", "failed"],
+        ["FAILED", "1/4", "1", "failed,", "2", "skipped"],
+        ["SUCCEEDED", "2/2"],
+    ]
+    assert "not done" not in text_of(runs_table(RunsView(runs=lines[2:]), NOW_MS))
+    assert all(
+        word in text_of(runs_table(RunsView(runs=[a_line("a" * 32, "FAILED", **lines[1].counts)]), NOW_MS), 80)
+        for word in ("1 failed", "2 skipped")
+    )
+
+
+def test_a_watched_run_shows_what_succeeded_of_all_and_what_ended_otherwise():
+    stage = a_stage(1, "east", StageState.ENDED, counts={"FAILED": 1, "SKIPPED": 2, "SUCCEEDED": 1})
+    shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts={"FAILED": 1}) for mesh in ("east", "west")]
+    told = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
+    for words in ("1/4", "1 failed", "2 skipped", "meshes: east 0/1  west 0/1"):
+        assert words in told
+
+
+def test_a_run_tells_programs_what_succeeded_failed_and_was_skipped_of_all():
+    told = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
+    assert (told["nodes_total"], told["nodes_succeeded"], told["nodes_failed"], told["nodes_skipped"]) == (4, 1, 1, 2)
 
 
 def test_no_runs_tell_what_to_do():
