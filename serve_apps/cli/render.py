@@ -72,14 +72,11 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     if not view.runs:
         return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    has_failures = any(_in_vain(line.counts) for line in view.runs)
     whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # An id is there to be copied: other columns give way first.
     table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("state", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)
-    if has_failures:
-        table.add_column("not done", min_width=11, max_width=24)  # Words are not broken where there is little room.
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
     whys: list[RenderableType] = []
@@ -91,12 +88,12 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
             Text(line.tenant),
             state_text(line.state),
             _done_of_all(line.counts),
-            *([Text(", ").join(_in_vain(line.counts))] if has_failures else []),
             duration(now_ms - line.created_ms),
             duration(took_ms),
         )
-        if why:
-            whys.append(Text.assemble((line.id, "bold"), f": {why.partition(chr(10))[0]}"))
+        told = [*_in_vain(line.counts), *([Text(why.partition("\n")[0])] if why else [])]
+        if told:
+            whys.append(Text.assemble((line.id, "bold"), ": ", Text("; ").join(told)))
     return Group(table, Text(), *whys) if whys else table
 
 
