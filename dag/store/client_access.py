@@ -24,6 +24,7 @@ class Access:
     api_key: str = field(repr=False)
     tenant: str | None = None  #: Whose runs are submitted when nobody says.
     key_from: str = field(default="", compare=False)  #: Where the key was found, in words; empty: it was given.
+    state_folder: Path | None = field(default=None, compare=False)  #: Of the stack on this machine whose root it is; None: not known.
 
 
 def find_access(address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path) -> Access:
@@ -36,7 +37,7 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
         ApiError: There is no address or no key (status 0); the message tells every way to give them.
     """
     state = environment.get(STATE_VARIABLE)
-    published = _facts_in(Path(state)) if state else _published(folder)
+    state_folder, published = (Path(state), _facts_in(Path(state))) if state else _published(folder)
     if state and not published and not address and not environment.get(ADDRESS_VARIABLE):
         raise ApiError(0, f"nothing runs with the state folder {state}, which {STATE_VARIABLE} names; `schedulemesh up` starts it")
     chosen = (address or environment.get(ADDRESS_VARIABLE) or published.get("address", "")).rstrip("/")
@@ -55,6 +56,7 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
         api_key=key,
         tenant=published.get("tenant") or None if is_published else None,
         key_from="" if api_key else KEY_VARIABLE if environment.get(KEY_VARIABLE) else CLIENT_FILE,
+        state_folder=state_folder if is_published else None,
     )
 
 
@@ -65,9 +67,11 @@ _WAYS = (
 )
 
 
-def _published(folder: Path) -> dict[str, str]:
-    """What the nearest running stack has published; empty when there is none, or its file cannot be read."""
-    return next(filter(None, (_facts_in(above / STATE_FOLDER) for above in (folder, *folder.parents))), {})
+def _published(folder: Path) -> tuple[Path, dict[str, str]]:
+    """The state folder of the nearest running stack, and what it has published; that is empty when there is none, or its file cannot be
+    read."""
+    folders = [above / STATE_FOLDER for above in (folder, *folder.parents)]
+    return next(((state, facts) for state in folders if (facts := _facts_in(state))), (folders[0], {}))
 
 
 def _facts_in(state: Path) -> dict[str, str]:

@@ -18,7 +18,6 @@ from dag.states import NodeState, RunState, StageState
 from mesh.errors import MeshError
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import FailureView, MeshShare, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
@@ -157,34 +156,6 @@ def tenants_table(view: TenantsView) -> RenderableType:
     return Group(table, Text(note, style="dim"))
 
 
-def meshes_table(view: MeshesView) -> RenderableType:
-    """`schedulemesh meshes`: what is there, and how full it is."""
-    if not view.meshes:
-        return Text("no mesh has joined that this key may use")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("mesh", overflow="fold", max_width=16)
-    table.add_column("state", overflow="fold", max_width=18)
-    table.add_column("heartbeat", justify="right", no_wrap=True)
-    table.add_column("labels", overflow="fold", max_width=20)
-    table.add_column("pools (used/capacity)", overflow="fold", max_width=28)
-    table.add_column("queued", justify="right", no_wrap=True)
-    table.add_column("running", justify="right", no_wrap=True)
-    table.add_column("a stage", justify="right", no_wrap=True)
-    for mesh in view.meshes:
-        labels = ", ".join(f"{name}={value}" for name, value in sorted(mesh.labels.items()))
-        table.add_row(
-            Text(mesh.mesh),
-            _mesh_state(mesh),
-            duration(mesh.heartbeat_age_ms),
-            Text(labels),
-            Text("\n".join(_pool_text(pool) for pool in mesh.pools)),
-            _with_age(mesh.waiting, mesh.oldest_waiting_ms),
-            _with_age(mesh.running, mesh.oldest_running_ms),
-            "" if mesh.run_ms is None else duration(mesh.run_ms),
-        )
-    return table
-
-
 def letters_table(view: LettersView) -> RenderableType:
     """`schedulemesh dead list`: what failed for good."""
     if not view.letters:
@@ -216,21 +187,6 @@ def audit_page(view: AuditView) -> RenderableType:
         f"SUM_DIFFERS {sums.tenant} {sums.flavor}/{sums.resource}: {sums.kept} kept, {sums.counted} counted" for sums in view.mismatches
     ]
     return Text("\n".join(lines), style="red") if lines else Text("records, queues, leases and sums agree", style="green")
-
-
-def _with_age(count: int, oldest_ms: int) -> str:
-    return f"{count}\n{duration(oldest_ms)}" if oldest_ms else str(count)
-
-
-def _mesh_state(mesh: MeshEntry) -> Text:
-    """Whether the mesh is there, and what keeps work away from it; the first is not lost over the second."""
-    told = [] if mesh.alive else [("unreachable", "red")]
-    if mesh.draining:
-        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
-    if not mesh.steady:
-        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
-    lines = [Text(*each) for each in told or [("alive", "green")]]
-    return Text("\n").join(lines)
 
 
 def error_line(message: str) -> RenderableType:
@@ -353,11 +309,6 @@ def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
     borrowed = Text(quota.borrowed.text if quota.borrowed.units else "", style="yellow")
     available = Text(quota.available.text, style="red" if quota.available.units < 0 else "")
     return (escape(quota.flavor), escape(quota.resource), bar, quota.nominal.text, quota.used.text, borrowed, available)
-
-
-def _pool_text(pool: PoolView) -> str:
-    amounts = (f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items())
-    return f"{pool.pool}: {', '.join(amounts)}"
 
 
 def _done_of_all(counts: Mapping[str, int]) -> str:

@@ -1,6 +1,7 @@
 """The commands that ask the root, on a gateway in this process."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
+from serve_apps.child_marks import note
 from serve_apps.cli import applying, checking, federation, lifecycle, runs, session, stopping
 from serve_apps.cli.app import run_command
 from serve_apps.config_file import read_config
@@ -156,6 +158,21 @@ def operated(world, monkeypatch) -> World:
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
     monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
     return world
+
+
+def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started(operated, tmp_path, monkeypatch, capsys):
+    folder = StateFolder(tmp_path / ".schedulemesh")
+    folder.path.mkdir()
+    note(folder, {"east": os.getpid()})
+    folder.write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert run_command(["meshes", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert (mesh["pid"], mesh["last_heard_ms"] > 0) == (os.getpid(), True)
+    assert run_command(["meshes", "--json", "--address", "http://other.test"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["pid"] is None
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])

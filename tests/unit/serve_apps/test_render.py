@@ -11,7 +11,6 @@ from serve_apps.cli.render import (
     duration,
     error_line,
     failure_summary,
-    meshes_table,
     result_summary,
     run_panel,
     runs_table,
@@ -21,7 +20,6 @@ from serve_apps.cli.render import (
 from serve_apps.cli.waiting_render import stage_picture
 from serve_apps.schemas.errors import ErrorView
 from serve_apps.schemas.explanations import StageExplanation
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunsView, RunView, StageView
@@ -254,34 +252,6 @@ def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_
     tenants = [TenantView(tenant=path, parent=parent, quotas=[], pickled_code=False, functions=[]) for path, parent in tree]
     told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
     assert [line.rstrip() for line in told[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
-
-
-def test_meshes_show_life_labels_and_pools():
-    pool = PoolView(pool="general", flavor="standard", capacity={"cpu": amount(4)}, used={"cpu": amount(1)})
-    mesh = MeshEntry(
-        mesh="east",
-        alive=False,
-        draining=False,
-        heartbeat_age_ms=12_300,
-        labels={"zone": "east", "tier": "standard"},
-        cluster="c",
-        tenants=["*"],
-        pools=[pool],
-        waiting=3,
-        running=1,
-    )
-    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[mesh])))
-    for words in ("unreachable", "12.3s", "zone=east", "general: cpu 1/4"):
-        assert words in told
-
-
-def test_a_mesh_shows_what_keeps_work_away_from_it_and_how_long_a_stage_runs():
-    given = {"mesh": "east", "heartbeat_age_ms": 0, "labels": {}, "cluster": "c", "tenants": [], "pools": [], "waiting": 0, "running": 0}
-    drained = MeshEntry(**given, alive=True, draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200, run_ms=1_500)
-    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[drained])))
-    for words in ("draining: disks", "[red]", "on probation 4.2s", "1.5s"):
-        assert words in told
-    assert "alive" not in told
 
 
 def test_an_error_keeps_brackets_that_look_like_markup():
