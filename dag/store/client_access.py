@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from dag.errors import ApiError
 
@@ -14,6 +17,8 @@ KEY_VARIABLE = "SCHEDULEMESH_API_KEY"
 STATE_VARIABLE = "SCHEDULEMESH_STATE"
 STATE_FOLDER = ".schedulemesh"
 CLIENT_FILE = "client.json"
+#: A name or a number of a machine, IPv6 without its brackets included.
+_HOST = re.compile(r"[\w.:%~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +32,23 @@ class Access:
     state_folder: Path | None = field(default=None, compare=False)  #: Of the stack on this machine whose root it is; None: not known.
 
 
-def find_access(address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path) -> Access:
+def find_access(
+    address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path, address_called: str = "address"
+) -> Access:
     """Address and key: as given; else from the environment; else from the file of the stack whose state folder the environment names, or
     that runs in the folder or above.
 
     The key in the file is for the address in the file; it is never sent to another.
 
+    Args:
+        address_called: What `address` is called where it was given, for the message when it is none.
     Raises:
-        ApiError: There is no address or no key (status 0); the message tells every way to give them.
+        ApiError: There is no address or no key, or what is given is no address (status 0); the message tells every way to give them.
     """
+    if address is not None:
+        _check_address(address, address_called)
+    elif environment.get(ADDRESS_VARIABLE):
+        _check_address(environment[ADDRESS_VARIABLE], ADDRESS_VARIABLE)
     state = environment.get(STATE_VARIABLE)
     state_folder, published = (Path(state), _facts_in(Path(state))) if state else _published(folder)
     if state and not published and not address and not environment.get(ADDRESS_VARIABLE):
@@ -49,8 +62,6 @@ def find_access(address: str | None, api_key: str | None, *, environment: Mappin
         raise ApiError(
             0, f"there is no API key for {chosen}: give api_key=…, or set {KEY_VARIABLE}; `schedulemesh keys create TENANT` makes one"
         )
-    if not chosen.startswith(("http://", "https://")):
-        raise ApiError(0, f"{chosen!r} is no address; write it like http://127.0.0.1:8000")
     return Access(
         address=chosen,
         api_key=key,
@@ -65,6 +76,44 @@ _WAYS = (
     f"or name its state folder by {STATE_VARIABLE}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=… "
     f"(in a terminal: --address, and {KEY_VARIABLE})"
 )
+
+
+def _check_address(given: str, called: str) -> None:
+    """Raises ApiError."""
+    wrong = _what_is_wrong(given)
+    if wrong:
+        raise ApiError(0, f"{called} {given!r} is no address ({wrong}); write it like http://127.0.0.1:8000")
+
+
+def _what_is_wrong(given: str) -> str:
+    """Empty where it is an address."""
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        return "the brackets of its IPv6 number are not right"
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https"):
+        return "it does not begin with http:// or https://"
+    if not _HOST.fullmatch(host) or (":" in host and not _is_number(host)):
+        return "it names no host"
+    if not _has_port_or_none(parts):
+        return "its port is no number from 1 to 65535"
+    return "it goes on behind the path" if parts.query or parts.fragment else ""
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_port_or_none(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 def _published(folder: Path) -> tuple[Path, dict[str, str]]:

@@ -63,7 +63,7 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     Raises:
         ApiError: None is named, or nothing runs with the state folder that the environment names.
     """
-    access = find_access(address, None, environment=os.environ, folder=Path.cwd())
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), address_called="--address")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
     return Session(Client(access), console, as_json=as_json, state_folder=access.state_folder)
 

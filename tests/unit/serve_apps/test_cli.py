@@ -212,8 +212,9 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
         (["runs", "--tenant", "rival"], "does not reach the tenant rival"),
+        (["runs", "--address", "http://root:http"], "--address 'http://root:http' is no address"),
     ],
-    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach"],
+    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
 )
 def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments, words):
     assert run_command(arguments) == 1
@@ -222,6 +223,15 @@ def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments,
     assert told.err.startswith("error: ")
     assert words in told.err
     assert len(told.err.splitlines()) == 1
+
+
+def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_its_id(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({**spec_of("a"), "id": 5}))
+    assert run_command(["submit", str(file), "--no-wait"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {file}: the graph was not accepted")
+    assert "/id: " in told
 
 
 @pytest.mark.parametrize(

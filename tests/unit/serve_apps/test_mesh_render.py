@@ -63,7 +63,7 @@ def test_where_there_is_room_meshes_are_a_table():
 
 
 def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_one_another():
-    told = told_on(82, a_mesh(labels={"tier": "standard", "zone": "east"}))
+    told = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
     assert told[1:] == [
         "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
         "                        zone=east       memory 0/512GiB,",
