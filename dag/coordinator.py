@@ -19,7 +19,7 @@ from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPla
 from dag.machine import RunInput, RunMachine
 from dag.planning import keep_back, place
 from dag.retrying import RETRY_RULES, RetryRules
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage
+from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.spec import load
 from dag.starting import Starting, told
 from dag.states import RUN_ENDS, NodeState, StageState
@@ -290,15 +290,15 @@ class Coordinator:
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
-        self._note_run_times(change)
+        self._note_run_times(machine.record, change)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
 
-    def _note_run_times(self, change: RunChange) -> None:
+    def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:
-            if stage.state is StageState.ENDED and stage.started_ms:
+            if stage.state is StageState.ENDED and stage.started_ms and not _was_cut_short(record, stage):
                 self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))
 
     def _carry_out(self, record: RunRecord, decisions: Iterable[Decision]) -> None:
@@ -321,6 +321,12 @@ class Coordinator:
             self._starting.forget(kept.record)
             if self._runs.settle(run):
                 self._on_end(kept.record)
+
+
+def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
+    """Some of it was stopped or never begun, so its time says nothing of how long such stages run."""
+    of_it = (record.nodes[node] for node in stage.nodes if record.nodes[node].stage == stage.stage)
+    return any(node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in of_it)
 
 
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:

@@ -21,6 +21,7 @@ from federation.foreseeing import ForeseenStop, RunningStage, foresee
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, left_over, wants_of
 from federation.planning.values import Plan, Target, Unmet, Want
+from federation.queue_places import Flavors, QueueLine, may_meet
 from federation.quota.explain import Change, Explanation, dry_run, explain
 from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest
@@ -30,11 +31,14 @@ from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.snapshot import LeaseView, MeshView, Snapshot
 from federation.tenant_orders import OrdersInForce
+from mesh.admission import WANT_OF_ROOM
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
+#: What keeps a stage from its mesh, and no stage from another mesh.
+_MESH_LACKS = WANT_OF_ROOM | {Reason.LEASES_AT_LIMIT}
 _SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
 
 
@@ -69,8 +73,8 @@ class Outlook:
 
     piece: Piece
     reason: Reason | None  #: None: it could start at once.
-    ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it.
-    mesh_ahead: int = 0  #: Stages of anybody that stand before it in the queue of its mesh.
+    ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it and wait for something that it waits for too.
+    mesh_ahead: int = 0  #: Stages of anybody that stand before it in the queue of its mesh and could take a flavor that it could take.
     gate: Gate | None = None
     changes: tuple[Change, ...] = ()  #: All of them together would do.
     start_ms: int | None = None  #: On the ledger's clock, about; None: nobody can say.
@@ -107,9 +111,10 @@ class Outlooks:
         self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[Piece]] = defaultdict(list)
         for piece in self._pieces.values():
             self._waiting_at[piece.mesh, piece.tenant].append(piece)
-        self._places: dict[str, int] = {stage.stage: place for queued in queues.values() for place, stage in enumerate(queued)}
+        self._could_take: dict[tuple[MeshId, TenantPath, ResourceSet], Flavors] = {}
         self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
-        self._lengths = {mesh: len(queued) for mesh, queued in queues.items()}
+        self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
+        self._places = {piece.stage: self._take_place(piece) for piece in self._pieces.values()}
         self._scheduler = self._scheduler_of_all()
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
@@ -129,6 +134,14 @@ class Outlooks:
             outlook = replace(outlook, gives_way=self._own_stops(piece, told, line) or self._gives_way(piece, told, others))
         return replace(outlook, reason=self._reason(stage, told))
 
+    def place(self, stage: str) -> int:
+        """How many of those before it in the queue of its mesh could be in its way.
+
+        Raises:
+            KeyError: It does not wait at any mesh.
+        """
+        return self._places[stage]
+
     def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
         """About work that is not there: what if it were sent to its mesh now?
 
@@ -145,8 +158,8 @@ class Outlooks:
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._snapshot.at_ms)
-        mesh_ahead = self._lengths.get(piece.mesh, 0) + sum(other.mesh == piece.mesh for other in before)
-        outlook = self._outlook(piece, told, mesh_ahead, line)
+        mesh_ahead = self._behind_all(piece) + sum(other.mesh == piece.mesh and self._may_precede(other, piece) for other in before)
+        outlook = self._outlook(piece, told, mesh_ahead, line, before)
         wants = [*self._wants, *(self._want(other) for other in before if self._flavors_at(other))]
         is_full = told.reason is None and self._mesh_wait_ms(piece, mesh_ahead) > 0
         stops = self._own_stops(piece, told, line)
@@ -229,6 +242,45 @@ class Outlooks:
         pools = view.record.pools if view is not None else ()
         return tuple(sorted({pool.flavor for pool in pools if piece.slot <= pool.capacity} or {pool.flavor for pool in pools}))
 
+    # -- who stands before whom ------------------------------------------------------------------------------------------
+
+    def _take_place(self, piece: Piece) -> int:
+        """Its place behind those of its mesh that took theirs before, which it takes."""
+        place = self._behind_all(piece)
+        self._lines[piece.mesh].add(self._flavors_for(piece), piece.tenant)
+        return place
+
+    def _behind_all(self, piece: Piece) -> int:
+        in_order = self._orders.yielding(piece.tenant).in_order
+        return self._lines[piece.mesh].before(self._flavors_for(piece), piece.tenant, in_order=in_order)
+
+    def _ahead(self, piece: Piece, told: Explanation, before: Iterable[Piece]) -> int:
+        """Of those that go first in its tenant's queue, how many could be in its way."""
+        known = {**self._pieces, **{one.stage: one for one in before}}
+        return sum(self._may_precede(known[name], piece) for name in told.ahead)
+
+    def _may_precede(self, other: Piece, piece: Piece) -> bool:
+        """Whether the first, which comes before the second, may keep it waiting: by a flavor that both could take, unless it only waits
+        for what another mesh lacks; or by the order of their tenant."""
+        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._orders.yielding(piece.tenant).in_order:
+            return True
+        elsewhere = other.mesh != piece.mesh and self._told.get(other.stage) in _MESH_LACKS
+        return not elsewhere and may_meet(self._flavors_for(other), self._flavors_for(piece))
+
+    def _flavors_for(self, piece: Piece) -> Flavors:
+        """Those that it could ever take: its mesh has a pool that is large enough, its tenant could be granted as much. All of the
+        mesh's where that is none."""
+        key = (piece.mesh, piece.tenant, piece.slot)
+        known = self._could_take.get(key)
+        if known is None:
+            flavors = [FlavorName(flavor) for flavor in self._flavors_at(piece)]
+            self._could_take[key] = known = frozenset(flavor for flavor in flavors if self._may_ever(piece, flavor)) or frozenset(flavors)
+        return known
+
+    def _may_ever(self, piece: Piece, flavor: FlavorName) -> bool:
+        tree = self._snapshot.tree
+        return self._is_known(piece) and all(units <= tree.potential(piece.tenant, (flavor, name)) for name, units in piece.slot.items())
+
     def _run_ms(self, mesh: MeshId) -> int:
         view = self._meshes.get(mesh)
         return view.standing.pace.run_ms if view is not None and view.standing.pace is not None else self._typical_ms
@@ -243,7 +295,7 @@ class Outlooks:
             return told.reason
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece]) -> Outlook:
+    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()) -> Outlook:
         start_ms = told.start_ms
         if start_ms is not None:
             waits_ms = [self._mesh_wait_ms(one, self._places.get(one.stage, mesh_ahead)) for one in line]
@@ -252,7 +304,7 @@ class Outlooks:
         return Outlook(
             piece=piece,
             reason=told.reason,
-            ahead=told.position,
+            ahead=self._ahead(piece, told, before),
             mesh_ahead=mesh_ahead,
             gate=told.gate,
             changes=told.changes,

@@ -74,9 +74,9 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
 
     outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs)
     found = [
-        Waiting(stage=stage, mesh=mesh, place=place)
+        Waiting(stage=stage, mesh=mesh, place=outlooks.place(stage.stage))
         for mesh, queued in queues.items()
-        for place, stage in enumerate(queued)
+        for stage in queued
         if within(stage.tenant)
     ]
     explained = [

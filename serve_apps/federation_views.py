@@ -164,6 +164,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges) -> MeshEntry:
         losses=len(standing.steadiness.losses_ms) if standing.steadiness is not None else 0,
         run_ms=standing.pace.run_ms if standing.pace is not None else None,
         heartbeat_age_ms=view.heartbeat_age_ms,
+        last_heard_ms=max(0, now_ms - view.heartbeat_age_ms),
         labels=record.labels,
         cluster=record.cluster,
         tenants=list(record.tenants),

@@ -31,7 +31,7 @@ from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.process import start_mark
-from serve_apps import left_folders
+from serve_apps import child_marks, left_folders
 from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -269,6 +269,7 @@ class Stack:
             warm_runners=section.warm_runners,
         )
         self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings)
+        child_marks.note(self._folder, {name: child.pid for name, child in self.children.items()})
 
     def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings) -> ManagedProcess:
         file = self._folder.path / "settings" / f"{name}.json"

@@ -14,6 +14,9 @@ import psutil
 from mesh.errors import MeshError
 from mesh.runtime.process import start_mark
 
+#: Who runs for which mesh; see `serve_apps.child_marks`.
+CHILDREN_FILE = "children.json"
+
 
 class AlreadyRunning(MeshError):
     """Another stack owns the state folder; the message tells which, and what to do."""
@@ -47,7 +50,7 @@ class StateFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for name in ("stack.json", "client.json"):
+        for name in ("stack.json", "client.json", CHILDREN_FILE):
             (self.path / name).unlink(missing_ok=True)
         if self._lock is not None:
             os.close(self._lock)

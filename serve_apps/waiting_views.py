@@ -40,7 +40,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A stage in a queue, with its place there (0: the next one) and what can be said about it."""
+    """A stage in a queue, with its place there among those that could be in its way (0: the next one) and what can be said about it."""
 
     stage: QueuedStage
     mesh: str

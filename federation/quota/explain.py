@@ -52,6 +52,7 @@ class Explanation:
     workload: str
     reason: Reason | None  #: None: it would start in the next round.
     position: int  #: Workloads of its queue that go first.
+    ahead: tuple[str, ...] = ()  #: Which these are, the next one first.
     is_parked: bool = False
     gate: Gate | None = None
     refusals: tuple[Refusal, ...] = ()
@@ -116,6 +117,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
         workload=work.workload,
         reason=reason,
         position=len(ahead),
+        ahead=tuple(one.workload for one in ahead),
         gate=gate,
         refusals=one.assignment.refusals,
         changes=changes,

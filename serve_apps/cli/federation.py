@@ -16,8 +16,10 @@ from rich.console import Console
 from dag.store.client_access import STATE_VARIABLE
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId
+from serve_apps.child_marks import living
 from serve_apps.cli.lifecycle import STATE, StateOption, meshes_in_file, running_stores
-from serve_apps.cli.render import meshes_table, tenants_table
+from serve_apps.cli.mesh_render import meshes_table
+from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.draining import drain_mesh, only, undrain_mesh
 from serve_apps.federation_views import meshes_view
@@ -49,7 +51,7 @@ def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
 def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Show the meshes: alive, draining, steady or not, labels, pools, queues."""
     session = open_session(address, as_json=as_json)
-    view = session.view(MeshesView, "/v1/meshes")
+    view = _with_processes(session.view(MeshesView, "/v1/meshes"), session.state_folder)
     if as_json:
         session.tell_json(view)
         return
@@ -57,6 +59,12 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
     missing = () if is_elsewhere(address) else not_joined(Path(os.environ.get(STATE_VARIABLE) or STATE))
     if missing:
         session.console.print(f"not joined yet: {', '.join(missing)} (`schedulemesh join` brings them in)", markup=False, soft_wrap=True)
+
+
+def _with_processes(view: MeshesView, state_folder: Path | None) -> MeshesView:
+    """The view with the processes that the stack of this state folder has started."""
+    pids = living(StateFolder(state_folder)) if state_folder is not None else {}
+    return view.model_copy(update={"meshes": [mesh.model_copy(update={"pid": pids.get(mesh.mesh)}) for mesh in view.meshes]})
 
 
 def not_joined(state: Path) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ class GraphFile:
 
     outputs: Outputs
     module: ModuleType
+    file: Path
 
 
 def load_graph(target: str) -> GraphFile:
@@ -35,25 +36,54 @@ def load_graph(target: str) -> GraphFile:
     Raises:
         GraphFileError: One line that tells what is wrong and where.
     """
-    file, _, name = target.rpartition(":")
-    path = Path(file)
-    if not file or not name:
-        raise GraphFileError(f"{target!r} names no graph; write FILE.py:NAME, like workflow.py:graph")
-    if not path.is_file():
-        raise GraphFileError(f"there is no file {path}")
+    path, name = _path_and_name(target)
     module = _load(path)
     found = getattr(module, name, None)
-    if found is None:
-        near = ", ".join(attribute for attribute, value in vars(module).items() if _would_do(value, module)) or "none that is a node"
-        raise GraphFileError(f"{path} has no {name}; it has: {near}")
-    if callable(found) and not _is_graph(found) and not hasattr(found, "bind"):
+    if not name or found is None:
+        wrong = (
+            f"{path} has no {name}"
+            if name
+            else f"{target!r} names no graph; write FILE.py:NAME, like {path}:{next(_near(module), 'graph')}"
+        )
+        raise GraphFileError(f"{wrong}; it has: {', '.join(_near(module)) or 'none that is a node'}")
+    if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
         found = _told(path, cast("Callable[[], Any]", found))
     if not _is_graph(found):
-        remedy = "; bind it: NAME.bind(…)" if hasattr(found, "bind") else ""
         raise GraphFileError(
-            f"{path}:{name} is a {type(found).__name__}, not a node, a dict or list of nodes, or a function that gives them{remedy}"
+            f"{path}:{name} is {_kind(found)}, not a node, a dict or list of nodes, or a function that gives them{_remedy(found, name)}"
         )
-    return GraphFile(outputs=cast("Outputs", found), module=module)
+    return GraphFile(outputs=cast("Outputs", found), module=module, file=path)
+
+
+def _path_and_name(target: str) -> tuple[Path, str]:
+    """Raises GraphFileError where it can be seen without a look into the file that it is none, or no Python."""
+    file, colon, name = target.rpartition(":")
+    path = Path(file if colon else target)
+    is_python = path.suffix.lower() == ".py"
+    if not (is_python or colon):
+        raise GraphFileError(f"{target!r} names no graph; write FILE.py:NAME, like workflow.py:graph, or FILE.json")
+    if path.is_dir():
+        raise GraphFileError(f"{path} is a folder, not a file; write FILE.py:NAME, like workflow.py:graph")
+    if not path.is_file():
+        raise GraphFileError(f"there is no file {path}")
+    if not is_python:
+        raise GraphFileError(f"{path} is no Python file; write FILE.py:NAME, like workflow.py:graph, or FILE.json")
+    return path, name if colon else ""
+
+
+def _near(module: ModuleType) -> Iterator[str]:
+    """What of the module could be meant."""
+    return (attribute for attribute, value in vars(module).items() if _would_do(value, module))
+
+
+def _kind(found: object) -> str:
+    if hasattr(found, "bind"):
+        return "a task that was not bound"
+    return f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+
+
+def _remedy(found: object, name: str) -> str:
+    return f"; bind it, like graph = {name}.bind(…), and name that" if hasattr(found, "bind") else ""
 
 
 def _load(path: Path) -> ModuleType:
@@ -78,6 +108,8 @@ def _told(path: Path, act: Callable[[], Any]) -> Any:
     except MeshError:
         raise
     except Exception as broken:
+        if isinstance(broken, SyntaxError) and broken.filename and Path(broken.filename).resolve() == path.resolve():
+            raise GraphFileError(f"{path}:{broken.lineno}: {type(broken).__name__}: {broken.msg}") from broken
         frames = [frame for frame in traceback.extract_tb(broken.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
         place = f"{path}:{frames[-1].lineno}" if frames else str(path)
         raise GraphFileError(f"{place}: {type(broken).__name__}: {broken}") from broken

@@ -14,11 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.states import NodeState, RunState, StageState
 from mesh.errors import MeshError
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import FailureView, MeshShare, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
@@ -52,7 +51,8 @@ _TOLD = (
     NodeState.BLOCKED,
     NodeState.WAITING,
 )
-_ENDED_WORDS = frozenset(state.value for state in NODE_ENDS)
+#: How nodes end that did not succeed.
+_IN_VAIN = (NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED)
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
 #: Characters of a run's id that stand in one line.
@@ -86,12 +86,13 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
             Text(line.id),
             Text(line.tenant),
             state_text(line.state),
-            f"{_ended(line.counts)}/{sum(line.counts.values())}",
+            _done_of_all(line.counts),
             duration(now_ms - line.created_ms),
             duration(took_ms),
         )
-        if why:
-            whys.append(Text.assemble((line.id, "bold"), f": {why.partition(chr(10))[0]}"))
+        told = [*_in_vain(line.counts), *([Text(why.partition("\n")[0])] if why else [])]
+        if told:
+            whys.append(Text.assemble((line.id, "bold"), ": ", Text("; ").join(told)))
     return Group(table, Text(), *whys) if whys else table
 
 
@@ -155,34 +156,6 @@ def tenants_table(view: TenantsView) -> RenderableType:
     return Group(table, Text(note, style="dim"))
 
 
-def meshes_table(view: MeshesView) -> RenderableType:
-    """`schedulemesh meshes`: what is there, and how full it is."""
-    if not view.meshes:
-        return Text("no mesh has joined that this key may use")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("mesh", overflow="fold", max_width=16)
-    table.add_column("state", overflow="fold", max_width=18)
-    table.add_column("heartbeat", justify="right", no_wrap=True)
-    table.add_column("labels", overflow="fold", max_width=20)
-    table.add_column("pools (used/capacity)", overflow="fold", max_width=28)
-    table.add_column("queued", justify="right", no_wrap=True)
-    table.add_column("running", justify="right", no_wrap=True)
-    table.add_column("a stage", justify="right", no_wrap=True)
-    for mesh in view.meshes:
-        labels = ", ".join(f"{name}={value}" for name, value in sorted(mesh.labels.items()))
-        table.add_row(
-            Text(mesh.mesh),
-            _mesh_state(mesh),
-            duration(mesh.heartbeat_age_ms),
-            Text(labels),
-            Text("\n".join(_pool_text(pool) for pool in mesh.pools)),
-            _with_age(mesh.waiting, mesh.oldest_waiting_ms),
-            _with_age(mesh.running, mesh.oldest_running_ms),
-            "" if mesh.run_ms is None else duration(mesh.run_ms),
-        )
-    return table
-
-
 def letters_table(view: LettersView) -> RenderableType:
     """`schedulemesh dead list`: what failed for good."""
     if not view.letters:
@@ -214,21 +187,6 @@ def audit_page(view: AuditView) -> RenderableType:
         f"SUM_DIFFERS {sums.tenant} {sums.flavor}/{sums.resource}: {sums.kept} kept, {sums.counted} counted" for sums in view.mismatches
     ]
     return Text("\n".join(lines), style="red") if lines else Text("records, queues, leases and sums agree", style="green")
-
-
-def _with_age(count: int, oldest_ms: int) -> str:
-    return f"{count}\n{duration(oldest_ms)}" if oldest_ms else str(count)
-
-
-def _mesh_state(mesh: MeshEntry) -> Text:
-    """Whether the mesh is there, and what keeps work away from it; the first is not lost over the second."""
-    told = [] if mesh.alive else [("unreachable", "red")]
-    if mesh.draining:
-        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
-    if not mesh.steady:
-        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
-    lines = [Text(*each) for each in told or [("alive", "green")]]
-    return Text("\n").join(lines)
 
 
 def error_line(message: str) -> RenderableType:
@@ -286,14 +244,14 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     table.add_column("slots", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", max_width=34)
     for stage in stages:
-        total, done = sum(stage.counts.values()), _ended(stage.counts)
+        total, done = sum(stage.counts.values()), stage.counts.get(NodeState.SUCCEEDED.value, 0)
         why = ": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here
         table.add_row(
             Text(stage.id.rpartition(".")[2]),
             Text(stage.mesh),
             state_text(stage.state),
             ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH),
-            f"{done}/{total}",
+            Text("\n").join([Text(_done_of_all(stage.counts)), *_in_vain(stage.counts)]),
             slots_text(stage.state, stage.slots, stage.width),
             Text(why),
         )
@@ -308,7 +266,7 @@ def slots_text(state: str, slots: int, width: int) -> str:
 
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
-    told = [Text.assemble((share.mesh, "bold"), f" {_ended(share.counts)}/{sum(share.counts.values())}") for share in shares]
+    told = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
     return Text.assemble("meshes: ", Text("  ").join(told))
 
 
@@ -353,10 +311,12 @@ def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
     return (escape(quota.flavor), escape(quota.resource), bar, quota.nominal.text, quota.used.text, borrowed, available)
 
 
-def _pool_text(pool: PoolView) -> str:
-    amounts = (f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items())
-    return f"{pool.pool}: {', '.join(amounts)}"
+def _done_of_all(counts: Mapping[str, int]) -> str:
+    """How many succeeded, of all: what failed or never ran is told apart."""
+    return f"{counts.get(NodeState.SUCCEEDED.value, 0)}/{sum(counts.values())}"
 
 
-def _ended(counts: Mapping[str, int]) -> int:
-    return sum(count for state, count in counts.items() if state in _ENDED_WORDS)
+def _in_vain(counts: Mapping[str, int]) -> list[Text]:
+    """What ended otherwise than by success, a text for each way that there is."""
+    ways = [(state.value, counts.get(state.value, 0)) for state in _IN_VAIN]
+    return [Text(f"{count} {state.lower()}", style=COLOURS[state]) for state, count in ways if count]

@@ -17,11 +17,11 @@ from dag.errors import UnknownRun
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Run
 from mesh.clock import SystemClock
-from mesh.errors import MeshError
 from mesh.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
+from serve_apps.cli.spec_file import SUFFIX, load_spec, named
 from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.results import NoResultView, ResultView
@@ -61,18 +61,22 @@ def submit(
     """Submit a graph, and watch its run."""
     params = _params(param or [])
     session = open_session(address, as_json=as_json)
-    if target.endswith(".json"):
-        spec = _spec(Path(target), tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
+    if target.lower().endswith(SUFFIX):
+        file = Path(target)
+        spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:
         graph = load_graph(target)
+        file = graph.file
         spec = session.client.spec_of(
             graph.outputs, id=run_id, tenant=tenant, user=user, params=params, on_error=on_error or "fail_fast", by_value=(graph.module,)
         )
     if dry:
-        _tell_plan(session, spec)
+        with named(file):
+            _tell_plan(session, spec)
         return
-    was_there = bool(spec.get("id")) and _is_there(session, spec["id"])
-    run = session.client.submit_spec(spec)
+    was_there = isinstance(spec.get("id"), str) and bool(spec["id"]) and _is_there(session, spec["id"])
+    with named(file):
+        run = session.client.submit_spec(spec)
     if not as_json:
         words = f"[bold]{run.id}[/bold] is there already, with this graph" if was_there else f"submitted [bold]{run.id}[/bold]"
         session.console.print(words)
@@ -258,19 +262,8 @@ def _tell_plan(session: Session, spec: dict[str, Any]) -> None:
 def _spec(
     path: Path, *, tenant: str | None, user: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None
 ) -> dict[str, Any]:
-    """The spec in a file, with what was given on the command line in place of what stands there.
-
-    Raises:
-        MeshError: No file, no JSON, or no object in it.
-    """
-    try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as refused:
-        raise MeshError(f"{path} cannot be read: {refused.strerror}") from None
-    except (ValueError, RecursionError) as broken:
-        raise MeshError(f"{path} is not JSON: {broken}") from None
-    if not isinstance(spec, dict):
-        raise MeshError(f"{path} holds no spec: it must be a JSON object with `spec`, `nodes` and `outputs`")
+    """The spec in a file, with what was given on the command line in place of what stands there. Raises SpecFileError."""
+    spec = load_spec(path)
     given = {"tenant": tenant, "user": user, "id": run_id, "on_error": on_error}
     spec.update({name: value for name, value in given.items() if value is not None})
     if params:

@@ -31,12 +31,17 @@ AddressOption = Annotated[
 
 
 class Session:
-    """One command's talk with the root, and with the person who gave it."""
+    """One command's talk with the root, and with the person who gave it.
 
-    def __init__(self, client: Client, console: Console, *, as_json: bool) -> None:
+    Args:
+        state_folder: Of the stack on this machine whose root it is; None: not known.
+    """
+
+    def __init__(self, client: Client, console: Console, *, as_json: bool, state_folder: Path | None = None) -> None:
         self.client = client
         self.console = console
         self.as_json = as_json
+        self.state_folder = state_folder
 
     def view(self, kind: type[V], path: str, params: Params | None = None) -> V:
         """What the root answers, checked.
@@ -58,8 +63,9 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     Raises:
         ApiError: None is named, or nothing runs with the state folder that the environment names.
     """
-    access = find_access(address, None, environment=os.environ, folder=Path.cwd())
-    return Session(Client(access), Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS), as_json=as_json)
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), address_called="--address")
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    return Session(Client(access), console, as_json=as_json, state_folder=access.state_folder)
 
 
 def is_elsewhere(address: str | None) -> bool:

@@ -22,7 +22,7 @@ from serve_apps.schemas.stories import ChapterView, StoryView
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: What is long is told below the table, for the first of them.
 _TOLD_BELOW = 5
-_PLACES = "place: in the queue of its mesh (of its tenant, on any mesh)"
+_PLACES = "place: in the queue of its mesh (of its tenant, on any mesh), among those that could take the same flavor"
 
 
 def queue_picture(view: QueueView) -> RenderableType:

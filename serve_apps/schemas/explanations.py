@@ -27,8 +27,12 @@ class StageExplanation(View):
     slot: dict[str, Quantity]
     slots: int = Field(default=0, description="Held since it began; it keeps them to its end.")
     width: int = Field(default=1, description="How many of its nodes could run at once.")
-    position: int | None = Field(default=None, description="1 is the next one at its mesh; null: it stands in no queue.")
-    tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh.")
+    position: int | None = Field(
+        default=None, description="1 is the next one at its mesh, of those that could take a flavor that it could take; null: in no queue."
+    )
+    tenant_position: int | None = Field(
+        default=None, description="1 is the next one of its tenant, on any mesh, of those that may be in its way."
+    )
     changes: list[ChangeView] = Field(default=[])
     start_ms: int | None = Field(
         default=None, description="When it starts, about; null: nobody can say (no stage has ended yet), or it has started."

@@ -38,6 +38,10 @@ class MeshEntry(View):
     losses: int = Field(default=0, description="How often it was lost lately, as far as that is remembered.")
     run_ms: int | None = Field(default=None, description="How long a stage ran there lately, a smoothed mean; null: none has ended yet.")
     heartbeat_age_ms: int
+    last_heard_ms: int = Field(default=0, description="When its last heartbeat came, about; 0: the root is older than this key.")
+    pid: int | None = Field(
+        default=None, description="Its process, where a stack on this machine started it; only the terminal fills it in. Null: not known."
+    )
     labels: dict[str, str]
     cluster: str
     tenants: list[str] = Field(description="Who may use it; `*`: everybody.")

@@ -24,7 +24,7 @@ class PlannedStageView(View):
     goes_first: bool = Field(description="It would be sent at once; the others wait for what goes before them.")
     reason: str | None = Field(description="What it would wait for; null: it would start at once.")
     detail: str = ""
-    position: int = Field(description="1 is the next one at its mesh.")
+    position: int = Field(description="1 is the next one at its mesh, of those that could take a flavor that it could take.")
     tenant_position: int
     changes: list[ChangeView] = Field(default=[])
     start_ms: int | None = None

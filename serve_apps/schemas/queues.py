@@ -37,8 +37,10 @@ class WaitingView(View):
     run: str
     tenant: str
     mesh: str
-    position: int = Field(description="1 is the next one at that mesh.")
-    tenant_position: int | None = Field(default=None, description="1 is the next one of its tenant, on any mesh; null: not worked out.")
+    position: int = Field(description="1 is the next one at that mesh, of those that could take a flavor that it could take.")
+    tenant_position: int | None = Field(
+        default=None, description="1 is the next one of its tenant, on any mesh, of those that may be in its way; null: not worked out."
+    )
     priority: int
     reason: str
     changes: list[ChangeView] = Field(default=[], description="What would have to change in the quotas; all of it together would do.")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -460,6 +461,48 @@ def test_how_long_stages_run_is_learnt_from_those_that_end(root):
     assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
     root.coordinator.tick()
     assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
+
+
+@pytest.mark.parametrize("reported", [pytest.param(True, id="told task by task"), pytest.param(False, id="dropped as a whole")])
+def test_work_that_was_cancelled_says_nothing_of_how_long_stages_run(root, reported):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(700)
+    root.runs.request_cancel("r", "enough")
+    root.coordinator.step(0)
+    stopped = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="cancelled")
+    told = [NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=stopped)] if reported else []
+    root.say(claimed, 2, *told, StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.record().state is RunState.CANCELLED
+    assert root.registry.standings().meshes["east"].pace is None
+
+
+def test_what_a_failure_elsewhere_stopped_says_nothing_and_what_failed_by_itself_does(root):
+    root.submit(a="", b="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(700)
+    wrong = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="bad")
+    failed = NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=wrong)
+    root.say(claimed, 2, failed, StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.record().nodes["b"].state is NodeState.SKIPPED
+    assert root.registry.standings().meshes["east"].pace is None
+    root.submit("alone", a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(300)
+    root.say(claimed, 2, replace(failed, stage="alone.1"), StageEnded(stage="alone.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=300)
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------------

@@ -319,6 +319,40 @@ def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
         find_access("http://other:1", None, environment={}, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("root:8000", "does not begin with http"),
+        ("http//root:8000", "does not begin with http"),
+        ("", "does not begin with http"),
+        ("http://", "names no host"),
+        ("http://ro ot:8000", "names no host"),
+        ("http://[::zz]:8000", "no address"),
+        ("http://[::1", "brackets"),
+        ("http://root:http", "no number from 1 to 65535"),
+        ("http://root:99999", "no number from 1 to 65535"),
+        ("http://root:0", "no number from 1 to 65535"),
+        ("http://root:8000/?run=1", "goes on behind the path"),
+    ],
+)
+def test_what_is_no_address_is_told_with_where_it_was_given_and_the_right_form(tmp_path, given, why):
+    with pytest.raises(ApiError) as refused:
+        find_access(given, "k", environment={}, folder=tmp_path, address_called="--address")
+    assert str(refused.value).startswith(f"--address {given!r} is no address")
+    assert why in str(refused.value)
+    assert str(refused.value).endswith("write it like http://127.0.0.1:8000")
+
+
+def test_an_address_in_the_environment_that_is_none_is_told_by_its_name(tmp_path):
+    with pytest.raises(ApiError, match=r"^SCHEDULEMESH_ADDRESS 'root' is no address"):
+        find_access(None, "k", environment={"SCHEDULEMESH_ADDRESS": "root"}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("given", ["http://root", "https://root.example:443/mesh/", "http://[::1]:8000", "http://127.0.0.1:8000"])
+def test_an_address_is_taken_as_it_was_given(tmp_path, given):
+    assert find_access(given, "k", environment={}, folder=tmp_path).address == given.rstrip("/")
+
+
 def test_without_any_address_every_way_is_told(tmp_path):
     with pytest.raises(ApiError) as told:
         find_access(None, None, environment={}, folder=tmp_path)

@@ -113,6 +113,62 @@ def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(sto
     assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.CAPACITY_BUSY)
 
 
+GPU_FLAVOR = FlavorName("a100")
+GPU = ResourceSet.of({"gpu": 1})
+
+
+def joined_with_two_flavors(store, name):
+    store.configure(
+        TenantTree(
+            [
+                *(tenant for path, tenant in TREE.tenants.items() if path != BATCH),
+                Tenant(path=BATCH, parent=ACME, quotas={(GPU_FLAVOR, "gpu"): Quota(nominal=2 * ONE)}),
+            ]
+        )
+    )
+    plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(8))
+    gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2))
+    return HandMesh(store, MeshRecord(mesh=name, labels={}, pools=(plain, gpus), cluster="c"))
+
+
+def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
+    return replace(queued(name, tenant, reason=reason), slot={"gpu": ONE})
+
+
+def test_what_waits_for_another_flavor_stands_before_nobody(store):
+    joined_with_two_flavors(store, EAST)
+    about = outlooks(store, east=[on_gpu("r.1", BATCH), on_gpu("r.2", VISION), queued("r.3", BATCH), queued("r.4", VISION)])
+    assert [about.place(f"r.{number}") for number in (1, 2, 3, 4)] == [0, 1, 0, 1]
+    second, fourth = about.of("r.2"), about.of("r.4")
+    assert (second.mesh_ahead, second.ahead) == (1, 0)
+    assert (fourth.mesh_ahead, fourth.ahead) == (1, 0)
+    assert about.would_be(piece(), [replace(piece(name="first"), slot=GPU), piece(name="middle")]).mesh_ahead == 3
+    assert about.would_be(piece(), [replace(piece(name="first"), slot=GPU), piece(name="middle")]).ahead == 2
+
+
+def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_could_take(store):
+    rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(FlavorName("spot"), "cpu"): Quota(nominal=9 * ONE)})
+    store.configure(TenantTree([*TREE.tenants.values(), rich]))
+    pools = tuple(PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(8)) for flavor in ("std", "spot"))
+    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
+    about = outlooks(store, east=[queued("r.1", TenantPath("rich")), queued("r.2", VISION)])
+    assert (about.of("r.2").mesh_ahead, about.of("r.2").ahead) == (0, 0)
+
+
+def test_what_waits_for_room_at_another_mesh_stands_before_nobody_here_and_what_waits_for_quota_does(store):
+    joined(store, EAST)
+    joined(store, WEST, cpus=1)
+    west = [queued("r.1", VISION, reason=Reason.CAPACITY_BUSY), queued("r.2", VISION)]
+    about = outlooks(store, west=west, east=[queued("r.3", VISION, priority=-1)])
+    assert (about.of("r.3").mesh_ahead, about.of("r.3").ahead) == (0, 1)
+
+
+def test_where_stages_start_in_order_those_of_the_same_tenant_stand_before_it_whatever_they_take(store):
+    joined_with_two_flavors(store, EAST)
+    about = outlooks(store, IN_ORDER, east=[on_gpu("r.1", BATCH), on_gpu("r.2", VISION), queued("r.3", VISION)])
+    assert (about.of("r.3").mesh_ahead, about.of("r.3").ahead) == (1, 1)
+
+
 def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)

@@ -1,6 +1,7 @@
 """The commands that ask the root, on a gateway in this process."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
+from serve_apps.child_marks import note
 from serve_apps.cli import applying, checking, federation, lifecycle, runs, session, stopping
 from serve_apps.cli.app import run_command
 from serve_apps.config_file import read_config
@@ -158,6 +160,21 @@ def operated(world, monkeypatch) -> World:
     return world
 
 
+def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started(operated, tmp_path, monkeypatch, capsys):
+    folder = StateFolder(tmp_path / ".schedulemesh")
+    folder.path.mkdir()
+    note(folder, {"east": os.getpid()})
+    folder.write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert run_command(["meshes", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert (mesh["pid"], mesh["last_heard_ms"] > 0) == (os.getpid(), True)
+    assert run_command(["meshes", "--json", "--address", "http://other.test"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["pid"] is None
+
+
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
 def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
     if way == "the state folder":
@@ -195,8 +212,9 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
         (["runs", "--tenant", "rival"], "does not reach the tenant rival"),
+        (["runs", "--address", "http://root:http"], "--address 'http://root:http' is no address"),
     ],
-    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach"],
+    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
 )
 def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments, words):
     assert run_command(arguments) == 1
@@ -205,6 +223,15 @@ def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments,
     assert told.err.startswith("error: ")
     assert words in told.err
     assert len(told.err.splitlines()) == 1
+
+
+def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_its_id(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({**spec_of("a"), "id": 5}))
+    assert run_command(["submit", str(file), "--no-wait"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {file}: the graph was not accepted")
+    assert "/id: " in told
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ node = one.bind()
 named = {"first": node, "second": one.bind()}
 number = 7
 
+class Kind:
+    pass
+
 def graph():
     return [node]
 
@@ -56,12 +59,33 @@ def test_a_graph_is(file, name, kind):
         ("{file}:number", "is a int, not a node"),
         ("{file}:one", "bind it"),
         ("{file}:broken", "RuntimeError: no data"),
+        ("{file}:", "it has: node, named, graph, broken"),
+        ("{file}:one", "like graph = one.bind(…)"),
+        ("{file}:Kind", "is the class Kind, not a node"),
+        ("{folder}:node", "is a folder, not a file"),
+        ("{notes}:node", "notes.txt is no Python file; write FILE.py:NAME"),
+        ("{notes}", "or FILE.json"),
     ],
-    ids=["no name", "no file", "an unknown name", "a number", "a task that was not bound", "a function that breaks"],
+    ids=[
+        "no name",
+        "no file",
+        "an unknown name",
+        "a number",
+        "a task that was not bound",
+        "a function that breaks",
+        "a colon and no name",
+        "a task, with its remedy",
+        "a class",
+        "a folder",
+        "a file of another kind",
+        "a file of another kind alone",
+    ],
 )
 def test_what_is_no_graph_is_told_in_one_line(file, target, words):
+    (file.parent / "folder.py").mkdir()
+    (file.parent / "notes.txt").write_text("x")
     with pytest.raises(GraphFileError) as told:
-        load_graph(target.format(file=file))
+        load_graph(target.format(file=file, folder=file.parent / "folder.py", notes=file.parent / "notes.txt"))
     assert words in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -71,6 +95,14 @@ def test_a_file_that_breaks_when_it_is_loaded_names_its_line(tmp_path, monkeypat
     path = tmp_path / "breaks_at_line_two.py"
     path.write_text("x = 1\nx / 0\n")
     with pytest.raises(GraphFileError, match=r"breaks_at_line_two\.py:2: ZeroDivisionError"):
+        load_graph(f"{path}:x")
+
+
+def test_a_file_that_is_no_python_names_its_line_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / "no_python_at_line_two.py"
+    path.write_text("x = 1\ny = 2 +\n")
+    with pytest.raises(GraphFileError, match=r"no_python_at_line_two\.py:2: SyntaxError: invalid syntax$"):
         load_graph(f"{path}:x")
 
 

@@ -11,7 +11,6 @@ from serve_apps.cli.render import (
     duration,
     error_line,
     failure_summary,
-    meshes_table,
     result_summary,
     run_panel,
     runs_table,
@@ -21,7 +20,6 @@ from serve_apps.cli.render import (
 from serve_apps.cli.waiting_render import stage_picture
 from serve_apps.schemas.errors import ErrorView
 from serve_apps.schemas.explanations import StageExplanation
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunsView, RunView, StageView
@@ -32,11 +30,11 @@ NOW_MS = 1_700_000_090_000
 LONG = "a-very-long-name-that-somebody-has-given-to-a-run-of-digits-2026-11-20-and-more"
 
 
-def text_of(renderable: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(renderable)
     told = console.file.getvalue()
-    assert all(len(line) <= WIDTH for line in told.splitlines())
+    assert all(len(line) <= width for line in told.splitlines())
     return told
 
 
@@ -92,12 +90,41 @@ def test_runs_fit_the_width_whatever_their_names():
     ]
     told = text_of(runs_table(RunsView(runs=lines), NOW_MS))
     assert "FAILED" in told
-    assert "4/6" in told
+    assert "3/6" in told
+    assert "1 failed" in told
     assert "5.0s" in told
     assert "Traceback" not in told
     table, _, whys = told.partition("\n\n")
     assert "".join(line.split()[0] for line in table.splitlines()[1:]) == LONG
     assert "the learning rate is much too large" in whys
+
+
+def a_line(name: str, state: str, **counts: int) -> RunLine:
+    return RunLine(id=name, tenant="acme/research", state=state, created_ms=NOW_MS - 1_000, ended_ms=NOW_MS, counts=counts)
+
+
+def test_nodes_that_failed_or_never_ran_do_not_count_as_done():
+    lines = [
+        a_line("bad", "FAILED", FAILED=1),
+        a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2),
+        a_line("good", "SUCCEEDED", SUCCEEDED=2),
+    ]
+    table, _, below = text_of(runs_table(RunsView(runs=lines), NOW_MS)).partition("\n\n")
+    assert [line.split()[3] for line in table.splitlines()[1:]] == ["0/1", "1/4", "2/2"]
+    assert [line.rstrip() for line in below.splitlines()] == ["bad: 1 failed", "half: 1 failed; 2 skipped"]
+
+
+def test_a_watched_run_shows_what_succeeded_of_all_and_what_ended_otherwise():
+    stage = a_stage(1, "east", StageState.ENDED, counts={"FAILED": 1, "SKIPPED": 2, "SUCCEEDED": 1})
+    shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts={"FAILED": 1}) for mesh in ("east", "west")]
+    told = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
+    for words in ("1/4", "1 failed", "2 skipped", "meshes: east 0/1  west 0/1"):
+        assert words in told
+
+
+def test_a_run_tells_programs_what_succeeded_failed_and_was_skipped_of_all():
+    told = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
+    assert (told["nodes_total"], told["nodes_succeeded"], told["nodes_failed"], told["nodes_skipped"]) == (4, 1, 1, 2)
 
 
 def test_no_runs_tell_what_to_do():
@@ -225,34 +252,6 @@ def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_
     tenants = [TenantView(tenant=path, parent=parent, quotas=[], pickled_code=False, functions=[]) for path, parent in tree]
     told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
     assert [line.rstrip() for line in told[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
-
-
-def test_meshes_show_life_labels_and_pools():
-    pool = PoolView(pool="general", flavor="standard", capacity={"cpu": amount(4)}, used={"cpu": amount(1)})
-    mesh = MeshEntry(
-        mesh="east",
-        alive=False,
-        draining=False,
-        heartbeat_age_ms=12_300,
-        labels={"zone": "east", "tier": "standard"},
-        cluster="c",
-        tenants=["*"],
-        pools=[pool],
-        waiting=3,
-        running=1,
-    )
-    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[mesh])))
-    for words in ("unreachable", "12.3s", "zone=east", "general: cpu 1/4"):
-        assert words in told
-
-
-def test_a_mesh_shows_what_keeps_work_away_from_it_and_how_long_a_stage_runs():
-    given = {"mesh": "east", "heartbeat_age_ms": 0, "labels": {}, "cluster": "c", "tenants": [], "pools": [], "waiting": 0, "running": 0}
-    drained = MeshEntry(**given, alive=True, draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200, run_ms=1_500)
-    told = text_of(meshes_table(MeshesView(at_ms=0, meshes=[drained])))
-    for words in ("draining: disks", "[red]", "on probation 4.2s", "1.5s"):
-        assert words in told
-    assert "alive" not in told
 
 
 def test_an_error_keeps_brackets_that_look_like_markup():

@@ -1,0 +1,131 @@
+"""Meshes as a picture for a terminal: a table where it fits, else a few lines for each. Pure; no word is broken that fits into a line."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from serve_apps.cli.render import clock_time, duration
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+
+#: How wide states, labels and pools become in the table before they go on in the next line; where that is too wide, the second ones.
+_WIDTHS = ((24, 24, 32), (16, 1, 1))
+#: As wide as it likes.
+_ANY_WIDTH = 10_000
+_INDENT = 2
+
+
+def meshes_table(view: MeshesView) -> RenderableType:
+    """`schedulemesh meshes`: what is there, and how full it is."""
+    if not view.meshes:
+        return Text("no mesh has joined that this key may use")
+    return _Meshes(view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meshes:
+    """Knows how much room there is only when it is drawn."""
+
+    view: MeshesView
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        anywhere = options.update(width=_ANY_WIDTH)
+        tables = (_table(self.view, *widths) for widths in _WIDTHS)
+        fitting = (table for table in tables if Measurement.get(console, anywhere, table).maximum <= options.max_width)
+        lines = Group(*(_lines(mesh, options.max_width - _INDENT) for mesh in self.view.meshes))
+        yield next(fitting, lines)
+
+
+def _table(view: MeshesView, state_width: int, labels_width: int, pools_width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("mesh", "state"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("heartbeat", justify="right", no_wrap=True)
+    for column in ("labels", "used/capacity"):
+        table.add_column(column, no_wrap=True)
+    for column in ("queued", "running", "a stage"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for mesh in view.meshes:
+        folded = (Text(_folded(words, state_width), style) for words, style in _states(mesh))
+        table.add_row(
+            Text(mesh.mesh),
+            Text("\n").join(folded),
+            duration(mesh.heartbeat_age_ms),
+            Text(_packed(_labels(mesh), labels_width)),
+            Text("\n".join(_packed(_pool(pool), pools_width) for pool in mesh.pools)),
+            _with_age(mesh.waiting, mesh.oldest_waiting_ms),
+            _with_age(mesh.running, mesh.oldest_running_ms),
+            "" if mesh.run_ms is None else duration(mesh.run_ms),
+        )
+    return table
+
+
+def _lines(mesh: MeshEntry, width: int) -> RenderableType:
+    """The same, one below the other."""
+    state = Text("; ").join(Text(*each) for each in _states(mesh))
+    facts = [f"heartbeat {duration(mesh.heartbeat_age_ms)} ago"] if mesh.alive else []
+    facts += [_counted(mesh.waiting, "queued", mesh.oldest_waiting_ms), _counted(mesh.running, "running", mesh.oldest_running_ms)]
+    facts += [] if mesh.run_ms is None else [f"a stage takes {duration(mesh.run_ms)}"]
+    is_long = len(mesh.mesh) + _INDENT + len(state) > width
+    head = Text.assemble((mesh.mesh, "bold"), *(() if is_long else (" " * _INDENT, state)))
+    below = [_packed(facts, width), *(_packed(_pool(pool), width) for pool in mesh.pools)]
+    below += [_packed(_labels(mesh), width)] if mesh.labels else []
+    rest = Text("\n").join([*([state] if is_long else []), Text("\n".join(below))])
+    return Group(head, Padding(rest, (0, 0, 0, _INDENT), expand=False))
+
+
+def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
+    """Whether the mesh is there, and what keeps work away from it, each with its colour; the first is not lost over the second."""
+    told: list[tuple[str, str]] = []
+    if not mesh.alive:
+        told.append(("unreachable", "red"))
+        heard = f" at {clock_time(mesh.last_heard_ms)}" if mesh.last_heard_ms else ""
+        told.append((f"last heard of {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
+        if mesh.pid is not None:
+            told.append((f"its process {mesh.pid} is there", "red"))
+    if mesh.draining:
+        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
+    if not mesh.steady:
+        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
+    return told or [("alive", "green")]
+
+
+def _labels(mesh: MeshEntry) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(mesh.labels.items())]
+
+
+def _pool(pool: PoolView) -> list[str]:
+    """What is used of each resource; the name stands before the first."""
+    amounts = [f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items()]
+    return [f"{pool.pool}: {amounts[0]}", *amounts[1:]] if amounts else [pool.pool]
+
+
+def _with_age(count: int, oldest_ms: int) -> str:
+    return f"{count}\n{duration(oldest_ms)}" if oldest_ms else str(count)
+
+
+def _counted(count: int, what: str, oldest_ms: int) -> str:
+    return f"{count} {what} (for {duration(oldest_ms)})" if oldest_ms else f"{count} {what}"
+
+
+def _folded(words: str, width: int) -> str:
+    """In lines, between words only."""
+    return textwrap.fill(words, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _packed(items: Iterable[str], width: int) -> str:
+    """As many of them in a line as it holds, each whole."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 3 <= width:  # A comma and a blank between them, and perhaps a comma behind.
+            lines[-1] += f", {item}"
+        else:
+            lines.append(item)
+    return ",\n".join(lines)

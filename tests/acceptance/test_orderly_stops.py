@@ -1,0 +1,119 @@
+"""A stack is stopped in order, again and again, while a run is under way: the run goes on each time, and no attempt is counted.
+
+The Ray cluster was there before the stack and stays: to start one for each life of the stack would be most of the time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from federation_bed import REPOSITORY, TENANT, eventually
+
+import dag
+from dag.runs import RunRecord, RunStore
+from dag.states import RunState
+from dag.store.client_access import Access
+from dag.store.remote import Client
+from federation.config import load_config
+from mesh.ids import NodeId, RunId
+from mesh.reasons import Reason
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from serve_apps.stack import Stack
+from serve_apps.state_folder import StateFolder
+
+pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
+
+RUN, NODE = RunId("long-night"), NodeId("long")
+LOSSES_MAX = 3
+#: One more than may be lost with meshes.
+STOPS = LOSSES_MAX + 1
+#: For so long as a lease lives the ledger learns after each start, and grants nothing.
+CONFIG = """
+federation: {{name: stops, lease_ttl: 6s, heartbeat: 500ms, lease_grace: 1s}}
+root: {{cluster: only, port: 18300, gateways: 1}}
+dispatch: {{losses_max: {losses_max}}}
+clusters: {{only: {{address: "{address}"}}}}
+flavors: {{standard: {{}}}}
+meshes:
+  east: {{cluster: only, warm_runners: 0, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}
+tenants:
+  acme:
+    quotas: {{standard: {{cpu: {{nominal: 2}}, memory: {{nominal: 1GiB}}}}}}
+    pickled_code: true
+    tenants: {{research: {{tenants: {{vision: {{}}}}}}}}
+"""
+
+
+def wait_for_gate(folder: str) -> None:
+    """A line per attempt; ends when the gate is open."""
+    with Path(folder, "attempts").open("a") as file:
+        file.write("begun\n")
+    while not Path(folder, "gate").exists():
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[OwnCluster]:
+    spec = ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=120 * 2**20)
+    cluster = OwnCluster.start(spec, python_path=(str(REPOSITORY),))
+    yield cluster
+    cluster.stop()
+
+
+@contextmanager
+def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
+    """The stack of the state folder from `up` to `down`."""
+    with StateFolder(folder) as owned:
+        config = CONFIG.format(losses_max=LOSSES_MAX, address=cluster.address)
+        stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)
+        stack.start()
+        try:
+            yield stack
+        finally:
+            stack.stop()
+
+
+def await_attempt(folder: Path, number: int) -> None:
+    def has_begun() -> None:
+        lines = folder / "attempts"
+        assert lines.exists()
+        assert len(lines.read_text().splitlines()) == number
+
+    eventually(has_begun)
+
+
+def submit(stack: Stack, folder: Path) -> None:
+    with Client(Access(address=stack.address, api_key=stack.api_key, tenant=TENANT)) as client:
+        client.submit({"number": dag.task(wait_for_gate, name=NODE).bind(str(folder))}, id=RUN, by_value=(sys.modules[__name__],))
+
+
+def await_success(runs: RunStore) -> RunRecord:
+    def has_succeeded() -> RunRecord:
+        record = runs.load(RUN)
+        assert record is not None
+        assert record.state is RunState.SUCCEEDED
+        return record
+
+    return eventually(has_succeeded)
+
+
+def test_a_run_outlives_more_orderly_stops_than_it_may_lose_attempts(cluster: OwnCluster, tmp_path: Path) -> None:
+    for life in range(1, STOPS + 1):
+        with a_life(tmp_path / "state", cluster) as stack:
+            if life == 1:
+                submit(stack, tmp_path)
+            await_attempt(tmp_path, life)
+    with a_life(tmp_path / "state", cluster) as stack:
+        await_attempt(tmp_path, STOPS + 1)
+        (tmp_path / "gate").touch()
+        runs = stack._stores().runs
+        node = await_success(runs).nodes[NODE]
+        assert (node.attempt, node.losses, node.kills, node.retries_used) == (STOPS + 1, 0, 0, 0)
+        lost = [event.reason for event in runs.events(RUN, 0, 1_000) if event.kind == "stage" and event.after == "LOST"]
+        assert lost == [Reason.MESH_LEFT] * STOPS
+    assert len((tmp_path / "attempts").read_text().splitlines()) == STOPS + 1

@@ -1,0 +1,104 @@
+"""What `schedulemesh meshes` prints, as text, on terminals of several widths."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from mesh.resources import format_units, to_units
+from serve_apps.cli.mesh_render import meshes_table
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.quantities import Quantity
+
+AT_MS = 1_700_000_090_000
+LONG = "montreal-research-cluster-with-a-name-that-is-long"
+LABELS = {"zone": "east", "tier": "standard", "accelerator": "nvidia-h100-80gb-hbm3"}
+
+
+def told_on(width: int, *meshes: MeshEntry) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(meshes_table(MeshesView(at_ms=AT_MS, meshes=list(meshes))))
+    told = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert all(len(line) <= width for line in told)
+    return told
+
+
+def amount(resource: str, value: str) -> Quantity:
+    units = to_units(resource, value)
+    return Quantity(units=units, amount=0, text=format_units(resource, units))
+
+
+def a_mesh(name: str = "east", **fields: object) -> MeshEntry:
+    capacity = {"cpu": amount("cpu", "64"), "memory": amount("memory", "512GiB"), "gpu": amount("gpu", "8")}
+    pool = PoolView(pool="general", flavor="standard", capacity=capacity, used={"cpu": amount("cpu", "1")})
+    given: dict[str, object] = {"mesh": name, "alive": True, "draining": False, "heartbeat_age_ms": 300, "last_heard_ms": AT_MS - 300}
+    given |= {"labels": {"zone": "east"}, "cluster": "c", "tenants": ["*"], "pools": [pool], "waiting": 0, "running": 0}
+    return MeshEntry(**(given | fields))
+
+
+def words_of(mesh: MeshEntry) -> set[str]:
+    """All that must not be broken in the middle."""
+    pools = {
+        f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}"
+        for pool in mesh.pools
+        for name, held in pool.capacity.items()
+    }
+    return {mesh.mesh, *(f"{name}={value}" for name, value in mesh.labels.items()), *pools, *mesh.drain_reason.split()}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+@pytest.mark.parametrize("name", ["east", LONG])
+def test_no_word_is_broken_whatever_the_width(width, name):
+    drained = a_mesh(name, labels=LABELS, draining=True, drain_reason="uninterruptible-power-supplies are changed", waiting=12_345)
+    told = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
+    for word in words_of(drained):
+        assert word in told
+    assert "last heard of" in told
+
+
+def test_where_there_is_room_meshes_are_a_table():
+    head, east, *_ = told_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    assert head.split() == ["mesh", "state", "heartbeat", "labels", "used/capacity", "queued", "running", "a", "stage"]
+    assert east.split() == ["east", "alive", "300ms", "zone=east", "general:", "cpu", "1/64,", "3", "0", "1.5s"]
+
+
+def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_one_another():
+    told = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
+    assert told[1:] == [
+        "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
+        "                        zone=east       memory 0/512GiB,",
+        "                                        gpu 0/8",
+    ]
+
+
+def test_where_there_is_none_each_mesh_has_its_lines():
+    told = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    assert told == [
+        "east  alive",
+        "  heartbeat 300ms ago, 3 queued (for 2m05s), 0 running,",
+        "  a stage takes 1.5s",
+        "  general: cpu 1/64, memory 0/512GiB, gpu 0/8",
+        "  accelerator=nvidia-h100-80gb-hbm3, tier=standard,",
+        "  zone=east",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 160])
+def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_hang(width):
+    silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
+    told = " ".join(" ".join(told_on(width, silent)).split())
+    for words in ("unreachable", "last heard of 12m05s", "22:02:45Z", "process 4711"):
+        assert words in told
+    assert "process" not in " ".join(told_on(width, a_mesh(pid=4711)))
+
+
+def test_a_mesh_shows_what_keeps_work_away_from_it():
+    drained = a_mesh(draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200)
+    told = "\n".join(told_on(160, drained))
+    for words in ("draining: disks [red]", "on probation 4.2s"):
+        assert words in told
+    assert "alive" not in told
+
+
+def test_without_meshes_it_says_so():
+    assert told_on(80) == ["no mesh has joined that this key may use"]

@@ -1,0 +1,54 @@
+"""`FILE.json`, loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from dag.errors import ApiError
+from serve_apps.cli.spec_file import SpecFileError, load_spec, named
+
+
+def test_a_spec_is_what_stands_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "night.json"
+    file.write_text('{"spec": "dag/1", "nodes": {}, "params": {"a": 1}}')
+    assert load_spec(file) == {"spec": "dag/1", "nodes": {}, "params": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(b"", "is empty", id="nothing"),
+        pytest.param(b'{\n "spec": "dag/1",\n "nodes": {,}\n}', "line 3, column 12", id="broken JSON"),
+        pytest.param(b"\xff\xfe", "not UTF-8: byte 0", id="no text"),
+        pytest.param(b"[1]", "is no JSON object", id="a list"),
+        pytest.param(b'{"federation": {}}', "has no `spec`, `nodes` and `outputs`", id="another kind of file"),
+        pytest.param(b'{"spec": "dag/1", "params": [1]}', "`params` is no JSON object", id="parameters without names"),
+        pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a key twice"),
+    ],
+)
+def test_what_is_no_spec_is_told_with_file_and_remedy_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:
+    file = tmp_path / "night.json"
+    file.write_bytes(text)
+    with pytest.raises(SpecFileError) as told:
+        load_spec(file)
+    message = str(told.value)
+    assert message.startswith(str(file))
+    assert words in message
+    assert f"schedulemesh validate {file}" in message
+    assert "\n" not in message
+
+
+def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(SpecFileError, match="is a folder; give the file in it"):
+        load_spec(tmp_path)
+    with pytest.raises(SpecFileError, match=r"gone\.json cannot be read: No such file"):
+        load_spec(tmp_path / "gone.json")
+
+
+def test_what_the_root_says_against_a_graph_is_told_with_its_file() -> None:
+    problems = (("/spec", "must be 'dag/1'"),)
+    with pytest.raises(ApiError) as told, named(Path("night.json")):
+        raise ApiError(422, "the graph was not accepted", problems)
+    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was not accepted", 422, problems)
+    with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
+        raise ApiError(503, "no room")
