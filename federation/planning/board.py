@@ -68,7 +68,7 @@ class Board:
             self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
             for holding in sorted(holdings, key=_PLACE)
         ]
-        self.ledger.charge_all((lease.node, named(lease.key[2], lease.target), 1) for lease in leases)
+        self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
         """The lease; its charge is the caller's."""
@@ -131,7 +131,7 @@ class Board:
 
     def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
         """All that is wanted, so often."""
-        self.ledger.charge_all((claim.node, claim.slot, claim.slots * times) for claim in claims)
+        self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
             self._tell(node)
 
@@ -150,8 +150,9 @@ class Board:
             claim.lease = lease = self.leases.get(key) or self._add(claim.node, key, _UNHELD, {})
         target, grown = lease.target, lease.grown
         for name, units in want.slot.items():
-            target[name] = target.get(name, 0) + slots * units
-            grown[name] += slots * units
+            more = slots * units
+            target[name] = target.get(name, 0) + more
+            grown[name] += more
         lease.reason = reason
         lease.has_grown = True
         claim.slots -= slots

@@ -185,8 +185,9 @@ class Borrowers:
     def _could_be_asked(self, lease: Lease) -> bool:
         """With something left."""
         holding = lease.holding
-        min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
-        return not lease.has_grown and not holding.is_fixed and holding.since_ms <= self._now_ms - min_run_ms
+        if lease.has_grown or holding.is_fixed:
+            return False
+        return holding.since_ms <= self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
 
     def _standing(self, lease: Lease) -> Standing:
         holding = lease.holding

@@ -86,8 +86,9 @@ class Tournament:
         """The first of the node's children."""
         heap = self._heaps.get(node)
         while heap:
-            if self._entries.get(heap[0][3]) is heap[0]:
-                return heap[0]
+            first = heap[0]
+            if self._entries.get(first[3]) is first:
+                return first
             heapq.heappop(heap)
         return None
 

@@ -22,6 +22,7 @@ from operator import itemgetter
 from federation.quota.forest import UNLIMITED, QuotaForest, Rows
 from federation.tenants import FlavorResource
 from mesh.errors import LedgerError
+from mesh.ids import FlavorName
 
 Amounts = Mapping[FlavorResource, int]  #: (flavor, resource) to units.
 
@@ -53,7 +54,7 @@ class _Columns(dict[FlavorResource, _Column]):
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
-    __slots__ = ("_borrowed", "_columns", "_paths", "forest", "keeps_local", "over_keys", "versions")
+    __slots__ = ("_borrowed", "_columns", "_paths", "forest", "keeps_local", "over_keys")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
@@ -62,13 +63,12 @@ class QuotaLedger:
         self._columns = _Columns(forest, self._borrowed)
         self.over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
         self._paths = forest.paths
-        self.versions = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
             self._columns[key]
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
         """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
-        path, versions = self._paths[node], self.versions
+        path = self._paths[node]
         for key, units in amounts.items():
             by = units * times
             if not by:
@@ -78,7 +78,6 @@ class QuotaLedger:
             own, kepts = rows.own, rows.kept
             for step in path:
                 use[step] = after = use[step] + by
-                versions[step] += 1
                 above = after - own[step]
                 if above <= 0:
                     if above > by:
@@ -93,18 +92,20 @@ class QuotaLedger:
                     if by == 0:
                         break
 
-    def charge_all(self, charges: Iterable[tuple[int, Amounts, int]]) -> None:
-        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all."""
-        sums: defaultdict[FlavorResource, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for node, amounts, times in charges:
-            for key, units in amounts.items():
-                sums[key][node] += units * times
-        for key, by_node in sums.items():
-            levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-            for node, by in by_node.items():
-                levels[len(self._paths[node])][node] = by
-            for depth in range(max(levels), 0, -1):
-                self._charge_level(self._columns[key], levels[depth], levels[depth - 1])
+    def charge_all(self, charges: Iterable[tuple[int, FlavorName, Mapping[str, int], int]]) -> None:
+        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all.
+
+        Args:
+            charges: A leaf, a flavor, units of its resources, and how often.
+        """
+        sums: defaultdict[FlavorName, defaultdict[str, defaultdict[int, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+        for node, flavor, units, times in charges:
+            by_resource = sums[flavor]
+            for name, amount in units.items():
+                by_resource[name][node] += amount * times
+        for flavor, by_resource in sums.items():
+            for name, by_node in by_resource.items():
+                self._charge_levels(self._columns[flavor, name], by_node)
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -117,13 +118,19 @@ class QuotaLedger:
                 raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be given back")
             self.charge(node, {key: by}, -1)
 
+    def _charge_levels(self, column: _Column, by_leaf: Mapping[int, int]) -> None:
+        levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for node, by in by_leaf.items():
+            levels[len(self._paths[node])][node] = by
+        for depth in range(max(levels), 0, -1):
+            self._charge_level(column, levels[depth], levels[depth - 1])
+
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
         """As `charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
-        rows, use, versions, parents = column.rows, column.use, self.versions, self.forest.parents
+        rows, use, parents = column.rows, column.use, self.forest.parents
         own, kepts = rows.own, rows.kept
         for node, by in by_node.items():
             use[node] = after = use[node] + by
-            versions[node] += 1
             above = after - own[node]
             if above <= 0:
                 if above > by:
