@@ -60,7 +60,7 @@ class Board:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
         self.leases: dict[LeaseKey, Lease] = {}
-        self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
+        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, what was there before the round.
         self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; who reads it, clears it.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
@@ -68,13 +68,14 @@ class Board:
             self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
             for holding in sorted(holdings, key=_PLACE)
         ]
+        for lease in leases:
+            self.held_by[lease.node, lease.key[2]].append(lease)
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
         """The lease; its charge is the caller's."""
         mesh, _, flavor = key
         self.leases[key] = lease = Lease(key, node, holding, target, self.grown[mesh, flavor])
-        self.leases_of[node, flavor].append(lease)
         return lease
 
     def claim(self, want: Want) -> Claim:

@@ -196,9 +196,11 @@ class Reclaiming:
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
-        leases = self.board.leases_of.get((claim.node, claim.want.flavor))
-        own = self.settings.get(claim.want.tenant) if leases else None
-        if not leases or (own is not None and own.policies.within_queue is Preempt.NEVER):
+        leases = self.board.held_by.get((claim.node, claim.want.flavor))
+        if not leases:
+            return []
+        own = self.settings.get(claim.want.tenant)
+        if own is not None and own.policies.within_queue is Preempt.NEVER:
             return []
         less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
