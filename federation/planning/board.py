@@ -45,6 +45,7 @@ class Claim:
     slots: int  #: Still missing.
     least: int  #: The fewest slots that are of use.
     slot: dict[FlavorResource, int] = field(default_factory=dict)  #: What one slot takes; no zeros.
+    lease: Lease | None = None  #: What it was given to.
     is_kept: bool = False  #: It has waited too long: room is kept for it, and it takes no other part in the round.
 
     def amounts(self, slots: int) -> dict[FlavorResource, int]:
@@ -59,7 +60,7 @@ class Board:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
         self.leases: dict[LeaseKey, Lease] = {}
-        self.leases_of: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)
+        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, what was there before the round.
         self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; who reads it, clears it.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
@@ -67,20 +68,21 @@ class Board:
             self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
             for holding in sorted(holdings, key=_PLACE)
         ]
-        self.ledger.charge_all((lease.node, named(lease.key[2], lease.target)) for lease in leases)
+        for lease in leases:
+            self.held_by[lease.node, lease.key[2]].append(lease)
+        self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
         """The lease; its charge is the caller's."""
         mesh, _, flavor = key
-        self.leases[key] = lease = Lease(key=key, node=node, holding=holding, target=target, grown=self.grown[mesh, flavor])
-        self.leases_of[node, flavor].append(lease)
+        self.leases[key] = lease = Lease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
 
     def claim(self, want: Want) -> Claim:
         """Raises UnknownTenant."""
         slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
         least = min(want.slots, want.slots_min)
-        return Claim(want=want, node=self.forest.queue_of(want.tenant), slots=want.slots, least=least, slot=slot)
+        return Claim(want, self.forest.queue_of(want.tenant), want.slots, least, slot)
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
         """So many slots more for the claim's lease; it is made when there is none."""
@@ -107,7 +109,9 @@ class Board:
         self._charge_all(claims, 1)
         wanted = {(claim.node, key) for claim in claims for key in claim.slot}
         is_room_above = all(self._is_within_limits(node, key) for node, key in {(self.forest.parents[node], key) for node, key in wanted})
-        leaves = {node for node, key in wanted if not is_room_above or not self._is_within_limits(node, key)}
+        if is_room_above:
+            wanted = {(node, key) for node, key in wanted if self._has_limits(node, key) and not self._is_within_limits(node, key)}
+        leaves = {node for node, _ in wanted}
         left = [claim for claim in claims if claim.node in leaves]
         self._charge_all(left, -1)
         for claim in claims:
@@ -128,24 +132,28 @@ class Board:
 
     def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
         """All that is wanted, so often."""
-        self.ledger.charge_all(((claim.node, claim.amounts(claim.slots)) for claim in claims), times)
+        self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
             self._tell(node)
+
+    def _has_limits(self, leaf: int, key: FlavorResource) -> bool:
+        """Can the leaf be above its limits where its parent is not?"""
+        return self.forest.parents[leaf] < 0 or leaf in self.forest.rows(key).narrow[leaf]
 
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
         """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
         return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
 
     def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
-        want = claim.want
-        key = want.mesh, want.tenant, want.flavor
-        lease = self.leases.get(key)
+        want, lease = claim.want, claim.lease
         if lease is None:
-            lease = self._add(claim.node, key, _UNHELD, {})
+            key = want.mesh, want.tenant, want.flavor
+            claim.lease = lease = self.leases.get(key) or self._add(claim.node, key, _UNHELD, {})
         target, grown = lease.target, lease.grown
         for name, units in want.slot.items():
-            target[name] = target.get(name, 0) + slots * units
-            grown[name] += slots * units
+            more = slots * units
+            target[name] = target.get(name, 0) + more
+            grown[name] += more
         lease.reason = reason
         lease.has_grown = True
         claim.slots -= slots
@@ -179,17 +187,19 @@ class Board:
             room = self.ledger.room(claim.node, key, steps)
             if room < units:
                 return 0
-            slots = min(slots, room // units)
+            if room < slots * units:
+                slots = room // units
         return slots
 
     def slots_of_own(self, claim: Claim) -> int:
         """Slots of those still missing that the tenant's own quota has left, whoever has borrowed it."""
         slots = claim.slots
         for key, units in claim.slot.items():
-            excess = self.ledger.excess(claim.node, key)
-            if -excess < units:
+            own = -self.ledger.excess(claim.node, key)
+            if own < units:
                 return 0
-            slots = min(slots, -excess // units)
+            if own < slots * units:
+                slots = own // units
         return slots
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
@@ -201,10 +211,9 @@ class Board:
                 continue
             before, after = _without_zeros(lease.holding.target), _without_zeros(lease.target)
             if after != before:
-                mesh, tenant, flavor = lease.key
                 has_less = lease.has_given and any(after.get(name, 0) < units for name, units in before.items())
                 side = lowered if has_less else raised
-                side.append(Target(mesh=mesh, tenant=tenant, flavor=flavor, amounts=after, reason=lease.reason))
+                side.append(Target(*lease.key, after, lease.reason))
         return tuple(lowered), tuple(raised)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +30,7 @@ _Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leas
 Way = tuple[int, ...]  #: The nodes from a lease's own up to a child of the ancestor that was asked about.
 _Place = tuple[Standing, Lease, Way]
 _ByChild = defaultdict[int, list[_Place]]
+_BEHIND_ALL = (1, -1)  #: No child of a row; all have a share, with the sign turned, that is less.
 _FEW = 8  #: So many children are sorted at each question in less time than a row of all their siblings is kept.
 
 
@@ -67,7 +68,7 @@ class _Row:
             self.shares[child] = share
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Asked:
     """One question, as far as it is read."""
 
@@ -125,62 +126,55 @@ class Borrowers:
         there = self._leases.get((ancestor, claim.want.flavor))
         if there is None:
             return
-        row = self._row(ancestor, there.children)
-        end = len(row) if above is None else bisect_left(row, (-above, -1))
-        if not end:
+        row = self._row(ancestor, there.children, above)
+        if not row:
             return
-        asked = _Asked(but=but, short=short, overs=self._board.ledger.over(claim.slot), is_ranked_again=above is None)
+        asked = _Asked(but, short, self._board.ledger.over(claim.slot), above is None)
         for by_child in there.by_priority.values():
             if asked.is_ranked_again:
                 row = self._row(ancestor, there.children)
-                end = len(row)
-            for _, lease, way in self._merged(asked, row[:end], by_child):
-                if asked.is_borrowed(way) and not lease.has_grown and any(lease.target.values()):
+            for _, lease, way in self._merged(asked, row, by_child):
+                if not lease.has_grown and asked.is_borrowed(way) and any(lease.target.values()):
                     yield lease, way
 
     def _merged(self, asked: _Asked, row: list[tuple[int, int]], by_child: _ByChild) -> Generator[_Place, None, None]:
         """The leases of one priority below the children of a row, the largest share first."""
         heads: list[_Head] = []
-        for behind, child in row:
-            if child in by_child and child != asked.but:
-                while heads and heads[0][0] < behind:
-                    yield from self._first(asked, heads, by_child)
-                if asked.borrows(child):
-                    heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
-        while heads:
-            yield from self._first(asked, heads, by_child)
+        for behind, child in (*row, _BEHIND_ALL):
+            while heads and heads[0][0] < behind:
+                ranked, standing, place, first = heads[0]
+                fresh = -self._board.shares.rank(first) if asked.is_ranked_again else ranked
+                leases = by_child[first]
+                if fresh > ranked:
+                    heapq.heapreplace(heads, (fresh, standing, place, first))
+                    continue
+                if place + 1 < len(leases):
+                    heapq.heapreplace(heads, (ranked, leases[place + 1][0], place + 1, first))
+                else:
+                    heapq.heappop(heads)
+                yield leases[place]
+            if child in by_child and child != asked.but and asked.borrows(child):
+                heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
 
-    def _first(self, asked: _Asked, heads: list[_Head], by_child: _ByChild) -> Iterable[_Place]:
-        """The first of the heads, if it still is; the next lease below its child takes its place."""
-        behind, standing, place, child = heads[0]
-        fresh = -self._board.shares.rank(child) if asked.is_ranked_again else behind
-        leases = by_child[child]
-        if fresh > behind:
-            heapq.heapreplace(heads, (fresh, standing, place, child))
-            return ()
-        if place + 1 < len(leases):
-            heapq.heapreplace(heads, (behind, leases[place + 1][0], place + 1, child))
-        else:
-            heapq.heappop(heads)
-        return (leases[place],)
-
-    def _row(self, ancestor: int, children: AbstractSet[int]) -> list[tuple[int, int]]:
-        """Those of these children of the node that borrow, by their shares now; where they are many, perhaps with siblings of theirs."""
-        rank, borrows = self._board.shares.rank, self._board.ledger.borrows
+    def _row(self, ancestor: int, children: AbstractSet[int], above: int | None = None) -> list[tuple[int, int]]:
+        """Those of these children of the node that borrow, by their shares now, if these are greater; where they are many, perhaps with
+        siblings of theirs.
+        """
+        rank, over_keys, least = self._board.shares.rank, self._board.ledger.over_keys, -1 if above is None else above
         if len(children) <= _FEW:
-            return sorted((-rank(child), child) for child in children if borrows(child))
+            return sorted([(-share, child) for child in children if over_keys[child] and (share := rank(child)) > least])
         row = self._rows.get(ancestor)
         if row is None:
-            row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if borrows(child)})
+            row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if over_keys[child]})
         for child in self._board.moved.get(ancestor, ()):
-            row.place(child, rank(child) if borrows(child) else None)
+            row.place(child, rank(child) if over_keys[child] else None)
         self._board.moved[ancestor] = set()
-        return row.order
+        return row.order[: bisect_left(row.order, (-least, -1))]
 
     def _gathered(self) -> Mapping[tuple[int, FlavorName], _Below]:
         found: defaultdict[tuple[int, FlavorName], _Below] = defaultdict(_Below)
         open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
-        for priority, standing, lease in sorted((lease.holding.priority, self._standing(lease), lease) for lease in open_leases):
+        for priority, standing, lease in sorted([(lease.holding.priority, self._standing(lease), lease) for lease in open_leases]):
             path, flavor = self._board.forest.paths[lease.node], lease.key[2]
             for steps, (child, above) in enumerate(pairwise(path), start=1):
                 there = found[above, flavor]
@@ -191,8 +185,9 @@ class Borrowers:
     def _could_be_asked(self, lease: Lease) -> bool:
         """With something left."""
         holding = lease.holding
-        min_run_ms = self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
-        return not lease.has_grown and not holding.is_fixed and holding.since_ms <= self._now_ms - min_run_ms
+        if lease.has_grown or holding.is_fixed:
+            return False
+        return holding.since_ms <= self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
 
     def _standing(self, lease: Lease) -> Standing:
         holding = lease.holding

@@ -142,6 +142,8 @@ class _Round:
         On a full mesh quota is no help: who waits there goes first for what others there give, and else leaves the turn to the next.
         """
         kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
+        if not self._settings:
+            return kept  # Nobody has a longest wait.
         seen: set[int] = set()
         overdue = sorted((claim for claim in claims if self._is_overdue(claim.want)), key=lambda claim: _urgency(claim)[1:])
         for claim in overdue:

@@ -25,6 +25,7 @@ from itertools import pairwise
 
 from federation.planning.board import Board, Claim, Lease
 from federation.planning.borrowers import Borrowers, Way
+from federation.planning.values import Units
 from federation.quota.policies import Preempt, QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId
@@ -38,7 +39,7 @@ class _Taker:
     """A claimant that borrows, and takes by share."""
 
     node: int  #: Its own below the common ancestor.
-    needed: _Amounts
+    needed: Units  #: Of the flavor.
     share: int  #: With all that it needs.
     ranks: list[int] = field(default_factory=list)  #: As the share, of every resource; counted when first asked for.
 
@@ -64,7 +65,8 @@ class Reclaiming:
     _hopeless: set[tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
 
     def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
-        """Lower others' targets until so many slots fit, or as many of them as others have to give; how many, and the leases that give way.
+        """Lower others' targets until so many slots fit, or as many of them as others have to give; how many, and the leases that give way,
+        some perhaps twice.
 
         Where fewer fit, whoever gives keeps no less than the claimant would have with all of them: so the rest may be had by a question
         for less. On a full mesh it is all of them or none.
@@ -80,7 +82,7 @@ class Reclaiming:
             slots = slots if slots >= claim.least else 0
             self._put_back(claim, slots, taken)
         if slots and taken:
-            return slots, tuple({lease.key: lease for lease, part in taken if any(part.values())}.values())
+            return slots, tuple([lease for lease, part in taken if any(part.values())])
         self._hopeless.add(question)
         return 0, ()
 
@@ -120,20 +122,21 @@ class Reclaiming:
     def _frees_quota(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
         """Is there quota, with what others give of what is missing?"""
         short: dict[FlavorResource, int] = {}
-        self._count_short(claim, needed, short)
+        self._count_short(claim, needed, short, needed)
         for giver in self._givers(claim, needed, short) if short else ():
             if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
                 continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
-            if self._take(giver, short, taken):
-                self._count_short(claim, needed, short)
+            part = self._take(giver, short, taken)
+            if part:
+                self._count_short(claim, needed, short, [key for key in short if key[1] in part])
                 if not short:
                     break
         return not short
 
-    def _count_short(self, claim: Claim, needed: _Amounts, short: dict[FlavorResource, int]) -> None:
-        """Write down what is still missing of quota."""
-        for key, units in needed.items():
-            missing = self.board.ledger.missing(claim.node, key, units)
+    def _count_short(self, claim: Claim, needed: _Amounts, short: dict[FlavorResource, int], keys: Iterable[FlavorResource]) -> None:
+        """Write down what is still missing of quota for these keys."""
+        for key in keys:
+            missing = self.board.ledger.missing(claim.node, key, needed[key])
             if missing > 0:
                 short[key] = missing
             else:
@@ -171,7 +174,8 @@ class Reclaiming:
                 yield from self._less_urgent_borrowers(claim, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
-                taker = _Taker(below, needed, shares.rank_with(below, needed))
+                units = {name: amount for (_, name), amount in needed.items()}
+                taker = _Taker(below, units, shares.rank_with(below, claim.want.flavor, units))
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below, above=taker.share):
                     yield _Giver(lease, way, taker)
 
@@ -192,10 +196,12 @@ class Reclaiming:
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
+        leases = self.board.held_by.get((claim.node, claim.want.flavor))
+        if not leases:
+            return []
         own = self.settings.get(claim.want.tenant)
         if own is not None and own.policies.within_queue is Preempt.NEVER:
             return []
-        leases = self.board.leases_of.get((claim.node, claim.want.flavor), ())
         less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
@@ -204,12 +210,10 @@ class Reclaiming:
 
         What of its work has to stop for it, and what that frees of other resources, is its mesh's business.
         """
-        lease, excess = giver.lease, self.board.ledger.excess
+        target, spared = giver.lease.target, giver.spared
         part: dict[str, int] = {}
         for key, units in short.items():
-            most = min(units, lease.target.get(key[1], 0))
-            for node in giver.spared:
-                most = min(most, excess(node, key))
+            most = self.board.ledger.borrowed_by_all(spared, key, min(units, target.get(key[1], 0)))
             if most > 0:
                 part[key[1]] = most
         while part and not self._stays_fair(giver, part):
@@ -218,18 +222,18 @@ class Reclaiming:
 
     def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
         """Do shares not matter, or is the claimant's at or below what the giver is left with when its work has stopped?"""
-        taker, shares = giver.taker, self.board.shares
+        taker, shares, flavor = giver.taker, self.board.shares, giver.lease.key[2]
         if taker is None:
             return True
         lost = _lost_with(giver.lease, part)
-        left = shares.rank_with(giver.spared[-1], lost)
+        left = shares.rank_with(giver.spared[-1], flavor, lost)
         if taker.share != left:
             return taker.share < left
-        taker.ranks = taker.ranks or shares.ranks_with(taker.node, taker.needed)
-        return taker.ranks <= shares.ranks_with(giver.spared[-1], lost)
+        taker.ranks = taker.ranks or shares.ranks_with(taker.node, flavor, taker.needed)
+        return taker.ranks <= shares.ranks_with(giver.spared[-1], flavor, lost)
 
 
-def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
+def _lost_with(lease: Lease, part: Units) -> Units:
     """By how much the target of each resource comes down, below 0, when work stops until this part is free: all resources of the lease
     shrink in proportion to the one of which most is given, with what was given before in the round.
     """
@@ -238,4 +242,4 @@ def _lost_with(lease: Lease, part: Mapping[str, int]) -> dict[FlavorResource, in
     for name, units in part.items():
         if (target[name] - units) * whole < left * held[name]:
             left, whole = target[name] - units, held[name]
-    return {(lease.key[2], name): min(0, units * left // whole - target[name]) for name, units in held.items()}
+    return {name: min(0, units * left // whole - target[name]) for name, units in held.items()}

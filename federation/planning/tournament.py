@@ -41,9 +41,10 @@ class Tournament:
 
     def refresh(self, leaves: Iterable[int]) -> None:
         """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
-        for below, node in {step for leaf in leaves for step in pairwise(self._board.forest.paths[leaf])}:
+        rank, paths = self._board.shares.rank, self._board.forest.paths
+        for below, node in {step for leaf in leaves for step in pairwise(paths[leaf])}:
             before = self._entries.get(below)
-            if before is not None and before[self._share_at] != self._board.shares.rank(below):
+            if before is not None and before[self._share_at] != rank(below):
                 heapq.heappush(self._heaps[node], self._enter(below, before[self._past_at], before[2]))
 
     def _enter(self, node: int, past: int, since_ms: int) -> _Entry:
@@ -61,14 +62,14 @@ class Tournament:
             levels[len(paths[node])].append(node)
         for depth in range(max(levels, default=1), 1, -1):
             for node in levels[depth]:
-                standing = standings.get(node) or self._standing(self._heaps[node])
+                standing = standings.get(node) or self._standing(self._heaps[node][0])
                 self._heaps.setdefault(parents[node], []).append(self._enter(node, *standing))
             for parent in {parents[node] for node in levels[depth]}:
                 heapq.heapify(self._heaps[parent])
 
-    def _standing(self, heap: list[_Entry]) -> tuple[int, int]:
+    def _standing(self, best: _Entry) -> tuple[int, int]:
         """Past use and age of a node: those of its child that is next."""
-        return heap[0][self._past_at], heap[0][2]
+        return best[self._past_at], best[2]
 
     def next(self) -> Claim | None:
         """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
@@ -85,8 +86,9 @@ class Tournament:
         """The first of the node's children."""
         heap = self._heaps.get(node)
         while heap:
-            if self._entries.get(heap[0][3]) is heap[0]:
-                return heap[0]
+            first = heap[0]
+            if self._entries.get(first[3]) is first:
+                return first
             heapq.heappop(heap)
         return None
 
@@ -103,7 +105,8 @@ class Tournament:
             else:
                 del self._entries[below]
                 heapq.heappop(heap)
-            standing = self._standing(heap) if self._best(node) else None
+            best = self._best(node)
+            standing = self._standing(best) if best else None
 
 
 def _age(claim: Claim) -> tuple[int, str, str, str]:

@@ -67,7 +67,21 @@ class QuotaForest:
         ConfigError: A name twice, a parent that is missing, a circle, a queue with children, a negative amount or weight.
     """
 
-    __slots__ = ("_lendable", "_none", "_rows", "_scales", "children", "heights", "index", "names", "parents", "paths", "queues", "weights")
+    __slots__ = (
+        "_leaves",
+        "_lendable",
+        "_none",
+        "_rows",
+        "_scales",
+        "children",
+        "heights",
+        "index",
+        "names",
+        "parents",
+        "paths",
+        "queues",
+        "weights",
+    )
 
     def __init__(self, nodes: Iterable[ForestNode]) -> None:
         listed = list(nodes)
@@ -93,6 +107,7 @@ class QuotaForest:
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
         self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed), ((),) * len(listed))
+        self._leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
         self._lendable: dict[int, dict[str, int]] = {}
         self._scales: dict[int, ShareScale] = {}
 
@@ -121,7 +136,7 @@ class QuotaForest:
 
     def queue_of(self, tenant: str) -> int:
         """The leaf that holds the tenant's own work. Raises UnknownTenant."""
-        leaf = self.index.get(tenant + OWN_LEAF)
+        leaf = self._leaves.get(tenant)
         return self.node(tenant) if leaf is None else leaf
 
     def tenant_of(self, node: int) -> str:

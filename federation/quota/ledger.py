@@ -22,6 +22,7 @@ from operator import itemgetter
 from federation.quota.forest import UNLIMITED, QuotaForest, Rows
 from federation.tenants import FlavorResource
 from mesh.errors import LedgerError
+from mesh.ids import FlavorName
 
 Amounts = Mapping[FlavorResource, int]  #: (flavor, resource) to units.
 
@@ -53,16 +54,15 @@ class _Columns(dict[FlavorResource, _Column]):
 class QuotaLedger:
     """The use of one forest; changes in place."""
 
-    __slots__ = ("_borrowed", "_columns", "_over_keys", "_paths", "forest", "keeps_local", "versions")
+    __slots__ = ("_borrowed", "_columns", "_paths", "forest", "keeps_local", "over_keys")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
         self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
         self._columns = _Columns(forest, self._borrowed)
-        self._over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
+        self.over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
         self._paths = forest.paths
-        self.versions = [0] * len(forest.names)  #: How often the use of a node changed; shares are kept by it.
         for key in forest.keys:
             self._columns[key]
 
@@ -70,21 +70,42 @@ class QuotaLedger:
         """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
         path = self._paths[node]
         for key, units in amounts.items():
-            if units and times:
-                self._charge(path, key, units * times)
+            by = units * times
+            if not by:
+                continue
+            column = self._columns[key]
+            rows, use, borrowed = column.rows, column.use, column.borrowed
+            own, kepts = rows.own, rows.kept
+            for step in path:
+                use[step] = after = use[step] + by
+                above = after - own[step]
+                if above <= 0:
+                    if above > by:
+                        self._cross(column, step, above, above - by)
+                elif above <= by:
+                    self._cross(column, step, above, above - by)
+                elif rows.is_declared[step]:
+                    borrowed[step] += by
+                kept = kepts[step]
+                if kept:
+                    by = max(0, after - kept) - max(0, after - by - kept)
+                    if by == 0:
+                        break
 
-    def charge_all(self, charges: Iterable[tuple[int, Amounts]], times: int = 1) -> None:
-        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all."""
-        sums: defaultdict[FlavorResource, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for node, amounts in charges:
-            for key, units in amounts.items():
-                sums[key][node] += units * times
-        for key, by_node in sums.items():
-            levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-            for node, by in by_node.items():
-                levels[len(self._paths[node])][node] = by
-            for depth in range(max(levels), 0, -1):
-                self._charge_level(self._columns[key], levels[depth], levels[depth - 1])
+    def charge_all(self, charges: Iterable[tuple[int, FlavorName, Mapping[str, int], int]]) -> None:
+        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all.
+
+        Args:
+            charges: A leaf, a flavor, units of its resources, and how often.
+        """
+        sums: defaultdict[FlavorName, defaultdict[str, defaultdict[int, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+        for node, flavor, units, times in charges:
+            by_resource = sums[flavor]
+            for name, amount in units.items():
+                by_resource[name][node] += amount * times
+        for flavor, by_resource in sums.items():
+            for name, by_node in by_resource.items():
+                self._charge_levels(self._columns[flavor, name], by_node)
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Take a charge back.
@@ -95,42 +116,29 @@ class QuotaLedger:
         for key, by in amounts.items():
             if self.use(node, key) < by:
                 raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be given back")
-            if by:
-                self._charge(self._paths[node], key, -by)
+            self.charge(node, {key: by}, -1)
 
-    def _charge(self, path: Sequence[int], key: FlavorResource, by: int) -> None:
-        """Add to the use of the first node of a way up; what passes the kept parts goes on to the next."""
-        column = self._columns[key]
-        rows, use, borrowed, versions = column.rows, column.use, column.borrowed, self.versions
-        own, kepts = rows.own, rows.kept
-        for step in path:
-            use[step] = after = use[step] + by
-            versions[step] += 1
-            above = after - own[step]
-            if above > 0 and above > by:
-                if rows.is_declared[step]:
-                    borrowed[step] += by
-            elif above > 0 or above > by:
-                self._cross(column, step, above, above - by)
-            kept = kepts[step]
-            if kept:
-                by = max(0, after - kept) - max(0, after - by - kept)
-                if by == 0:
-                    return
+    def _charge_levels(self, column: _Column, by_leaf: Mapping[int, int]) -> None:
+        levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for node, by in by_leaf.items():
+            levels[len(self._paths[node])][node] = by
+        for depth in range(max(levels), 0, -1):
+            self._charge_level(column, levels[depth], levels[depth - 1])
 
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
-        """As `_charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
-        rows, use, versions, parents = column.rows, column.use, self.versions, self.forest.parents
+        """As `charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
+        rows, use, parents = column.rows, column.use, self.forest.parents
         own, kepts = rows.own, rows.kept
         for node, by in by_node.items():
             use[node] = after = use[node] + by
-            versions[node] += 1
             above = after - own[node]
-            if above > 0 and above > by:
-                if rows.is_declared[node]:
-                    column.borrowed[node] += by
-            elif above > 0 or above > by:
+            if above <= 0:
+                if above > by:
+                    self._cross(column, node, above, above - by)
+            elif above <= by:
                 self._cross(column, node, above, above - by)
+            elif rows.is_declared[node]:
+                column.borrowed[node] += by
             kept = kepts[node]
             by_parent[parents[node]] += max(0, after - kept) - max(0, after - by - kept) if kept else by
 
@@ -141,10 +149,10 @@ class QuotaLedger:
             column.borrowed[node] += above if is_over else -before
         if is_over:
             column.over.add(node)
-            self._over_keys[node] += 1
+            self.over_keys[node] += 1
         else:
             column.over.discard(node)
-            self._over_keys[node] -= 1
+            self.over_keys[node] -= 1
 
     def use(self, node: int, key: FlavorResource) -> int:
         """Units in use at the node, of its own or bubbled up."""
@@ -165,19 +173,21 @@ class QuotaLedger:
 
         Only a (flavor, resource) that the node declares counts.
         """
-        more = self.borrowed_more(node, extra or {})
-        found = {name: row[node] + more.get(name, 0) for name, row in self._borrowed.items()}
+        found = {name: row[node] for name, row in self._borrowed.items()}
+        for key, units in (extra or {}).items():
+            found[key[1]] = found.get(key[1], 0) + self.borrowed_more(node, key, units)
         return {name: units for name, units in found.items() if units}
 
-    def borrowed_more(self, node: int, extra: Amounts) -> dict[str, int]:
-        """Resource to how much more, or less, the node would borrow with so much more in use at the node itself."""
-        found: dict[str, int] = {}
-        for key, units in extra.items():
-            column = self._columns.get(key)
-            if column and column.rows.is_declared[node]:
-                above = column.use[node] - column.rows.own[node]
-                found[key[1]] = found.get(key[1], 0) + max(0, above + units) - max(0, above)
-        return found
+    def borrowed_more(self, node: int, key: FlavorResource, units: int) -> int:
+        """How much more, or less, the node would borrow with so much more in use at the node itself."""
+        column = self._columns[key]
+        if not column.rows.is_declared[node]:
+            return 0
+        before = column.use[node] - column.rows.own[node]
+        after = before + units
+        if after > 0:
+            return units if before > 0 else after
+        return -before if before > 0 else 0
 
     def borrowed_by_node(self, resource: str) -> Sequence[int]:
         """What every node borrows of a resource, by index, as `borrowed`; a view that follows each charge."""
@@ -185,7 +195,7 @@ class QuotaLedger:
 
     def borrows(self, node: int) -> bool:
         """Does the node use more than its own of anything?"""
-        return self._over_keys[node] > 0
+        return self.over_keys[node] > 0
 
     def has_borrowed(self, node: int) -> bool:
         """As `borrows`, of what the node declares."""
@@ -206,6 +216,15 @@ class QuotaLedger:
             if column and node in column.over:
                 return True
         return False
+
+    def borrowed_by_all(self, nodes: Iterable[int], key: FlavorResource, most: int) -> int:
+        """Units that each of the nodes uses beyond its own, `most` of them at most; negative where one of them has room within its own."""
+        column = self._columns[key]
+        use, own = column.use, column.rows.own
+        for node in nodes:
+            if (excess := use[node] - own[node]) < most:
+                most = excess
+        return most
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Would the node use more than its own with so much more?"""
@@ -230,13 +249,14 @@ class QuotaLedger:
         """
         column = self._columns[key]
         rows, use, path = column.rows, column.use, self._paths[node]
-        narrow = rows.narrow[node]
-        room = UNLIMITED
+        narrow, room = rows.narrow[node], UNLIMITED
         if steps is None:
             own = rows.own[path[-1]]
             if own != UNLIMITED:
                 room = own - use[path[-1]]
-        elif narrow:
+        elif not narrow:
+            return UNLIMITED
+        else:
             below = path[:steps]
             narrow = tuple([step for step in narrow if step in below])
         for step in reversed(narrow):
@@ -293,7 +313,11 @@ class QuotaLedger:
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""
-        return all(units <= 0 or units <= self.room(node, key, steps) for key, units in amounts.items())
+        for key, units in amounts.items():
+            room = self.room(node, key, steps)
+            if units > room and units > 0:
+                return False
+        return True
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """The height of the lowest subtree that holds so much more within its own, and is there more above it?

@@ -193,14 +193,35 @@ def test_use_that_was_counted_step_by_step_is_the_use_from_scratch(case):
 def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
     forest, ledger, charges = case
     at_once = QuotaLedger(forest, keeps_local=True)
-    at_once.charge_all(charges)
+    one_by_one = [(node, flavor, {name: units}) for node, amounts in charges for (flavor, name), units in amounts.items()]
+    at_once.charge_all((*one, 1) for one in one_by_one)
     assert at_once.usage() == ledger.usage()
     for node in range(len(forest.names)):
         assert (at_once.borrows(node), at_once.borrowed(node)) == (ledger.borrows(node), ledger.borrowed(node))
-    at_once.charge_all(charges, times)
-    at_once.charge_all(charges, -times - 1)
+    at_once.charge_all((*one, times) for one in one_by_one)
+    at_once.charge_all((*one, -times - 1) for one in one_by_one)
     assert at_once.usage() == {}
     assert not any(at_once.borrows(node) for node in range(len(forest.names)))
+
+
+@given(used, st.sampled_from(KEYS), st.integers(1, 9))
+def test_what_more_would_borrow_is_what_is_borrowed_more_with_it_and_back(case, key, units):
+    forest, ledger, _ = case
+    for queue in forest.queues:
+        before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, key, units)
+        ledger.charge(queue, {key: units})
+        assert ledger.borrowed(queue).get(key[1], 0) == before.get(key[1], 0) + more
+        assert ledger.borrowed_more(queue, key, -units) == -more
+        ledger.discharge(queue, {key: units})
+        assert ledger.borrowed(queue) == before
+
+
+@given(used, st.sampled_from(KEYS), st.integers(0, 9))
+def test_all_nodes_of_a_way_have_borrowed_what_the_one_has_that_has_least(case, key, most):
+    forest, ledger, _ = case
+    for queue in forest.queues:
+        way = forest.paths[queue]
+        assert ledger.borrowed_by_all(way, key, most) == min(most, *(ledger.excess(node, key) for node in way))
 
 
 @given(used, st.sampled_from(KEYS))

@@ -143,7 +143,7 @@ class PlainReclaiming:
         return deficit
 
     def less_urgent(self, claim: Claim) -> list[Lease]:
-        own = self.board.leases_of.get((claim.node, claim.want.flavor), [])
+        own = self.board.held_by.get((claim.node, claim.want.flavor), [])
         within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else Preempt.ANY
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return [] if within is Preempt.NEVER else less

@@ -36,9 +36,10 @@ def test_ranks_order_siblings_as_their_exact_shares_do(chance: random.Random):
     for _ in range(4):
         for team in forest.queues:
             ledger.charge(team, {key: chance.randint(0, 6) for key in KEYS})
-        extra = {chance.choice(KEYS): chance.randint(-5, 5)}
+        flavor, units = chance.choice(("a100", "t4")), {name: chance.randint(-5, 5) for name in chance.choice((("cpu", "gpu"), ("gpu",)))}
+        extra = {(flavor, name): by for name, by in units.items()}
         found = [(ranks.rank(team), dominant_share(ledger, team).key) for team in forest.queues]
-        found += [(ranks.rank_with(team, extra), dominant_share(ledger, team, extra).key) for team in forest.queues]
+        found += [(ranks.rank_with(team, flavor, units), dominant_share(ledger, team, extra).key) for team in forest.queues]
         for rank, share in found:
             assert [rank < other for other, _ in found] == [share < other for _, other in found]
 
