@@ -37,6 +37,8 @@ from serve_apps.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
 
+#: The names of the root's applications on Serve.
+GATEWAY, COORDINATOR = "gateway", "coordinator"
 #: A coordinator that is not heard of for this long is replaced.
 SEAT_MS = 3_000
 #: Slow work (sweeping, retention, blocked nodes) is done this often.
@@ -185,6 +187,6 @@ def root_targets(settings: RootSettings) -> list[RunTarget]:
         name="Gateway", num_replicas=settings.gateways, max_ongoing_requests=1000, ray_actor_options=light
     )(serve.ingress(build)())
     return [
-        RunTarget(target=coordinator.bind(settings), name="coordinator", route_prefix=None),
-        RunTarget(target=gateway.bind(), name="gateway", route_prefix="/"),
+        RunTarget(target=coordinator.bind(settings), name=COORDINATOR, route_prefix=None),
+        RunTarget(target=gateway.bind(), name=GATEWAY, route_prefix="/"),
     ]

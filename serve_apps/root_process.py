@@ -10,6 +10,7 @@ from ray import serve
 from serve_apps.deployments import root_targets
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
 from serve_apps.ray_entry import enter
+from serve_apps.root_serve import end_serve, start_serve
 from serve_apps.settings import RootSettings
 
 
@@ -19,13 +20,11 @@ def main(settings_file: str) -> None:
     settings = RootSettings.read(settings_file)
     enter(settings.ray_address)
     stop = stop_on_signals()
-    quiet = {"enable_access_log": False, "log_level": "WARNING"}
-    serve.start(proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=quiet)
+    start_serve(settings.host, settings.port)
     serve.run_many(root_targets(settings))
     tell_ready(address=f"http://{settings.host}:{settings.port}")
     stop.wait()
-    for name in ("gateway", "coordinator"):
-        serve.delete(name, _blocking=False)
+    end_serve(cluster_stays=settings.cluster_stays)
     ray.shutdown()
 
 

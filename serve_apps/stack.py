@@ -237,6 +237,7 @@ class Stack:
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
+            cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
             port=self._port.port,
             gateways=section.gateways,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from federation_bed import REPOSITORY, TENANT, eventually
 
@@ -73,6 +74,8 @@ def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
         stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)
         stack.start()
         try:
+            assert httpx.get(f"{stack.address}/healthz", timeout=60).status_code == httpx.codes.OK
+            assert stack.address.endswith(":18300"), "an earlier life still has the port"
             yield stack
         finally:
             stack.stop()
