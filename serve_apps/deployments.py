@@ -37,8 +37,8 @@ from serve_apps.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
 
-#: The names of the root's applications on Serve.
-GATEWAY, COORDINATOR = "gateway", "coordinator"
+#: How long a gateway that ends waits for requests that are under way; streams of events go on for as long as a run.
+DRAIN_S = 3.0
 #: A coordinator that is not heard of for this long is replaced.
 SEAT_MS = 3_000
 #: Slow work (sweeping, retention, blocked nodes) is done this often.
@@ -175,18 +175,27 @@ def gateway_app(settings: RootSettings) -> FastAPI:
     )
 
 
+def root_applications(ledger: str | None) -> tuple[str, str]:
+    """The names of the gateway and the coordinator on Serve: one Serve may have met several federations, each with its ledger."""
+    return f"gateway-{ledger}", f"coordinator-{ledger}"
+
+
 def root_targets(settings: RootSettings) -> list[RunTarget]:
     """The two Serve applications of the root mesh, for `serve.run_many`."""
 
     def build() -> FastAPI:  # Serve asks for a function without arguments.
         return gateway_app(settings)
 
-    light = {"num_cpus": 0}
+    names, light = root_applications(settings.ledger), {"num_cpus": 0}
     coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
     gateway: serve.Deployment = serve.deployment(
-        name="Gateway", num_replicas=settings.gateways, max_ongoing_requests=1000, ray_actor_options=light
+        name="Gateway",
+        num_replicas=settings.gateways,
+        max_ongoing_requests=1000,
+        ray_actor_options=light,
+        graceful_shutdown_timeout_s=DRAIN_S,
     )(serve.ingress(build)())
     return [
-        RunTarget(target=coordinator.bind(settings), name=COORDINATOR, route_prefix=None),
-        RunTarget(target=gateway.bind(), name=GATEWAY, route_prefix="/"),
+        RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None),
+        RunTarget(target=gateway.bind(), name=names[0], route_prefix="/"),
     ]

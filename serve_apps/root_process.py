@@ -7,7 +7,7 @@ import sys
 import ray
 from ray import serve
 
-from serve_apps.deployments import root_targets
+from serve_apps.deployments import root_applications, root_targets
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
 from serve_apps.ray_entry import enter
 from serve_apps.root_serve import end_serve, start_serve
@@ -19,12 +19,12 @@ def main(settings_file: str) -> None:
     configure_logging()
     settings = RootSettings.read(settings_file)
     enter(settings.ray_address)
-    stop = stop_on_signals()
-    start_serve(settings.host, settings.port)
+    stop, names = stop_on_signals(), root_applications(settings.ledger)
+    start_serve(settings.host, settings.port, ours=names)
     serve.run_many(root_targets(settings))
     tell_ready(address=f"http://{settings.host}:{settings.port}")
     stop.wait()
-    end_serve(cluster_stays=settings.cluster_stays)
+    end_serve(ours=names, cluster_stays=settings.cluster_stays)
     ray.shutdown()
 
 

@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import structlog
 from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 
 from mesh.errors import RuntimeDoorError
-from serve_apps.deployments import COORDINATOR, GATEWAY
 
 log = structlog.get_logger(__name__)
 
 _QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 
 
-def start_serve(host: str, port: int) -> None:
+def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
     """Have Serve answer here. What is there already goes on if it does, and else is shut down, if nobody else uses it.
 
+    Args:
+        ours: Names of the applications that an earlier root of this federation may have left there.
+
     Raises:
-        RuntimeDoorError: It answers elsewhere, for others.
+        RuntimeDoorError: Others use it.
     """
     there = _address()
+    if there is not None and (others := _others(ours)):
+        raise RuntimeDoorError(
+            f"Ray Serve of the root's cluster is in use: it answers at {there[0]}:{there[1]}, for {', '.join(others)}. A cluster has one "
+            "Serve, and the root wants one of its own: name another cluster in `root.cluster`, or `serve shutdown` there what nobody needs"
+        )
     if there not in (None, (host, port)):
-        if others := _others():
-            at = ":".join(map(str, there or ()))
-            raise RuntimeDoorError(
-                f"Ray Serve of the root's cluster is in use: it answers at {at}, for {', '.join(others)}. "
-                "A cluster has one Serve, and the root wants one of its own: name another cluster in `root.cluster`"
-            )
         log.warning("Serve answers elsewhere, for nobody; it is started anew", there=there, here=(host, port))
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray gives it no types
     serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port}, logging_config=_QUIET)
 
 
-def end_serve(*, cluster_stays: bool) -> None:
+def end_serve(*, ours: Collection[str], cluster_stays: bool) -> None:
     """Take back what the root has deployed.
 
     Args:
+        ours: Its names.
         cluster_stays: Nobody stops the cluster after this: Serve, which would keep its port, ends too, unless others use it.
     """
-    if cluster_stays and not _others():
+    if cluster_stays and not _others(ours):
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray gives it no types
         return
-    for name in (GATEWAY, COORDINATOR):
+    for name in ours:
         serve.delete(name, _blocking=False)
 
 
@@ -55,5 +59,5 @@ def _address() -> tuple[str, int] | None:
     return options.host or "", options.port
 
 
-def _others() -> list[str]:
-    return sorted(serve.status().applications.keys() - {GATEWAY, COORDINATOR})
+def _others(ours: Collection[str]) -> list[str]:
+    return sorted(serve.status().applications.keys() - set(ours))

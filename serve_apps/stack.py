@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +87,7 @@ class Stack:
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
         # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
+        self._is_ending = threading.Event()
         self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
 
     @property
@@ -189,7 +191,10 @@ class Stack:
         self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
         self.clusters[name] = OwnCluster.start(
-            spec, python_path=self._config.import_paths, logs_kept_in=self._folder.path / "logs" / f"cluster-{name}"
+            spec,
+            python_path=self._config.import_paths,
+            logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
+            is_wanted=lambda: not self._is_ending.is_set(),
         )
 
     def _address_of(self, cluster: str) -> str:
@@ -394,6 +399,7 @@ class Stack:
 
         Where a part cannot be stopped, the others are, and the last such error is raised at the end.
         """
+        self._is_ending.set()
         with ExitStack() as left:  # What was put in last is done first, each whatever became of those before.
             if self._port is not None:
                 left.callback(self._port.release)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from mesh.runtime.process import bound_to_parent
 
 START_S_MAX = 90.0
 #: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
-STARTS_MAX = 4
+STARTS_MAX = 3
 #: How long processes may take to end by themselves before they are killed.
 STOP_S_MAX = 2.0
 #: How long those may take that were killed: on a busy machine a raylet gives its memory back for a while.
@@ -105,6 +105,7 @@ class OwnCluster:
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         logs_kept_in: Path | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> OwnCluster:
         """Start all nodes, one upon the other, and wait until they are up.
 
@@ -116,6 +117,7 @@ class OwnCluster:
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
+            is_wanted: Asked before another try.
 
         Raises:
             RuntimeDoorError: A node did not come up; the message says why. Nothing is left behind but the logs.
@@ -125,8 +127,11 @@ class OwnCluster:
             raise ValueError("a cluster needs a node at least")
         start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
         for tried in range(STARTS_MAX - 1):
-            with contextlib.suppress(NodeTooSlow):
+            try:
                 return start(in_turn=tried > 0)
+            except NodeTooSlow:
+                if not is_wanted():
+                    raise
         return start(in_turn=True)
 
     @classmethod

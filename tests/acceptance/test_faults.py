@@ -143,7 +143,7 @@ def coordinator_of(stack: Stack) -> psutil.Process:
     sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if "ServeReplica:coordinator" in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
+            if "ServeReplica:coordinator-" in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
                 return process
     raise AssertionError("there is no coordinator")
 

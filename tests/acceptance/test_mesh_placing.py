@@ -8,6 +8,7 @@ import pytest
 import ray
 from mesh_scene import Probe, clean, cluster_of
 from patience import eventually
+from ray.experimental import get_object_locations
 
 import mesh
 from mesh.reasons import Reason
@@ -137,7 +138,7 @@ def test_s33_a_task_goes_where_its_argument_lies(running, pool, zones):
         return b"x" * (8 * 2**20)
 
     value = large.remote()
-    ray.wait([value], fetch_local=False)
+    eventually(lambda: get_object_locations([value], timeout_ms=60_000)[value]["node_ids"])  # A moment after it was made.
     task = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, args=(value,), policy="locality")
     assert zones[task.call("node")] == "east"
 

@@ -13,6 +13,7 @@ from ray import serve
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
+from serve_apps.deployments import root_applications
 from serve_apps.root_serve import end_serve, start_serve
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
@@ -21,6 +22,7 @@ for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this fi
 pytestmark = pytest.mark.ray
 
 HERE = "127.0.0.1"
+OURS, THEIRS = root_applications("one"), root_applications("another")
 ANSWER_S = 60.0
 
 
@@ -56,33 +58,36 @@ def answer(port):
 
 
 def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_ended(port):
-    start_serve(HERE, promise_ports(1)[0])
-    deploy("gateway")
-    end_serve(cluster_stays=True)
-    start_serve(HERE, port)
-    deploy("gateway")
+    start_serve(HERE, promise_ports(1)[0], ours=OURS)
+    deploy(OURS[0])
+    end_serve(ours=OURS, cluster_stays=True)
+    start_serve(HERE, port, ours=OURS)
+    deploy(OURS[0])
     assert answer(port) == "good day"
 
 
 def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_was_killed(port):
-    start_serve(HERE, promise_ports(1)[0])
-    deploy("gateway")
-    start_serve(HERE, port)
-    deploy("gateway")
+    start_serve(HERE, promise_ports(1)[0], ours=OURS)
+    deploy(OURS[0])
+    start_serve(HERE, port, ours=OURS)
+    deploy(OURS[0])
     assert answer(port) == "good day"
 
 
 def test_a_root_that_comes_back_at_the_same_port_finds_its_applications(port):
-    start_serve(HERE, port)
-    deploy("gateway")
-    start_serve(HERE, port)
+    start_serve(HERE, port, ours=OURS)
+    deploy(OURS[0])
+    start_serve(HERE, port, ours=OURS)
     assert answer(port) == "good day"
 
 
-def test_a_serve_that_others_use_is_left_as_it_is(port):
-    start_serve(HERE, port)
-    deploy("theirs")
-    with pytest.raises(RuntimeDoorError, match=rf"answers at {HERE}:{port}, for theirs.*name another cluster in `root\.cluster`"):
-        start_serve(HERE, promise_ports(1)[0])
-    end_serve(cluster_stays=True)
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+@pytest.mark.parametrize("theirs", ["their own", THEIRS[0]], ids=["a stranger", "another federation"])
+def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
+    serve.start(http_options={"host": HERE, "port": port})
+    deploy(theirs)
+    wanted = port if where == "here" else promise_ports(1)[0]
+    with pytest.raises(RuntimeDoorError, match=rf"answers at {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
+        start_serve(HERE, wanted, ours=OURS)
+    end_serve(ours=OURS, cluster_stays=True)
     assert answer(port) == "good day"

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from mesh.ids import GroupId, NodeName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.agent_door import REACH_AGAIN_S, AgentDoor, AgentProcess
 from mesh.runtime.supervision.agent_orders import Ended, Failed, Hosted, HostOrder, StopOrder, Stopped
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.crew import Crew
@@ -239,12 +239,18 @@ class Driver:
             self._turns.spawn(self._run(process), f"run {task}")
 
     async def _run(self, process: AgentProcess) -> None:
-        ended_ref, value_ref = process.handle.run.remote()
-        try:
-            ended = await ended_ref
-        except RayError:
-            return  # The process has died; its end is told by whoever watches it.
-        self.ended(ended, None if ended.result is not None or ended.error else value_ref)
+        task, attempt = process.task, process.attempt
+        while task is not None and self.hosts.get(task) is process and process.attempt == attempt:
+            ended_ref, value_ref = process.handle.run.remote()
+            try:
+                ended = await ended_ref
+            except ActorUnavailableError:  # Nobody knows what was heard of the call; the agent runs it once, and answers again.
+                await asyncio.sleep(REACH_AGAIN_S)
+                continue
+            except RayError:
+                return  # The process has died; its end is told by whoever watches it.
+            self.ended(ended, None if ended.result is not None or ended.error else value_ref)
+            return
 
     def ended(self, ended: Ended, value: Any | None = None) -> None:
         """The entry method is over. Heard twice at times, from the agent and as the answer to `run`."""

@@ -123,8 +123,9 @@ class JournalFile:
 
         Raises:
             JournalError: The batch has no plain form.
-            RuntimeDoorError: The disk does not take it; nothing of the line is left in the file.
+            RuntimeDoorError: The disk does not take it, and nothing of the line is left in the file; or this is closed.
         """
+        self._check_open()
         line = encode(version, events, decisions, self._kinds)
         try:
             _write_all(self._file, line)
@@ -155,8 +156,9 @@ class JournalFile:
         """Let `state` stand for all that was appended until now.
 
         Raises:
-            RuntimeDoorError: The disk does not take it; the journal goes on as it was.
+            RuntimeDoorError: The disk does not take it, and the journal goes on as it was; or this is closed.
         """
+        self._check_open()
         path, journal = self._path("snapshot", self._number + 1), self._path("journal", self._number + 1)
         draft, opened = path.with_suffix(".draft"), -1
         try:
@@ -190,6 +192,10 @@ class JournalFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
+
+    def _check_open(self) -> None:
+        if self._lock < 0:  # Another process may write here by now.
+            raise RuntimeDoorError(f"the journal in {self._folder} is closed")
 
     def _path(self, what: str, number: int | None = None) -> Path:
         suffix = "json" if what == "snapshot" else "jsonl"

@@ -141,7 +141,6 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         except MeshStopped:  # Whoever stopped it has not ended its supervisor yet, and perhaps never will.
             with contextlib.suppress(SupervisorLost):
                 mesh.stop()
-            mesh._link.await_end()
             _come_up(mesh._link, options)
         except SupervisorLost:
             if not mesh._link.is_gone():
@@ -186,10 +185,10 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         try:
             self._link.ask("stop", forget=forget)
         except Exception:  # Else Ray would start it again and again; one that was only interrupted ends by itself.
-            ray.kill(actor, no_restart=True)
+            with contextlib.suppress(SupervisorLost):
+                self._link.end(actor)
             raise
-        ray.kill(actor, no_restart=True)
-        self._link.await_end()  # Else whoever starts it next could find this one, which answers nobody any more.
+        self._link.end(actor)
 
     def status(self) -> MeshStatus:
         """The mesh as a whole."""
@@ -246,9 +245,8 @@ def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
     except SupervisorLost:
         raise
     except MeshError:
-        ray.kill(actor, no_restart=True)
         with contextlib.suppress(SupervisorLost):  # What is wrong with the start is what is told.
-            link.await_end()
+            link.end(actor)
         raise
 
 

@@ -199,6 +199,8 @@ class SupervisedMesh:
                     await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
             finally:
                 self._end_soon(FAREWELL_S, is_last=True)  # Should whoever asked be gone by now.
+                if self._is_up:
+                    self._archive.close()  # This process takes a while to end, and the mesh may be started again at once.
 
     async def _end_all(self) -> None:
         for task in self._background:
@@ -216,8 +218,6 @@ class SupervisedMesh:
             agents.end_named(name)
         for group in await groups.seen():
             await groups.remove(group)
-        if self._is_up:
-            self._archive.close()  # This process takes a while to end, and the mesh may be started again at once.
 
     def _end_soon(self, pause_s: float, *, is_last: bool) -> None:
         self._ending = asyncio.get_running_loop().call_later(pause_s, _end_this_actor, is_last)

@@ -75,26 +75,28 @@ class SupervisorLink:
                 raise no_such_mesh(self.mesh) from None
         return self._actor
 
-    def await_end(self) -> None:
-        """Wait until the name of a supervisor that was ended is free.
+    def end(self, actor: Any) -> None:
+        """Kill this supervisor, and wait until its name is free or another one has it: whoever starts the mesh next must not find one
+        that answers nobody any more.
 
         Raises:
             SupervisorLost: It is not, in time.
         """
+        ray.kill(actor, no_restart=True)
         deadline = time.monotonic() + END_S_MAX
-        while not self.is_gone():
+        while not self.is_gone(actor):
             if time.monotonic() > deadline:
                 raise SupervisorLost(f"the supervisor of mesh {self.mesh} was ended and is still there; try again")
             time.sleep(_PAUSE_S)
 
-    def is_gone(self) -> bool:
-        """Has nobody its name?"""
+    def is_gone(self, ended: Any = None) -> bool:
+        """Has nobody its name, or another one than the actor that was ended?"""
         self._actor = None
         try:
-            self.actor()
+            found = self.actor()
         except SupervisorLost:
             return True
-        return False
+        return ended is not None and found != ended
 
 
 def require_cluster() -> None:

@@ -74,6 +74,13 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 
 
+def test_one_that_nobody_wants_any_more_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
+    tries = nodes(9, TOO_SLOW)
+    with pytest.raises(NodeTooSlow):
+        OwnCluster.start(SPEC, is_wanted=lambda: False)
+    assert tries.read_text() == "x"
+
+
 def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
     tries = nodes(9, "no such store")
     with pytest.raises(RuntimeDoorError, match="Ray says: Check failed: no such store"):

@@ -36,10 +36,15 @@ def test_it_may_be_closed_twice_and_then_takes_nothing_while_the_next_one_does(t
     journal.close()
     with JournalFile(tmp_path / "mesh") as following:
         journal.close()
-        with pytest.raises(OSError, match="Bad file descriptor"):
+        with pytest.raises(RuntimeDoorError, match="is closed"):
             append_all(journal, 1)
+        with pytest.raises(RuntimeDoorError, match="is closed"):
+            journal.snapshot(b"{}")
         append_all(following, 2)
         assert times_in(following) == [2]
+        assert following.snapshot_kept() is None
+    with JournalFile(tmp_path / "mesh") as journal:
+        assert times_in(journal) == [2]
 
 
 def test_s14_what_was_appended_is_there_for_the_next_process(tmp_path: Path):

@@ -7,15 +7,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.runtime.supervision import driver
 from mesh.runtime.supervision.agent_door import AgentProcess
-from mesh.runtime.supervision.agent_orders import Hosted, HostOrder, StopHow, Stopped
+from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder, StopHow, Stopped
 from mesh.runtime.supervision.driver import Driver, DriverSettings
 from mesh.scheduling.decisions import StartTask, StopTask
-from mesh.scheduling.events import AgentLost, GroupGone, TaskStarted, TaskStopped
+from mesh.scheduling.events import AgentLost, GroupGone, TaskEnded, TaskStarted, TaskStopped
 
 ONE = ResourceSet.of({"cpu": 1})
 
@@ -229,5 +230,69 @@ def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
         scene.door.answers["p1"].set_result(hosted)
         await turns()
         assert [event.unrestored for event in scene.events] == ["the restorer raised"]
+
+    asyncio.run(scene())
+
+
+class Calls:
+    """The entry method of a task, as Ray answers each call of it."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.made = 0
+
+    def remote(self):
+        self.made += 1
+        return self._answer(self._answers.pop(0)), "the value, left with Ray"
+
+    async def _answer(self, answer):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+ENDED = Ended(task="t", attempt=1)  # Its value is too large for this.
+
+
+@pytest.mark.parametrize(
+    ("answers", "made", "kept"),
+    [
+        pytest.param([ENDED], 1, 1, id="heard at once"),
+        pytest.param([ActorUnavailableError("the connection broke", None), ENDED], 2, 1, id="not heard at first"),
+        pytest.param([RayActorError()], 1, 0, id="dead"),
+    ],
+)
+def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, made, kept):
+    async def scene():
+        monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
+        scene, ends = Scene(), []
+        monkeypatch.setattr(Works, "has_entry", lambda *_: True)
+        monkeypatch.setattr(Works, "keep_ended", lambda _, ended, value: ends.append((ended, value)), raising=False)
+        await scene.carry_out(start(1))
+        calls = scene.door.processes["p1"].handle.run = Calls(*answers)
+        await scene.up("p1", 1)
+        assert calls.made == made
+        assert ends == [(ENDED, "the value, left with Ray")] * kept
+        assert scene.told.count((TaskEnded, 1)) == kept
+
+    asyncio.run(scene())
+
+
+def test_a_call_is_not_made_again_of_a_task_that_is_not_there_any_more(monkeypatch):
+    async def scene():
+        monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
+        monkeypatch.setattr(Works, "has_entry", lambda *_: True)
+        scene = Scene()
+        await scene.carry_out(start(1))
+        process = scene.door.processes["p1"]
+
+        class Died(Calls):
+            async def _answer(self, answer):
+                scene.driver.process_ended(process, "it died")
+                raise answer
+
+        calls = process.handle.run = Died(ActorUnavailableError("the connection broke", None))
+        await scene.up("p1", 1)
+        assert (calls.made, scene.told) == (1, [(TaskStarted, 1), (AgentLost, 1)])
 
     asyncio.run(scene())
