@@ -10,7 +10,7 @@ it is not known here. So a start is an estimate, and is told as one; and it is n
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -112,7 +112,9 @@ class Outlooks:
         for piece in self._pieces.values():
             self._waiting_at[piece.mesh, piece.tenant].append(piece)
         self._could_take: dict[tuple[MeshId, TenantPath, ResourceSet], Flavors] = {}
+        self._in_order: dict[TenantPath, bool] = {}
         self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
+        self._like = self._by_likeness()
         self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
         self._places = {piece.stage: self._take_place(piece) for piece in self._pieces.values()}
         self._scheduler = self._scheduler_of_all()
@@ -251,18 +253,33 @@ class Outlooks:
         return place
 
     def _behind_all(self, piece: Piece) -> int:
-        in_order = self._orders.yielding(piece.tenant).in_order
-        return self._lines[piece.mesh].before(self._flavors_for(piece), piece.tenant, in_order=in_order)
+        return self._lines[piece.mesh].before(self._flavors_for(piece), piece.tenant, in_order=self._starts_in_order(piece.tenant))
+
+    def _starts_in_order(self, tenant: TenantPath) -> bool:
+        known = self._in_order.get(tenant)
+        if known is None:
+            self._in_order[tenant] = known = self._orders.yielding(tenant).in_order
+        return known
+
+    def _by_likeness(self) -> dict[str, str]:
+        """Of each stage one of those that may, or may not, be in the way of just the same others: who explains many stages of a long
+        queue asks about few of them."""
+        first: dict[tuple[MeshId, TenantPath, Flavors, bool], str] = {}
+        return {
+            name: first.setdefault((one.mesh, one.tenant, self._flavors_for(one), self._told[name] in _MESH_LACKS), name)
+            for name, one in self._pieces.items()
+        }
 
     def _ahead(self, piece: Piece, told: Explanation, before: Iterable[Piece]) -> int:
         """Of those that go first in its tenant's queue, how many could be in its way."""
-        known = {**self._pieces, **{one.stage: one for one in before}}
-        return sum(self._may_precede(known[name], piece) for name in told.ahead)
+        sent = {one.stage: one for one in before}
+        alike = Counter(self._like.get(name, name) for name in told.ahead)
+        return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pieces[name], piece))
 
     def _may_precede(self, other: Piece, piece: Piece) -> bool:
         """Whether the first, which comes before the second, may keep it waiting: by a flavor that both could take, unless it only waits
         for what another mesh lacks; or by the order of their tenant."""
-        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._orders.yielding(piece.tenant).in_order:
+        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._starts_in_order(piece.tenant):
             return True
         elsewhere = other.mesh != piece.mesh and self._told.get(other.stage) in _MESH_LACKS
         return not elsewhere and may_meet(self._flavors_for(other), self._flavors_for(piece))
@@ -348,7 +365,7 @@ class Outlooks:
         Args:
             before: Beside those that wait.
         """
-        if not self._orders.yielding(piece.tenant).in_order:
+        if not self._starts_in_order(piece.tenant):
             return ()
         where, turn = (piece.mesh, piece.tenant), self._turn_of(piece)
         others = (*self._waiting_at.get(where, ()), *(one for one in before if (one.mesh, one.tenant) == where))
