@@ -29,12 +29,12 @@ from federation.quota.limits import Gate
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
-from federation.snapshot import LeaseView, MeshView, Snapshot
+from federation.snapshot import LeaseView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from mesh.admission import WANT_OF_ROOM
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 #: What keeps a stage from its mesh, and no stage from another mesh.
@@ -334,10 +334,15 @@ class Outlooks:
         return self._has_paces or start_ms <= self._snapshot.at_ms or (gate is not None and start_ms == gate.opens_ms)
 
     def _mesh_wait_ms(self, piece: Piece, ahead: int) -> int:
+        """All three numbers are of the pools that it could take: what ends on others makes no room for it, nor for those before it. How
+        many stages run in a pool nobody tells here, so what is taken of it counts in its slots, and as no more than run on the mesh."""
         view = self._meshes.get(piece.mesh)
         if view is None or not piece.slot:
             return 0
-        return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
+        pools = [pool for pool in view.record.pools if pool.flavor in self._flavors_for(piece)]
+        free = [_slots(pool, piece.slot, used=pool.used) for pool in pools]
+        taken = sum(_slots(pool, piece.slot) for pool in pools) - sum(free)
+        return wait_ms(waiting=ahead, room=max(free, default=0), running=min(taken, view.claimed), run_ms=self._run_ms(piece.mesh))
 
     def _own_stops(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
         """Less urgent stages of its own tenant that its mesh would stop, without asking the planner; none for what may not start yet."""
@@ -467,9 +472,6 @@ def _pieces(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:
             )
 
 
-def _room(view: MeshView, slot: ResourceSet) -> int:
-    """Slots that the fullest-fitting pool of the mesh has free."""
-    return max(
-        (min(max(0, pool.capacity[name] - pool.used[name]) // units for name, units in slot.items()) for pool in view.record.pools),
-        default=0,
-    )
+def _slots(pool: PoolRecord, slot: ResourceSet, *, used: ResourceSet = NOTHING) -> int:
+    """How many fit into what is not used of the pool."""
+    return min(max(0, pool.capacity[name] - used[name]) // units for name, units in slot.items())
