@@ -252,6 +252,15 @@ def test_without_a_federation_every_way_to_one_is_told(tmp_path, monkeypatch, ca
     assert "schedulemesh up" in capsys.readouterr().err
 
 
+def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_file(world, tmp_path, capsys):
+    file = tmp_path / "SPEC.JSON"
+    file.write_text("{}")
+    assert run_command(["submit", str(file)]) == 1
+    assert f"schedulemesh validate {file}" in capsys.readouterr().err
+    assert run_command(["validate", str(file)]) == 1
+    assert f"{file}: /nodes: " in capsys.readouterr().err
+
+
 def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
     spec = spec_of("a", "b")
     spec["nodes"]["a"]["after"] = ["nowhere"]
