@@ -10,7 +10,7 @@ it is not known here. So a start is an estimate, and is told as one; and it is n
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,12 +29,12 @@ from federation.quota.limits import Gate
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
-from federation.snapshot import LeaseView, MeshView, Snapshot
+from federation.snapshot import LeaseView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from mesh.admission import WANT_OF_ROOM
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 #: What keeps a stage from its mesh, and no stage from another mesh.
@@ -112,7 +112,9 @@ class Outlooks:
         for piece in self._pieces.values():
             self._waiting_at[piece.mesh, piece.tenant].append(piece)
         self._could_take: dict[tuple[MeshId, TenantPath, ResourceSet], Flavors] = {}
+        self._in_order: dict[TenantPath, bool] = {}
         self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
+        self._like = self._by_likeness()
         self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
         self._places = {piece.stage: self._take_place(piece) for piece in self._pieces.values()}
         self._scheduler = self._scheduler_of_all()
@@ -251,18 +253,33 @@ class Outlooks:
         return place
 
     def _behind_all(self, piece: Piece) -> int:
-        in_order = self._orders.yielding(piece.tenant).in_order
-        return self._lines[piece.mesh].before(self._flavors_for(piece), piece.tenant, in_order=in_order)
+        return self._lines[piece.mesh].before(self._flavors_for(piece), piece.tenant, in_order=self._starts_in_order(piece.tenant))
+
+    def _starts_in_order(self, tenant: TenantPath) -> bool:
+        known = self._in_order.get(tenant)
+        if known is None:
+            self._in_order[tenant] = known = self._orders.yielding(tenant).in_order
+        return known
+
+    def _by_likeness(self) -> dict[str, str]:
+        """Of each stage one of those that may, or may not, be in the way of just the same others: who explains many stages of a long
+        queue asks about few of them."""
+        first: dict[tuple[MeshId, TenantPath, Flavors, bool], str] = {}
+        return {
+            name: first.setdefault((one.mesh, one.tenant, self._flavors_for(one), self._told[name] in _MESH_LACKS), name)
+            for name, one in self._pieces.items()
+        }
 
     def _ahead(self, piece: Piece, told: Explanation, before: Iterable[Piece]) -> int:
         """Of those that go first in its tenant's queue, how many could be in its way."""
-        known = {**self._pieces, **{one.stage: one for one in before}}
-        return sum(self._may_precede(known[name], piece) for name in told.ahead)
+        sent = {one.stage: one for one in before}
+        alike = Counter(self._like.get(name, name) for name in told.ahead)
+        return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pieces[name], piece))
 
     def _may_precede(self, other: Piece, piece: Piece) -> bool:
         """Whether the first, which comes before the second, may keep it waiting: by a flavor that both could take, unless it only waits
         for what another mesh lacks; or by the order of their tenant."""
-        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._orders.yielding(piece.tenant).in_order:
+        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._starts_in_order(piece.tenant):
             return True
         elsewhere = other.mesh != piece.mesh and self._told.get(other.stage) in _MESH_LACKS
         return not elsewhere and may_meet(self._flavors_for(other), self._flavors_for(piece))
@@ -317,10 +334,15 @@ class Outlooks:
         return self._has_paces or start_ms <= self._snapshot.at_ms or (gate is not None and start_ms == gate.opens_ms)
 
     def _mesh_wait_ms(self, piece: Piece, ahead: int) -> int:
+        """All three numbers are of the pools that it could take: what ends on others makes no room for it, nor for those before it. How
+        many stages run in a pool nobody tells here, so what is taken of it counts in its slots, and as no more than run on the mesh."""
         view = self._meshes.get(piece.mesh)
         if view is None or not piece.slot:
             return 0
-        return wait_ms(waiting=ahead, room=_room(view, piece.slot), running=view.claimed, run_ms=self._run_ms(piece.mesh))
+        pools = [pool for pool in view.record.pools if pool.flavor in self._flavors_for(piece)]
+        free = [_slots(pool, piece.slot, used=pool.used) for pool in pools]
+        taken = sum(_slots(pool, piece.slot) for pool in pools) - sum(free)
+        return wait_ms(waiting=ahead, room=max(free, default=0), running=min(taken, view.claimed), run_ms=self._run_ms(piece.mesh))
 
     def _own_stops(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
         """Less urgent stages of its own tenant that its mesh would stop, without asking the planner; none for what may not start yet."""
@@ -348,7 +370,7 @@ class Outlooks:
         Args:
             before: Beside those that wait.
         """
-        if not self._orders.yielding(piece.tenant).in_order:
+        if not self._starts_in_order(piece.tenant):
             return ()
         where, turn = (piece.mesh, piece.tenant), self._turn_of(piece)
         others = (*self._waiting_at.get(where, ()), *(one for one in before if (one.mesh, one.tenant) == where))
@@ -450,9 +472,6 @@ def _pieces(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:
             )
 
 
-def _room(view: MeshView, slot: ResourceSet) -> int:
-    """Slots that the fullest-fitting pool of the mesh has free."""
-    return max(
-        (min(max(0, pool.capacity[name] - pool.used[name]) // units for name, units in slot.items()) for pool in view.record.pools),
-        default=0,
-    )
+def _slots(pool: PoolRecord, slot: ResourceSet, *, used: ResourceSet = NOTHING) -> int:
+    """How many fit into what is not used of the pool."""
+    return min(max(0, pool.capacity[name] - used[name]) // units for name, units in slot.items())

@@ -87,6 +87,8 @@ def _check_address(given: str, called: str) -> None:
 
 def _what_is_wrong(given: str) -> str:
     """Empty where it is an address."""
+    if " " in given or not given.isprintable():  # `urlsplit` would drop some of these, and what is kept is as it was given.
+        return "a blank, or another character that nobody sees, is in it"
     try:
         parts = urlsplit(given)
     except ValueError:

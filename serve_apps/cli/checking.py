@@ -15,6 +15,7 @@ from dag.errors import SpecError
 from dag.spec import parse
 from federation.errors import ConfigError
 from serve_apps.cli.session import JsonOption
+from serve_apps.cli.spec_file import names_spec
 from serve_apps.config_file import read_config
 
 
@@ -38,7 +39,7 @@ def validate(
     as_json: JsonOption = False,
 ) -> None:
     """Check a file, and tell everything that is wrong with it; then what is allowed and worth a look."""
-    checked = _check_spec(file) if file.suffix == ".json" else _check_config(file)
+    checked = _check_spec(file) if names_spec(str(file)) else _check_config(file)
     problems, warnings = checked.problems, checked.warnings
     if as_json:
         typer.echo(json.dumps({"file": str(file), "ok": not problems, "problems": problems, "warnings": warnings}, indent=2))

@@ -311,7 +311,7 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
 
     def say(words: str) -> None:
         console.print(words, highlight=False)
-        # Python drops an exception that a signal raises inside a fork's own hooks, and a start forks often: nothing gets lost here.
+        # Python drops what a signal raises where a finalizer runs, and that is anywhere: the next words find out.
         if interrupted.is_set():
             raise KeyboardInterrupt
 

@@ -21,7 +21,7 @@ from mesh.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
-from serve_apps.cli.spec_file import SUFFIX, load_spec, named
+from serve_apps.cli.spec_file import load_spec, named, names_spec
 from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.results import NoResultView, ResultView
@@ -61,7 +61,7 @@ def submit(
     """Submit a graph, and watch its run."""
     params = _params(param or [])
     session = open_session(address, as_json=as_json)
-    if target.lower().endswith(SUFFIX):
+    if names_spec(target):
         file = Path(target)
         spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:

@@ -11,11 +11,16 @@ from dag.errors import ApiError, SpecError
 from dag.strict_json import read
 from mesh.errors import MeshError
 
-SUFFIX = ".json"
+_SUFFIX = ".json"
 
 
 class SpecFileError(MeshError):
     """The file holds no spec."""
+
+
+def names_spec(target: str) -> bool:
+    """Whether it is meant as a file with a spec in it, rather than as Python or a federation file."""
+    return target.lower().endswith(_SUFFIX)
 
 
 def load_spec(path: Path) -> dict[str, Any]:

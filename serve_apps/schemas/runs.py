@@ -39,25 +39,25 @@ class RunLine(View):
     counts: dict[str, int] = Field(default={}, description="Nodes per state.")
     user: str = Field(default="", description="Who submitted it: the key's user, else whom the graph names, else `key` and the key's id.")
 
-    @computed_field(description="All of them.")  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_total(self) -> int:
         """All of them."""
         return sum(self.counts.values())
 
-    @computed_field(description="Those that returned.")  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_succeeded(self) -> int:
         """Those that returned."""
         return self.counts.get(NodeState.SUCCEEDED.value, 0)
 
-    @computed_field(description="Those that failed for good.")  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_failed(self) -> int:
         """Those that failed for good."""
         return self.counts.get(NodeState.FAILED.value, 0)
 
-    @computed_field(description="Those that were not run, or not to their end, because of a failure elsewhere.")  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_skipped(self) -> int:
         """Those that were not run, or not to their end, because of a failure elsewhere."""

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import ray
 from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]  # protobuf makes its names at run time
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from mesh.errors import MeshError
 from mesh.ids import TaskId
@@ -107,7 +107,7 @@ class TaskHandle:
         """Call a method of its object and wait for the value; waits for the task's start first.
 
         Raises:
-            TaskNotRunning: The task is over, does not start in time, or its agent died under the call.
+            TaskNotRunning: The task is over, does not start in time, or its agent died under the call, or was out of reach.
             ArgumentError: An argument cannot be pickled.
         """
         while True:
@@ -119,8 +119,9 @@ class TaskHandle:
                 self._agent = None  # It has moved; the call has not begun.
             except RayActorError as error:
                 self._agent = None
+                became = "was out of reach" if isinstance(error, ActorUnavailableError) else "died"
                 raise TaskNotRunning(
-                    f"the agent of task {self.task} died under the call of {method}, which may have begun; {self._after_a_loss()}"
+                    f"the agent of task {self.task} {became} under the call of {method}, which may have begun; {self._after_a_loss()}"
                 ) from error
 
     def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
@@ -154,7 +155,8 @@ class TaskHandle:
 
     def _heard(self, status: TaskStatus) -> TaskStatus:
         """Of a later attempt than the one that calls go to: Ray tells of the death of that one's agent later at times."""
-        if self._agent is not None and self._agent[1] != status.attempt:
+        agent = self._agent
+        if agent is not None and agent[1] < status.attempt:
             self._agent = None
         return status
 
@@ -165,19 +167,20 @@ class TaskHandle:
             if status.is_over:
                 reason = f", {status.reason.value}" if status.reason is not None else ""
                 return f"it is {status.state.value}{reason}, and does not start again: `max_restarts` of submit_task says how often it does"
-        return "where it may be done twice, call again: that waits for the task's next start"
+        return "where it may be done twice, call again: that waits for the task's next start, where its agent is gone"
 
     def _up(self) -> tuple[Any, int]:
-        if self._agent is not None and self._agent[0]._get_local_state() == ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
-            self._agent = None
-        if self._agent is None:
-            self._agent = self._link.ask("handle", self.task)  # It is up as a rule, then nobody has to be asked twice.
-        if self._agent is None:
+        agent: tuple[Any, int] | None = self._agent  # Read once: another thread may hear of a later attempt at any moment.
+        if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
+            return agent
+        agent = self._link.ask("handle", self.task)  # It is up as a rule, then nobody has to be asked twice.
+        if agent is None:
             status = self.wait_started(CALL_WAITS_S_MAX)
-            self._agent = self._link.ask("handle", self.task) if status.state in AT_WORK else None
-            if self._agent is None:
+            agent = self._link.ask("handle", self.task) if status.state in AT_WORK else None
+            if agent is None:
                 raise TaskNotRunning(f"task {self.task} has no agent: it is {status.state.value}, {self.why()}")
-        return self._agent
+        self._agent = agent
+        return agent
 
 
 def _in_words(status: TaskStatus) -> str:

@@ -146,6 +146,23 @@ def test_what_waits_for_another_flavor_stands_before_nobody(store):
     assert about.would_be(piece(), [replace(piece(name="first"), slot=GPU), piece(name="middle")]).ahead == 2
 
 
+def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(store):
+    rich = TenantPath("rich")
+    plenty = {(STD, "cpu"): Quota(nominal=99 * ONE), (GPU_FLAVOR, "gpu"): Quota(nominal=99 * ONE)}
+    store.configure(TenantTree([*TREE.tenants.values(), Tenant(path=rich, parent=None, quotas=plenty)]))
+    plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(51), used=CPU.times(50))
+    gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2), used=GPU.times(2))
+    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
+    snapshot = store.snapshot()
+    busy = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
+    queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))
+    about = Outlooks(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules())
+    behind_twenty = about.would_be(replace(piece(rich), slot=GPU))
+    assert (behind_twenty.mesh_ahead, behind_twenty.start_ms) == (20, snapshot.at_ms + 21 * RUN_MS // 2)
+    beside_them = about.would_be(piece(rich))
+    assert (beside_them.reason, beside_them.start_ms) == (None, snapshot.at_ms)
+
+
 def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_could_take(store):
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(FlavorName("spot"), "cpu"): Quota(nominal=9 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))

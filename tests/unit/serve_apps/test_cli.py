@@ -1,5 +1,6 @@
 """The commands that ask the root, on a gateway in this process."""
 
+import contextlib
 import json
 import os
 import signal
@@ -250,6 +251,15 @@ def test_without_a_federation_every_way_to_one_is_told(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     assert run_command(["runs"]) == 1
     assert "schedulemesh up" in capsys.readouterr().err
+
+
+def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_file(world, tmp_path, capsys):
+    file = tmp_path / "SPEC.JSON"
+    file.write_text("{}")
+    assert run_command(["submit", str(file)]) == 1
+    assert f"schedulemesh validate {file}" in capsys.readouterr().err
+    assert run_command(["validate", str(file)]) == 1
+    assert f"{file}: /nodes: " in capsys.readouterr().err
 
 
 def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
@@ -591,16 +601,29 @@ class StartThatLosesCtrlC:
         self.stopped = True
 
 
-def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path):
+class StartThatDropsCtrlC(StartThatLosesCtrlC):
+    """The interrupt comes where Python drops it, as in a finalizer."""
+
+    address = "http://root.test"
+
+    def start(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("stack", [StartThatLosesCtrlC, StartThatDropsCtrlC], ids=["told as another error", "dropped"])
+def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path, stack):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(lifecycle, "Stack", StartThatLosesCtrlC)
+    monkeypatch.setattr(lifecycle, "Stack", stack)
     monkeypatch.setattr(lifecycle, "configure_logging", lambda: None)  # It would write to what is closed when this test is over.
     try:
         assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert "nothing is left running" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "nothing is left running" in told
+    assert "Ctrl-C stops everything" not in told, "it is not up"
 
 
 def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
 from mesh.ids import TaskId
 from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.supervision_errors import TaskNotRunning
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.scheduling.tasks import TaskState
 
@@ -31,11 +35,16 @@ class Process:
 class Answering:
     """A way to a supervisor that has one task."""
 
-    def __init__(self):
+    def __init__(self, agent=None):
         self.status = TaskStatus(task="t", pool="p", state=TaskState.RUNNING, attempt=1)
+        self.agent = agent
+        self.asked_for_agents = 0
 
     def ask(self, method, *_):
-        return (Process(f"process {self.status.attempt}"), self.status.attempt) if method == "handle" else self.status
+        if method != "handle":
+            return self.status
+        self.asked_for_agents += 1
+        return self.agent or Process(f"process {self.status.attempt}"), self.status.attempt
 
     def start_again(self):
         self.status = replace(self.status, attempt=self.status.attempt + 1)
@@ -51,3 +60,58 @@ def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray
         assert told().attempt == link.status.attempt
         attempt = link.status.attempt
         assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
+
+
+def test_what_is_heard_of_an_earlier_attempt_takes_no_agent_away():
+    link = Answering()
+    link.start_again()
+    handle = TaskHandle(link, TaskId("t"))
+    before, asked = handle.remote("go"), link.asked_for_agents
+    link.status = replace(link.status, attempt=1)
+    assert handle.status().attempt == 1
+    assert (handle.remote("go"), link.asked_for_agents) == (before, asked)
+
+
+class HeardMeanwhile(TaskHandle):
+    """After each look at its agent another thread hears of a later attempt, which takes the agent away."""
+
+    @property
+    def _agent(self):
+        kept, self._kept = self._kept, None
+        return kept
+
+    @_agent.setter
+    def _agent(self, agent):
+        self._kept = agent
+
+
+def test_a_call_goes_somewhere_though_another_thread_hears_of_a_later_attempt_meanwhile():
+    handle = HeardMeanwhile(Answering(), TaskId("t"))
+    assert [handle.remote("go") for _ in range(3)] == [("process 1", "t#1.go")] * 3
+
+
+class Losing(Process):
+    """It breaks off every call."""
+
+    def __init__(self, error):
+        super().__init__("process")
+        self.error = error
+
+    def remote(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        pytest.param(ActorDiedError(), "the agent of task t died under the call of go", id="it died"),
+        pytest.param(
+            ActorUnavailableError("no answer", None), "the agent of task t was out of reach under the call of go", id="perhaps not"
+        ),
+    ],
+)
+def test_an_agent_is_called_dead_only_where_ray_says_so(error, words):
+    link = Answering(Losing(error))
+    link.status = replace(link.status, state=TaskState.READY)  # The supervisor has heard of it.
+    with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; where it may be done twice, call again"):
+        TaskHandle(link, TaskId("t")).call("go")
