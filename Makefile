@@ -1,9 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults check fix bench clean docs
+.PHONY: help setup demo test faults fresh check fix bench clean docs
 PY := .venv/bin/python
 STAMP := .venv/.installed
 # Processes that share the tests, file by file: while one waits for Ray, the other one computes. More of them want more cores.
 WORKERS := 2
+# What fresh examples and worlds are made from: make tells it, so that they can be had again.
+SEED ?= $(shell $(PY) -c 'import random; print(random.randrange(2**32))')
 
 help: ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -16,8 +18,11 @@ demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what
 test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, by two processes; WORKERS=0: by one
 	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
-faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, minutes; see docs/faults.md
-	$(PY) -m pytest -q -m faults tests/faults
+faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, and a stack stopped again and again; minutes; see docs/faults.md
+	$(PY) -m pytest -q -m faults tests
+
+fresh: $(STAMP) ## Laws and worlds with new random examples, from a seed that make tells; SEED=7: from that one
+	$(PY) -m pytest --hypothesis-profile fresh --hypothesis-seed $(SEED) -n $(WORKERS) tests/property tests/simulation
 
 check: $(STAMP) ## Linter, formatter, types, layers
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_architecture.py

@@ -137,8 +137,8 @@ class Fenced(Generic[Answer]):
 class Plugins:
     """All plugins of one mesh. Any number may score; one may order, one may judge who gives way."""
 
-    def __init__(self, plugins: Iterable[Plugin], *, now_ms: Clock, budget_ms: float | None = None, default: Policy = HYBRID) -> None:
-        """`budget_ms` is `BUDGET_MS` when it is None; `default` scores for a plugin that is fenced off.
+    def __init__(self, plugins: Iterable[Plugin], *, now_ms: Clock, budget_ms: float = BUDGET_MS, default: Policy = HYBRID) -> None:
+        """`default` scores for a plugin that is fenced off.
 
         Raises:
             PluginError: Two plugins of one name, or two for a hook that there is one of.
@@ -147,7 +147,7 @@ class Plugins:
         self._fences: dict[tuple[str, str], Fenced[Any]] = {}  #: By plugin and hook.
         self._plugins = tuple(plugins)
         self._default = default
-        self._budget_ms = BUDGET_MS if budget_ms is None else budget_ms
+        self._budget_ms = budget_ms
         self._now_ms = now_ms
         names = [plugin.name for plugin in self._plugins]
         if len(set(names)) < len(names):

@@ -12,7 +12,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes to make or to look at is the machine's business: a law says what holds, and not how soon.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# What a change is refused for is what it did, so the same code gets the same examples each time. Others are looked for by
-# `pytest tests/property --hypothesis-profile fresh`.
+# What a change is refused for is what it did, so the same code gets the same examples each time. `make fresh` looks for others.
 settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
 settings.load_profile("same")

@@ -122,18 +122,25 @@ def test_with_continue_what_does_not_depend_on_the_failure_runs(client: Client) 
     assert run.progress().counts == {"FAILED": 1, "SUCCEEDED": 1}
 
 
-@pytest.mark.parametrize("work", [wait_until_stopped, spin_in_c], ids=["in Python code", "inside one call of C code"])
-def test_cancel_really_stops_a_running_task(client: Client, tmp_path: Path, work: object) -> None:
-    run = submit(client, dag.bind(work, str(tmp_path)))
-    pid = int(eventually(lambda: _text(tmp_path / "started")))
+def test_a_cancelled_task_has_left_its_python_code_or_its_worker_is_dead(client: Client, tmp_path: Path) -> None:
+    # That code which is not kept waiting for too long does clean up is for `tests/integration/test_runner.py`, where nobody kills it.
+    pid = cancelled_worker(client, tmp_path, wait_until_stopped)
+    eventually(lambda: _assert_over(tmp_path / "stopped", pid))
+
+
+def test_a_cancelled_task_does_not_go_on_inside_its_call_of_c_code(client: Client, tmp_path: Path) -> None:
+    pid = cancelled_worker(client, tmp_path, spin_in_c)
+    eventually(lambda: _assert_idle(pid))
+
+
+def cancelled_worker(client: Client, folder: Path, work: object) -> int:
+    """The process in which the work was when its run was cancelled, which the run has told by now."""
+    run = submit(client, dag.bind(work, str(folder)))
+    pid = int(eventually(lambda: _text(folder / "started")))
     run.cancel("enough")
     with pytest.raises(RunCancelled, match="enough"):
         run.result(LIMIT_S)
-    if work is wait_until_stopped:
-        # Ray tells of the end a moment before the code has cleaned up; a worker that is too slow at that is killed.
-        eventually(lambda: _assert_over(tmp_path / "stopped", pid))
-    else:
-        eventually(lambda: _assert_idle(pid))
+    return pid
 
 
 def _text(path: Path) -> str:

@@ -69,6 +69,8 @@ LOOK_S = 0.02
 ANSWER_S = 5.0
 #: A time to live for rows in which no session is to end by itself: no process of the bed is kept waiting for so long by a busy machine.
 STEADY_TTL_MS = 60_000
+#: For rows whose fault lasts for a part of it: short enough to be waited for, and what is left of it is enough on a busy machine.
+PARTED_TTL_MS = 12_000
 
 #: What a stage of kind `value` gives back.
 VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'

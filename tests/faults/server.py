@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -25,7 +27,9 @@ PATIENT_MS = 60_000
 #: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either. Above those that `promise_ports` gives.
 PORTS = range(21_200, 22_700)
 BESIDE = 10_000
-_claims: list[socket.socket] = []  #: Of ports, for as long as this process lives.
+_claimed: set[int] = set()  #: Ports, by this process; nobody is kept from a byte of a file that he has locked himself.
+#: Byte n is locked by the process that has claimed port n, for as long as it lives.
+_CLAIMS = os.open(Path(tempfile.gettempdir(), f"schedulemesh-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 
 
 class Server:
@@ -133,12 +137,12 @@ class Server:
 def free_port() -> int:
     """A port that is free, as the one beside it is that nodes of a cluster talk on, and that no other process of tests gets."""
     for port in random.sample(PORTS, len(PORTS)):
-        claim = socket.socket(socket.AF_UNIX)
+        if port in _claimed:
+            continue
         with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as beside:
-            claim.bind(f"\0schedulemesh-test-port-{port}")  # A name in the kernel, which goes with the process.
+            fcntl.lockf(_CLAIMS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
             beside.bind(("127.0.0.1", port + BESIDE))
-            _claims.append(claim)
+            _claimed.add(port)
             return port
-        claim.close()
     raise AssertionError(f"none of the ports {PORTS} is free")

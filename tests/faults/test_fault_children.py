@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 from faults.bed import PATIENCE_S, Bed, kill
-from faults.parts import TERMS
+from faults.parts import PARTED_TTL_MS, TERMS
 from faults.table import Row
 from patience import eventually
 
@@ -156,7 +156,8 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
 
 
-def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(bed: Bed, row: Row) -> None:
+def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
+    bed = make_bed(ttl_ms=PARTED_TTL_MS)
     west = bed.mesh("west")
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -164,6 +165,7 @@ def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(bed: Bed, row: Row)
     west.cut_off()
     beats = west.said().count("does not answer")
     eventually(lambda: west.said().count("does not answer") > beats, PATIENCE_S)
+    eventually(lambda: bed.silence_ms("west") >= PARTED_TTL_MS // 6, PATIENCE_S)
     west.cut_off(False)
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)

@@ -10,7 +10,7 @@ import pytest
 import redis
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
 from faults.oracle import CPU
-from faults.parts import FLAVOR, HEARTBEAT_MS, TERMS, ledger_of, record_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, PARTED_TTL_MS, TERMS, ledger_of, record_of
 from faults.server import Server
 from faults.table import Row
 from patience import eventually
@@ -24,6 +24,7 @@ from federation.store.redis_safety import check_server
 from federation.store.redis_scripts import key_places, library
 from federation.store.testing import move_time
 from federation.testing import HandMesh
+from mesh.clock import EnduringClock
 from mesh.resources import NOTHING
 
 pytestmark = pytest.mark.faults
@@ -190,18 +191,31 @@ def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
     row.held("founded anew, learning; the leases came back with one heartbeat, the session went on")
 
 
-def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(bed: Bed, row: Row) -> None:
-    west = bed.mesh("west")
+def test_fault_22_redis_freezes_and_a_heartbeat_is_lost(bed: Bed, row: Row) -> None:
+    freezes_for(bed, 0)
+    row.held("no effect")
+
+
+@pytest.mark.slow
+def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
+    freezes_for(make_bed(ttl_ms=PARTED_TTL_MS), PARTED_TTL_MS // 3)
+    row.held("no effect")
+
+
+def freezes_for(bed: Bed, for_ms: int) -> None:
+    """The server stands still until its mesh has noticed, and for so long by the clock that meshes keep; nothing comes of it."""
+    west, clock = bed.mesh("west"), EnduringClock()
     bed.submit("west", 2)
     bed.is_running("west", 2)
     before, first = pids(bed, "west"), bed.incarnation("west")
     silent = west.said().count("does not answer")
     bed.server.freeze()
+    since_ms = clock.monotonic_ms()
     eventually(lambda: west.said().count("does not answer") > silent, PATIENCE_S)
+    eventually(lambda: clock.monotonic_ms() >= since_ms + for_ms, PATIENCE_S)
     bed.server.thaw()
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert (pids(bed, "west"), bed.incarnation("west")) == (before, first)
-    row.held("no effect")
 
 
 @pytest.mark.slow

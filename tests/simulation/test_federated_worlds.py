@@ -135,7 +135,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", [pytest.param(faults, id=name) for name, faults in FAULTS.items()])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed: int, faults: Faults) -> None:
     through = world(seed, replace(faults))
     borrows, claims = fan("borrows", GUEST, 24, "east", "west"), fan("claims", OWNER, 6, "east")
@@ -151,7 +151,7 @@ def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed
         assert records[soon].ended_ms < records[late].ended_ms
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(12)
 def test_three_tenants_contend_and_all_end(seed: int) -> None:
     through = world(seed, Faults(kill=0.002, kill_process=0.004, pause=0.002, coordinator_crash=0.02, second_coordinator=0.05, budget=3))
     chance = random.Random(f"contend {seed}")
@@ -174,7 +174,7 @@ def test_three_tenants_contend_and_all_end(seed: int) -> None:
         check_values(through, spec, records[run])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(3)
 def test_after_the_end_nothing_is_held_and_nothing_aimed_at(seed: int) -> None:
     through = world(seed, Faults(kill=0.003, pause=0.003, second_coordinator=0.05, budget=2))
     run_all(through, [submit(through, fan("one", GUEST, 10)), submit(through, fan("two", OWNER, 10))])

@@ -98,7 +98,7 @@ def borrowed(seed: int, **search: TryOn) -> World:
     raise AssertionError(f"seed {seed}: the guest never borrowed so much")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(3)
 def test_work_goes_to_the_first_flavor_that_has_room(seed: int) -> None:
     through = world(seed, flavors=(STANDARD, SPOT))
     joined(through)
@@ -107,7 +107,7 @@ def test_work_goes_to_the_first_flavor_that_has_room(seed: int) -> None:
     run_all(through)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(3)
 def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_nobody_gives_way(seed: int) -> None:
     through = borrowed(seed)
     run = submit(through, "claims", OWNER, 1)
@@ -117,7 +117,7 @@ def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_no
     assert records[run].ended_ms < records[RunId("borrows")].ended_ms
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(3)
 def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_give_way(seed: int) -> None:
     through = borrowed(seed, on_preempt=TryOn.STOP)
     run = submit(through, "claims", OWNER, 2)
@@ -129,7 +129,7 @@ def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_g
     assert records[run].ended_ms < records[RunId("borrows")].ended_ms
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeds(4)
 def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(seed: int) -> None:
     through = world(seed, is_strict=True)
     joined(through)
@@ -141,7 +141,7 @@ def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(seed
     assert Reason.BEHIND_HEAD in told
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.seeds(2)
 def test_without_it_small_work_overtakes(seed: int) -> None:
     through = world(seed)
     joined(through)

@@ -82,7 +82,7 @@ def gangs_of(seed: int, count: int) -> list[Arrival]:
     return arrivals
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeds(6)
 def test_gangs_among_small_work_all_end_under_faults_and_nothing_is_held_then(seed: int):
     # Nodes stay: the world takes a task for gone only when the node of its first bundle is.
     world = world_of(seed, replace(FAULTS, lose_node=0.0))
@@ -123,7 +123,7 @@ def test_an_urgent_gang_gets_all_its_places_by_preemption():
     assert world.first_bound_ms[gang[0].request.task] - 10_000 <= SETTINGS.grace_ms
 
 
-@pytest.mark.parametrize("seed", range(11))
+@pytest.mark.seeds(11)
 def test_everything_that_arrives_ends_and_nothing_is_held_then(seed: int):
     world = world_of(seed, FAULTS)
     arrivals = arrivals_of(seed, 120)

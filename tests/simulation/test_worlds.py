@@ -130,35 +130,35 @@ def check_nothing_left(world: World) -> None:
         assert simulated.child._books.admission.workloads == {}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_a_run_over_two_meshes_gives_the_right_values_and_leaves_nothing(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_a_run_survives_killed_and_paused_meshes(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west"), mesh("north")), Faults(kill=0.01, pause=0.01, budget=3))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_work_goes_on_where_only_the_process_of_a_mesh_is_killed(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill_process=0.02, pause=0.003, budget=6))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_a_run_survives_coordinators_that_crash_and_double(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(coordinator_crash=0.1, second_coordinator=0.1, kill=0.003, budget=2))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_several_runs_share_a_small_quota_and_all_end(seed: int) -> None:
     world = World(seed, tree(nominal=1), (mesh("east"), mesh("west")))
     specs = [{**graph(seed * 10 + number, nodes=8), "id": f"run-{number}"} for number in range(4)]
@@ -171,7 +171,7 @@ def test_several_runs_share_a_small_quota_and_all_end(seed: int) -> None:
         check_end(world, spec, record)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_a_failing_node_fails_the_run_and_skips_what_depends_on_it(seed: int) -> None:
     spec = graph(seed)
     world = World(seed, tree(), (mesh("east"), mesh("west")), failing=frozenset({"n5"}))
@@ -185,7 +185,7 @@ def test_a_failing_node_fails_the_run_and_skips_what_depends_on_it(seed: int) ->
     check_nothing_left(world)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_with_continue_everything_that_does_not_depend_on_the_failure_runs(seed: int) -> None:
     spec = {**graph(seed), "on_error": "continue"}
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1), failing=frozenset({"n3"}))
@@ -200,7 +200,7 @@ def test_with_continue_everything_that_does_not_depend_on_the_failure_runs(seed:
     check_nothing_left(world)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_a_cancelled_run_stops_wherever_it_stands(seed: int) -> None:
     spec = graph(seed)
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1))
@@ -246,7 +246,7 @@ def step_until(world: World, run: RunId, state: StageState) -> None:
     "faults",
     [pytest.param(Faults(), id="all goes well"), pytest.param(Faults(kill=0.005, pause=0.005, budget=2), id="meshes die and sleep")],
 )
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeds(6)
 def test_urgent_work_stops_less_urgent_work_of_its_tenant_which_ends_later_and_right(seed: int, faults: Faults) -> None:
     world = World(seed, tree(2), (mesh("east"),), replace(faults))
     lets_urgent_work_pass(world)
@@ -277,7 +277,7 @@ def test_nobody_stops_where_the_tenant_wants_no_stops() -> None:
     assert gave_way(world, slow) == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeds(4)
 def test_work_that_waits_too_long_is_refused_and_leaves_nothing(seed: int) -> None:
     world = World(seed, tree(2), (mesh("east"),), Faults(coordinator_crash=0.05, second_coordinator=0.05))
     lets_urgent_work_pass(world, within=Preempt.NEVER, max_wait_ms=1_500)
