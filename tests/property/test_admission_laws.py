@@ -193,6 +193,6 @@ class InOrder(AnyInterleaving):
 
 
 TestInOrder = InOrder.TestCase
-TestInOrder.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestInOrder.settings = settings(max_examples=30, stateful_step_count=25)
 TestAnyInterleaving = AnyInterleaving.TestCase
-TestAnyInterleaving.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyInterleaving.settings = settings(max_examples=60, stateful_step_count=30)

@@ -43,7 +43,7 @@ def change(table: NodeTable, held: list[NodeName], verb: str, number: int) -> No
 
 
 @pytest.mark.parametrize("name", ["weighted", "binpack", "hybrid", "least_busy", "spread", "min_fragment"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=st.lists(st.tuples(st.sampled_from(["join", "leave", "promise", "promise", "withdraw"]), st.integers(0, 23)), max_size=30))
 def test_scores_that_were_kept_are_those_of_a_new_look(name: str, steps: list[tuple[str, int]]):
     table, held = NodeTable(), []

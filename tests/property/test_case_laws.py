@@ -159,7 +159,7 @@ def answered(case: Case, rules: Any) -> Case:
         )
     ],
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 2**32))
 def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
     vary: Callable[[Case, Random], None], rules: Any, case: Case, seed: int

@@ -126,4 +126,4 @@ class Federation(RuleBasedStateMachine):
 
 
 TestFederation = Federation.TestCase
-TestFederation.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestFederation.settings = settings(max_examples=25, stateful_step_count=30)

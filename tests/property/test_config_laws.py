@@ -67,7 +67,7 @@ def complaints(text: str) -> list[str]:
     return []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(place=st.sampled_from(sorted(set(places(schema())), key=str)), value=VALUES)
 def test_any_value_at_any_key_is_read_or_complained_of_with_its_place(place: tuple[str | int, ...], value: object):
     assert all(line.startswith("x.yaml:") for line in complaints(written(place, value)))

@@ -60,7 +60,7 @@ class Cluster:
     strategy=st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
     order=st.randoms(use_true_random=False),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
@@ -91,7 +91,7 @@ def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(size
     order=st.randoms(use_true_random=False),
     estimates=st.lists(st.sampled_from([None, 1, 40, 4_000]), min_size=1, max_size=5),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_places(count, members, order, estimates):
     cluster = Cluster([4, 4, 4], SchedulerSettings(rules=RULES, reserve_after_ms=50))
     small = [f"s{index}" for index in range(12)]

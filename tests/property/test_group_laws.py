@@ -180,4 +180,4 @@ class AnyGroups(RuleBasedStateMachine):
 
 
 TestAnyGroups = AnyGroups.TestCase
-TestAnyGroups.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyGroups.settings = settings(max_examples=60, stateful_step_count=40)

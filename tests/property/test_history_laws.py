@@ -66,7 +66,7 @@ def rules(half_life_min: int, *, fair_sharing: bool) -> Rules:
 
 
 @given(slots=st.integers(1, 4), half_life_min=st.integers(5, 40), fair_sharing=st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_same(slots: int, half_life_min: int, fair_sharing: bool):
     hours = Hours(slots, rules(half_life_min, fair_sharing=fair_sharing))
     hours.minutes(HOUR_MIN, HOG)

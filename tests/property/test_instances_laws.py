@@ -12,7 +12,7 @@ from mesh.instance_sets import ResourceIdSet, TakenResources
 from mesh.instances import ResourceIds
 from mesh.resources import UNITS_PER_WHOLE, ResourceSet
 
-untimed = settings(deadline=None, max_examples=60)
+untimed = settings(max_examples=60)
 
 small = st.integers(1, UNITS_PER_WHOLE - 1).map(Amount)
 wanted = st.one_of(

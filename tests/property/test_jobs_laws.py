@@ -154,7 +154,7 @@ class World:
         self.nodes.join(node, total, {})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_whatever_happens_in_whatever_order_every_invariant_holds(data):
     draw = data.draw
@@ -219,7 +219,7 @@ def repeat(world, event, *, may_be_late):
         assert world.tell(event) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs("a"), st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_an_event_that_comes_twice_counts_once(spec, cpus):
     world = World(cpus)
@@ -285,7 +285,7 @@ def by_brute_force(told, free, limit):
     return fits(0, free, limit, told.needed)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(small_demands())
 def test_an_arrangement_is_found_exactly_when_there_is_one(case):
     told, free, limit = case

@@ -46,7 +46,7 @@ batches = st.builds(
 @pytest.mark.parametrize("cls", [*EVENTS, *DECISIONS], ids=lambda cls: cls.__name__)
 def test_every_kind_comes_back_as_it_was(cls):
     @given(st.from_type(cls))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def check(value):
         batch = Batch(7, (value,), ()) if isinstance(value, Event) else Batch(7, (), (value,))
         line = encode(batch.version, batch.events, batch.decisions)
@@ -58,7 +58,7 @@ def test_every_kind_comes_back_as_it_was(cls):
 
 
 @given(st.lists(batches, max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_journal_comes_back_in_its_order(kept):
     lines = [encode(batch.version, batch.events, batch.decisions) for batch in kept]
     assert all(line.count(b"\n") == 1 for line in lines)
@@ -66,7 +66,7 @@ def test_a_journal_comes_back_in_its_order(kept):
 
 
 @given(batches, st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_line_that_is_cut_anywhere_is_left_out_at_the_end(batch, data):
     line = encode(batch.version, batch.events, batch.decisions)
     cut = data.draw(st.integers(0, len(line) - 1))
@@ -74,7 +74,7 @@ def test_a_line_that_is_cut_anywhere_is_left_out_at_the_end(batch, data):
 
 
 @given(batches, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_byte_that_turned_is_seen_wherever_it_is(batch, data):
     line = bytearray(encode(batch.version, batch.events, batch.decisions))
     place = data.draw(st.integers(0, len(line) - 2))
@@ -107,7 +107,7 @@ stories = st.lists(
 
 
 @given(stories, st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_s14_the_scheduler_replays_its_journal_to_the_same_decisions(story, seed):
     """Chance included: it is seeded, so what was picked at random is picked again."""
     scheduler, lines, at_ms = MeshScheduler(seed=seed), [], 0

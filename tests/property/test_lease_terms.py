@@ -24,7 +24,7 @@ def record(mesh: str) -> MeshRecord:
     return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(pool,), cluster="c")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ttl_ms=st.integers(200, 60_000),
     grace_ms=st.integers(300, 20_000),

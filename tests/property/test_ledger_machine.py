@@ -480,5 +480,5 @@ def test_redis_and_memory_stay_alike_and_within_the_limits(client):
     machine = type("BoundMachine", (LedgerMachine,), {"client": client})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]),
+        settings=settings(max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]),
     )

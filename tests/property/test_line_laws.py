@@ -59,7 +59,7 @@ def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageA
     return admission, used
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cpus=st.integers(1, 6), quota=st.integers(1, 6), work=works)
 def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, quota, work):
     admission, used = admitted(cpus, quota, work)

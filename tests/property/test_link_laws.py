@@ -71,7 +71,7 @@ ANSWERS = st.one_of(
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(said=JSON)
 def test_any_json_is_taken_or_refused_by_name(verb, said):
     try:
@@ -81,26 +81,26 @@ def test_any_json_is_taken_or_refused_by_name(verb, said):
     assert isinstance(taken, verb.asked)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(body=st.binary(max_size=200))
 def test_any_bytes_are_refused_by_name(body):
     with pytest.raises(MeshError):
         read_call(JOIN, body, EAST)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(asked=st.builds(Join, record=RECORDS, adopt=TOKENS, seen=TOKENS))
 def test_what_is_asked_arrives_as_it_was_meant(asked):
     assert read_call(JOIN, encode(asked), EAST) == asked
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(answered=st.builds(Acquired, answers=st.lists(ANSWERS, max_size=4).map(tuple), told=TOLD))
 def test_what_is_answered_arrives_as_it_was_meant(answered):
     assert decode(ACQUIRE.answered, encode(answered, ACQUIRE.answered)) == answered
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     session=st.builds(Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, told=TOLD)
 )
@@ -109,13 +109,13 @@ def test_a_session_arrives_with_what_its_join_was_told(session):
     assert (arrived, arrived.told) == (session, session.told)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(status=st.integers(100, 599), body=st.binary(max_size=100) | JSON.map(lambda value: json.dumps({"error": value}).encode()))
 def test_any_answer_that_is_no_success_is_some_error(status, body):
     assert isinstance(_error_in(status, body), Exception)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(code=st.sampled_from(sorted(CODES)) | NAMES, facts=st.dictionaries(st.sampled_from(["epoch", "learn_ms", "more"]), TOKENS))
 def test_any_code_is_an_error_of_the_ports_or_none(code, facts):
     error = named_error(LinkError(code=code, message="in words", facts=facts))

@@ -324,7 +324,7 @@ def check(machine):
             assert record.stages[after].state is StageState.RUNNING, "a stage holds slots while it waits for one that has none"
 
 
-untimed = settings(deadline=None, max_examples=300)
+untimed = settings(max_examples=300)
 #: Short lists can be made shorter when a law breaks; long ones, from a seed, go far into a run.
 choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),

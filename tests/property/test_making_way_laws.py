@@ -56,7 +56,7 @@ def makes_good(victims, room, quota):
     return sum(one.amounts["cpu"] for one in victims if one.pool == "here") >= room and sum(one.amounts["cpu"] for one in victims) >= quota
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows=occupants, priority=priorities, room=st.integers(0, 6), quota=st.integers(0, 6))
 def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, room, quota):
     claimant = Claimant(stage="urgent", tenant="acme", priority=priority, pool="here")
@@ -148,7 +148,7 @@ def rises(before, after):
     return bool(came) and all(any(new > old for new in came) for old in gone)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     cpus=st.integers(2, 8),
     quota=st.integers(2, 8),
@@ -168,7 +168,7 @@ def test_each_round_strictly_raises_the_priorities_that_run_so_rounds_end(cpus, 
     raise AssertionError("they stop each other for ever")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     cpus=st.integers(2, 8),
     quota=st.integers(2, 8),

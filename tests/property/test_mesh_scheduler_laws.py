@@ -111,7 +111,7 @@ STEPS = (
 
 
 @given(st.data(), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_s12_no_task_is_lost_or_run_twice_and_all_ledgers_agree_whatever_happens(data: st.DataObject, seed: int):
     world = World(MeshScheduler(EAGER, seed=seed))
     world.tell(

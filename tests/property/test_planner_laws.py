@@ -136,7 +136,7 @@ class Federation:
 
 
 @given(world=worlds())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tuple[QuotaForest, list[Want]]):
     federation = Federation(*world)
     for _ in range(3):
@@ -156,7 +156,7 @@ def rests(federation: Federation) -> bool:
 
 
 @given(world=worlds(is_one_mesh_each=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[Want]]):
     """Of tenants with work on one mesh each: with several leases of one tenant, three claims can still beat each other in a ring."""
     federation = Federation(*world)
@@ -206,7 +206,7 @@ borrowing = st.builds(
 
 
 @given(world=worlds(), policies=st.lists(borrowing, min_size=9, max_size=9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(world: tuple[QuotaForest, list[Want]], policies: list[Policies]):
     forest, _ = world
     orders = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
@@ -219,7 +219,7 @@ def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(world: tupl
 
 
 @given(world=worlds())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Want]]):
     federation = Federation(*world)
     for _ in range(ROUNDS_MAX):
@@ -231,7 +231,7 @@ def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Wa
 
 
 @given(world=worlds(), order=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[Want]], order):
     federation = Federation(*world)
     federation.round()

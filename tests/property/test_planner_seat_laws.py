@@ -97,7 +97,7 @@ class World:
 
 
 @given(tree=trees(), room=st.integers(1, 12), done=steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_ledger_takes_every_target_of_a_plan(tree: TenantTree, room: int, done: list[tuple]):
     world = World(tree, room)
     for step in done:

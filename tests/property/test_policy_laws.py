@@ -57,7 +57,7 @@ def part(nodes: NodeView, place: slice) -> NodeView:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cluster=clusters, wanted=demands)
 def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster: list, wanted: Demand):
     nodes = view(*cluster)
@@ -72,7 +72,7 @@ def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cluster=clusters, wanted=demands, seed=st.integers(0, 99))
 def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name: str, cluster: list, wanted: Demand, seed: int):
     nodes = view(*cluster)
@@ -83,7 +83,7 @@ def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name
     assert row is None or fits[row]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     cluster=clusters,
     members=st.lists(demands, min_size=1, max_size=6),
@@ -103,7 +103,7 @@ def test_a_gang_that_is_placed_fits_all_at_once_and_keeps_its_strategy(cluster: 
     assert strategy != "STRICT_SPREAD" or len(set(placed)) == len(placed)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     free=st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=8),
     shapes=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 8)), min_size=1, max_size=4),
@@ -113,7 +113,7 @@ def test_the_index_is_from_0_to_1_and_0_on_a_single_node(free: list[tuple[int, i
     assert fragmentation([np.sum(free, axis=0)], shapes) == 0.0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cluster=clusters, wanted=demands)
 def test_the_term_for_fragmentation_is_from_0_to_1_wherever_the_demand_fits(cluster: list, wanted: Demand):
     nodes = view(*cluster)

@@ -116,4 +116,4 @@ class AnyLedger(RuleBasedStateMachine):
 
 
 TestAnyLedger = AnyLedger.TestCase
-TestAnyLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyLedger.settings = settings(max_examples=60, stateful_step_count=40)

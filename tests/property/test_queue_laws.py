@@ -117,10 +117,10 @@ class AnyQueue(RuleBasedStateMachine):
 
 
 TestAnyQueue = AnyQueue.TestCase
-TestAnyQueue.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestAnyQueue.settings = settings(max_examples=50, stateful_step_count=30)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(TaskState), st.integers(0, 3)), max_size=60),
 )

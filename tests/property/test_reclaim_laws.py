@@ -308,7 +308,7 @@ def said(answer: Plan) -> list[list[str]]:
 
 
 @given(chance=st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_plan_is_the_same_as_by_a_plain_reading_of_the_rules(chance: random.Random):
     case = world(chance)
     answer = planner.plan(**case, now_ms=NOW_MS)  # type: ignore[arg-type]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.errors import AmountError
 from mesh.resources import AMOUNT_MAX, NOTHING, ResourceSet, format_units, from_units, to_units
 from mesh.wire import decode, encode
 
-untimed = settings(deadline=None)
-
 NAMES = ["cpu", "gpu", "memory", "object_store_memory", "licence"]
 sets = st.dictionaries(st.sampled_from(NAMES), st.integers(0, AMOUNT_MAX // 4)).map(ResourceSet)
 small_sets = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 20)).map(ResourceSet)
 
 
-@untimed
 @given(sets, sets)
 def test_what_was_added_can_be_taken_away_again(a, b):
     assert a + b - b == a
@@ -25,13 +22,11 @@ def test_what_was_added_can_be_taken_away_again(a, b):
     assert a - a == NOTHING
 
 
-@untimed
 @given(sets, sets, sets)
 def test_addition_can_be_grouped_at_will(a, b, c):
     assert (a + b) + c == a + (b + c)
 
 
-@untimed
 @given(small_sets, small_sets, small_sets)
 def test_to_hold_at_least_as_much_is_a_partial_order(a, b, c):
     assert a <= ResourceSet(dict(a))
@@ -42,7 +37,6 @@ def test_to_hold_at_least_as_much_is_a_partial_order(a, b, c):
         assert a <= c
 
 
-@untimed
 @given(small_sets, small_sets)
 def test_one_set_can_be_taken_from_another_exactly_when_it_is_covered(a, b):
     if a <= b:
@@ -52,7 +46,6 @@ def test_one_set_can_be_taken_from_another_exactly_when_it_is_covered(a, b):
             b - a
 
 
-@untimed
 @given(small_sets, small_sets, small_sets)
 def test_a_join_covers_both_and_nothing_less_does(a, b, other):
     join = a.join(b)
@@ -62,7 +55,6 @@ def test_a_join_covers_both_and_nothing_less_does(a, b, other):
         assert join <= other
 
 
-@untimed
 @given(small_sets, small_sets)
 def test_as_many_copies_fit_as_are_told_and_not_one_more(slot, room):
     copies = slot.copies_in(room)
@@ -73,38 +65,32 @@ def test_as_many_copies_fit_as_are_told_and_not_one_more(slot, room):
         assert not slot.times(copies + 1) <= room
 
 
-@untimed
 @given(small_sets, st.integers(0, 5), st.integers(0, 5))
 def test_copies_add_up(a, some, more):
     assert a.times(some) + a.times(more) == a.times(some + more)
 
 
-@untimed
 @given(sets)
 def test_no_zero_is_kept_and_no_order_counts(a):
     assert all(a[name] > 0 for name in a)
     assert ResourceSet(dict(reversed(list(a.items())))) == a
 
 
-@untimed
 @given(st.sampled_from(NAMES), st.integers(0, AMOUNT_MAX))
 def test_what_is_told_to_people_is_read_back_exactly(name, units):
     assert to_units(name, format_units(name, units)) == units
 
 
-@untimed
 @given(st.sampled_from(NAMES), st.integers(0, 2**43))
 def test_what_ray_is_given_is_read_back_exactly(name, units):
     assert to_units(name, from_units(name, units)) == units
 
 
-@untimed
 @given(sets)
 def test_a_set_crosses_the_wire_unchanged(a):
     assert decode(ResourceSet, encode(a, ResourceSet)) == a
 
 
-@untimed
 @given(st.sampled_from(NAMES), st.one_of(st.text(max_size=12), st.floats(), st.integers(), st.booleans(), st.none(), st.decimals()))
 def test_whatever_is_written_is_an_amount_or_refused(name, written):
     try:

@@ -15,7 +15,7 @@ from mesh.scheduling.feasibility import NodeFit, available_rows, explain, feasib
 from mesh.scheduling.tasks import TaskRequest
 from mesh.scheduling.two_pass import schedule, spill_over
 
-untimed = settings(deadline=None, max_examples=60)
+untimed = settings(max_examples=60)
 
 NAMES = ["cpu", "gpu", "licence"]
 sets = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 4)).map(ResourceSet)

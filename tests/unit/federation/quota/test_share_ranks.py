@@ -28,7 +28,7 @@ def siblings(chance: random.Random) -> QuotaForest:
 
 
 @given(chance=st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_ranks_order_siblings_as_their_exact_shares_do(chance: random.Random):
     forest = siblings(chance)
     ledger = QuotaLedger(forest, keeps_local=True)
