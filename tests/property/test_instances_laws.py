@@ -12,7 +12,7 @@ from mesh.instance_sets import ResourceIdSet, TakenResources
 from mesh.instances import ResourceIds
 from mesh.resources import UNITS_PER_WHOLE, ResourceSet
 
-untimed = settings(max_examples=60)
+sixty = settings(max_examples=60)
 
 small = st.integers(1, UNITS_PER_WHOLE - 1).map(Amount)
 wanted = st.one_of(
@@ -28,7 +28,7 @@ steps = st.lists(
 )
 
 
-@untimed
+@sixty
 @given(st.integers(0, 6), st.lists(wanted, max_size=20))
 def test_what_is_taken_and_what_is_left_are_what_there_was(count, wants):
     free, held = ResourceIds.of(Amount(count * UNITS_PER_WHOLE)), []
@@ -47,7 +47,7 @@ def test_what_is_taken_and_what_is_left_are_what_there_was(count, wants):
     assert free == ResourceIds.of(Amount(count * UNITS_PER_WHOLE))
 
 
-@untimed
+@sixty
 @given(st.integers(0, 6), steps)
 def test_the_books_of_a_pool_are_right_after_every_step(count, taken_steps):
     pool = InstancePool(Amount(count * UNITS_PER_WHOLE))
@@ -71,7 +71,7 @@ def test_the_books_of_a_pool_are_right_after_every_step(count, taken_steps):
     assert (pool.free.total, pool.available, pool.check()) == (pool.capacity, pool.capacity, [])
 
 
-@untimed
+@sixty
 @given(
     st.dictionaries(st.sampled_from(["cpu", "gpu", "licence"]), st.integers(1, 4).map(lambda count: count * UNITS_PER_WHOLE)),
     st.integers(0, 1000),
@@ -97,7 +97,7 @@ def test_a_node_lends_whole_requests_and_gets_everything_back(counted, memory, r
     assert (node.to_set(), node.check()) == (total, [])
 
 
-@untimed
+@sixty
 @given(st.integers(0, 50_000).map(Amount), st.integers(0, 50_000).map(Amount))
 def test_amounts_are_ordered_as_their_units_are(a, b):
     assert [a < b, a <= b, a > b, a >= b, a == b, a != b].count(True) == 3

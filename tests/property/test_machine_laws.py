@@ -324,7 +324,7 @@ def check(machine):
             assert record.stages[after].state is StageState.RUNNING, "a stage holds slots while it waits for one that has none"
 
 
-untimed = settings(max_examples=300)
+sixty = settings(max_examples=300)
 #: Short lists can be made shorter when a law breaks; long ones, from a seed, go far into a run.
 choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),
@@ -332,7 +332,7 @@ choices = st.one_of(
 )
 
 
-@untimed
+@sixty
 @given(graphs(), choices)
 def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans, choices):
     world = Meshes(plans)
@@ -343,7 +343,7 @@ def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans,
     assert world.forgotten
 
 
-@untimed
+@sixty
 @given(graphs(), choices, st.sets(st.integers(0, 7), max_size=2))
 def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choices, failing):
     failing = {f"n{number}" for number in failing} & set(plans)
@@ -362,7 +362,7 @@ def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choic
             assert set(kept.roots) <= failing
 
 
-@untimed
+@sixty
 @given(graphs(), choices, st.sets(st.integers(0, 7), min_size=1, max_size=2))
 def test_with_fail_fast_the_run_stops_and_every_node_has_ended(plans, choices, failing):
     failing = {f"n{number}" for number in failing} & set(plans)
@@ -373,7 +373,7 @@ def test_with_fail_fast_the_run_stops_and_every_node_has_ended(plans, choices, f
     assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
 
 
-@untimed
+@sixty
 @given(graphs(), choices, st.integers(0, 60))
 def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
     world = Meshes(plans)
@@ -383,7 +383,7 @@ def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
     assert all(stage.state in STAGE_ENDS for stage in world.record.stages.values())
 
 
-@untimed
+@sixty
 @given(graphs(), choices, st.sets(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(["fail_fast", "continue"]))
 def test_what_waits_too_long_can_be_refused_at_any_moment_and_only_what_waited_is(plans, choices, refuse_at, on_error):
     world = Meshes(plans, on_error=on_error)

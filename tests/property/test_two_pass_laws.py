@@ -15,7 +15,7 @@ from mesh.scheduling.feasibility import NodeFit, available_rows, explain, feasib
 from mesh.scheduling.tasks import TaskRequest
 from mesh.scheduling.two_pass import schedule, spill_over
 
-untimed = settings(max_examples=60)
+sixty = settings(max_examples=60)
 
 NAMES = ["cpu", "gpu", "licence"]
 sets = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 4)).map(ResourceSet)
@@ -39,7 +39,7 @@ def tasks_of(written: list[tuple[ResourceSet, dict[str, str]]], prefix: str = "t
     ]
 
 
-@untimed
+@sixty
 @given(nodes, demands, st.integers(0, 2**32))
 def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(written, wants, seed):
     table, tasks = table_of(written), tasks_of(wants)
@@ -57,14 +57,14 @@ def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(wr
         assert at_once <= stands.total
 
 
-@untimed
+@sixty
 @given(nodes, demands, st.integers(0, 2**32))
 def test_the_same_chance_gives_the_same_places(written, wants, seed):
     tasks = tasks_of(wants)
     assert schedule(tasks, table_of(written), Chance(seed).draw) == schedule(tasks, table_of(written), Chance(seed).draw)
 
 
-@untimed
+@sixty
 @given(nodes, sets, selectors, st.lists(sets, max_size=3))
 def test_the_words_and_the_masks_agree(written, wanted, selector, promised):
     table = table_of(written)
@@ -80,7 +80,7 @@ def test_the_words_and_the_masks_agree(written, wanted, selector, promised):
         assert (verdict.words == "") == (verdict.fit is NodeFit.AVAILABLE)
 
 
-@untimed
+@sixty
 @given(sets, demands, demands)
 def test_a_node_gets_all_infeasible_tasks_that_it_could_hold_and_at_most_one_ready_task(total, infeasible, ready):
     table = table_of([(total, {})])
@@ -97,7 +97,7 @@ def explain_one(table: NodeTable, task: TaskRequest) -> bool:
     return verdict.fit is NodeFit.INFEASIBLE
 
 
-@untimed
+@sixty
 @given(
     st.lists(
         st.tuples(
