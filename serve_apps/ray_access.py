@@ -8,10 +8,13 @@ so this module imports no Ray.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from mesh.errors import RuntimeDoorError
 
 #: `token` or `disabled`; Ray's own name.
 MODE_VARIABLE = "RAY_AUTH_MODE"
@@ -52,6 +55,18 @@ def asks_for_token(address: str) -> bool:
     """Does the cluster refuse a caller who shows none? One that does not answer at all asks for nothing."""
     asked = subprocess.run([sys.executable, "-c", _ASK, address, str(ANSWER_S)], check=False, capture_output=True)
     return asked.returncode == _REFUSED
+
+
+def check_answers(name: str, address: str) -> None:
+    """Raises RuntimeDoorError where nobody listens at the address of a cluster; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, ValueError) as refused:
+        raise RuntimeDoorError(
+            f"cluster {name}: nobody answers at {address} ({refused}); `clusters.{name}.address` is the one that `ray start --head` tells, "
+            "and this machine has to be a node of the cluster"
+        ) from None
 
 
 def refused_words(address: str, environment: Mapping[str, str], home: Path, refused: Exception) -> str:

@@ -39,7 +39,7 @@ from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, le
 from serve_apps.left_standing import left_standing
 from serve_apps.managed import ManagedProcess
 from serve_apps.port_claim import PortClaim
-from serve_apps.ray_access import MODE_VARIABLE, auth_mode
+from serve_apps.ray_access import MODE_VARIABLE, auth_mode, check_answers
 from serve_apps.restarts import Restarts
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.state_folder import StateFolder
@@ -166,6 +166,9 @@ class Stack:
         )
 
     def _start_clusters(self) -> None:
+        for name, section in self._config.clusters.items():
+            if section.address is not None:
+                check_answers(name, section.address)
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:

@@ -30,8 +30,11 @@ class GraphFile:
     file: Path
 
 
-def load_graph(target: str) -> GraphFile:
-    """The graph at `FILE.py:name`: a node, a dict or list of nodes, or a function without arguments that gives them.
+def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFile:
+    """The graph at `FILE.py:name`: a node, a dict or list of nodes, or a function that gives them.
+
+    Args:
+        params: What the function is called with, by name.
 
     Raises:
         GraphFileError: One line that tells what is wrong and where.
@@ -47,12 +50,27 @@ def load_graph(target: str) -> GraphFile:
         )
         raise GraphFileError(f"{wrong}; it has: {', '.join(_near(module)) or 'none that is a node'}")
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
-        found = _told(path, cast("Callable[[], Any]", found))
+        made = cast("Callable[..., Any]", found)
+        _check_takes(f"{path}:{name}", made, params or {})
+        found = _told(path, lambda: made(**(params or {})))
+    elif params:
+        raise GraphFileError(
+            f"{path}:{name} is no function, so it takes no {', '.join(params)}; make it one, like def {name}({', '.join(params)})"
+        )
     if not _is_graph(found):
         raise GraphFileError(
             f"{path}:{name} is {_kind(found)}, not a node, a dict or list of nodes, or a function that gives them{_remedy(found, name)}"
         )
     return GraphFile(outputs=cast("Outputs", found), module=module, file=path)
+
+
+def _check_takes(where: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Raises GraphFileError for a parameter that it does not have, or has to be given."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**params)
+    except TypeError as wrong:
+        raise GraphFileError(f"{where}{signature} cannot be called with what `--param` gives: {wrong}") from None
 
 
 def _path_and_name(target: str) -> tuple[Path, str]:

@@ -85,7 +85,7 @@ def up(
 def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     configure_logging()
     with _stack(config, state, console, rebuild_ledger=rebuild_ledger) as stack:
-        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
+        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything", soft_wrap=True)
         stop = stop_on_signals()
         while not stop.wait(WATCH_S):
             stack.watch()
@@ -102,6 +102,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
     command += ["--rebuild-ledger"] if rebuild_ledger else []
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends the start as Ctrl-C does: with all that it has begun.
     try:
         _follow_start(process, folder, log, console)
     except KeyboardInterrupt:
@@ -126,7 +127,7 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
         while time.monotonic() < deadline:
             ended = process.poll() is not None
             for line in lines:
-                if not line.startswith("up: "):  # That is said here, with what comes next.
+                if not line.startswith(("up: ", "warning: ")):  # They are said here.
                     console.print(line.rstrip(), highlight=False, markup=False)
             if folder.read("stack.json").get("state") == "up":
                 return
@@ -267,7 +268,7 @@ def read_told(config: Path) -> FederationConfig:
     """The checked file; its warnings are printed. Raises ConfigError."""
     checked = read_config(config)
     for warning in checked.warnings:
-        Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False)
+        Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
     return checked
 
 

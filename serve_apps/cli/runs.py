@@ -50,7 +50,10 @@ def submit(
     target: Annotated[str, typer.Argument(help="FILE.py:NAME (a node, nodes, or a function that gives them), or a dag/1 spec: FILE.json.")],
     tenant: Annotated[str | None, typer.Option(help="Whose quota pays. Left out: the default of the stack or of the key.")] = None,
     run_id: Annotated[str | None, typer.Option("--id", help="Id of the run; the same id with the same graph is the same run.")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, the value as JSON or else as text; may be repeated.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE for the function at NAME, or for the spec; the value as JSON or else as text; may be repeated."),
+    ] = None,
     user: Annotated[str | None, typer.Option(help="For whom it is; left out: the user of the key, or the key itself.")] = None,
     on_error: Annotated[str | None, typer.Option(help="fail_fast or continue.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; tell what would become of it.")] = False,
@@ -65,10 +68,10 @@ def submit(
         file = Path(target)
         spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:
-        graph = load_graph(target)
+        graph = load_graph(target, params)
         file = graph.file
         spec = session.client.spec_of(
-            graph.outputs, id=run_id, tenant=tenant, user=user, params=params, on_error=on_error or "fail_fast", by_value=(graph.module,)
+            graph.outputs, id=run_id, tenant=tenant, user=user, on_error=on_error or "fail_fast", by_value=(graph.module,)
         )
     if dry:
         with named(file):

@@ -122,3 +122,38 @@ def test_a_name_that_another_module_has_is_refused(tmp_path, monkeypatch):
     path.write_text(SOURCE)
     with pytest.raises(GraphFileError, match="rename the file"):
         load_graph(f"{path}:node")
+
+
+@pytest.fixture
+def asking(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / f"{tmp_path.name}.py"  # Each test its own module.
+    path.write_text(
+        "import dag\nadded = dag.task(sum)\ndef graph(rows, times=2):\n    return added.bind([rows] * times)\nnode = added.bind([1])\n"
+    )
+    return path
+
+
+def test_a_function_is_called_with_what_it_is_given(asking):
+    assert load_graph(f"{asking}:graph", {"rows": 7, "times": 3}).outputs.args == ([7, 7, 7],)
+    assert load_graph(f"{asking}:graph", {"rows": 7}).outputs.args == ([7, 7],)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        pytest.param(
+            "graph",
+            {"rows": 1, "row": 1},
+            r"graph\(rows, times=2\) cannot be called .*: got an unexpected keyword argument 'row'",
+            id="more",
+        ),
+        pytest.param("graph", {}, r"graph\(rows, times=2\) cannot be called .*: missing a required argument: 'rows'", id="less"),
+        pytest.param(
+            "node", {"rows": 1}, r"node is no function, so it takes no rows; make it one, like def node\(rows\)", id="no function"
+        ),
+    ],
+)
+def test_what_a_graph_does_not_take_is_told(asking, name, params, words):
+    with pytest.raises(GraphFileError, match=words):
+        load_graph(f"{asking}:{name}", params)

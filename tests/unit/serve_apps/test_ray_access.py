@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
-from serve_apps.ray_access import auth_mode, refused_words, token_file
+import pytest
+
+from mesh.errors import RuntimeDoorError
+from serve_apps.ray_access import auth_mode, check_answers, refused_words, token_file
 
 NOBODY = "127.0.0.1:1"
 
@@ -23,3 +27,14 @@ def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_p
     assert "RAY_AUTH_MODE=token" in words
     assert str(token_file(tmp_path)) in words
     assert words.endswith("Ray says: Failed to connect")
+
+
+@pytest.mark.parametrize("address", [NOBODY, "no.such.host.invalid:6379", "127.0.0.1", "[::1]:1"])
+def test_an_address_that_nobody_listens_at_is_told_with_the_key_that_names_it(address: str) -> None:
+    with pytest.raises(RuntimeDoorError, match=r"cluster lab: nobody answers at .*; `clusters\.lab\.address` is"):
+        check_answers("lab", address)
+
+
+def test_an_address_that_somebody_listens_at_will_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        check_answers("lab", f"127.0.0.1:{door.getsockname()[1]}")
