@@ -26,6 +26,7 @@ from benchmarks import (
     lease_ledger,
     one_node,
     planner_round,
+    planner_tick,
     preempting_start,
     queue_memory,
     reclaiming,
@@ -81,6 +82,9 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     ),
     "planner_round": OnItsOwn(
         measure=planner_round.measure, turns=planner_round.TURNS, table=planner_round.table, as_json=planner_round.as_json
+    ),
+    "planner_tick": OnItsOwn(
+        measure=planner_tick.measure, turns=planner_tick.TURNS, table=planner_tick.table, as_json=planner_tick.as_json
     ),
 }
 NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, *ON_THEIR_OWN)

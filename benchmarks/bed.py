@@ -24,7 +24,7 @@ import ray
 from benchmarks.measuring import WALL
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config import FederationConfig
+from federation.config.loading import FederationConfig
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging
 from serve_apps.stack import Stack

@@ -23,6 +23,7 @@ from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, 
 from dag.spec import load
 from dag.starting import Starting, told
 from dag.states import RUN_ENDS, NodeState, StageState
+from federation.auditing import Audit
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
@@ -30,6 +31,7 @@ from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, Note, enrolled, look
+from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import Snapshot
 from federation.steadiness import SteadinessRules
 from federation.tenant_orders import TenantOrders
@@ -43,6 +45,8 @@ log = structlog.get_logger(__name__)
 LOOKS_MAX = 3
 #: How long one tick goes on taking back what is overdue; then runs have their turn, and the next tick goes on.
 SWEEP_MS_MAX = 500
+#: At one tick of so many some sums of the ledger are counted again.
+TICKS_PER_COUNT = 10
 
 
 class Coordinator:
@@ -56,6 +60,7 @@ class Coordinator:
         costs: What waiting and moving are reckoned with when a mesh is chosen.
         steadiness: How long a mesh that was lost and came back is on probation.
         retrying: How often and how soon what failed is tried again.
+        roster: The meshes that the root's file names, so that work which waits for one that is not there is told so.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Coordinator:
         costs: CostRules = COST_RULES,
         steadiness: SteadinessRules = SteadinessRules(),  # noqa: B008  frozen
         retrying: RetryRules = RETRY_RULES,
+        roster: Roster = NO_ROSTER,
     ) -> None:
         self._runs = runs
         self._queue = queue
@@ -90,10 +96,14 @@ class Coordinator:
         self._costs = costs
         self._steadiness = steadiness
         self._retrying = retrying
+        self._roster = roster
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
         self._starting = Starting()
+        self._audit = Audit()
+        self._ticks = 0
         self._in_turn = False  #: Runs are gone through, the oldest first.
+        self._epoch: int | None = None  #: Of the ledger, as it was last seen.
 
     def step(self, wait_ms: int) -> int:
         """Deal with what is in the inbox, waiting up to `wait_ms` for the first message; how many there were.
@@ -115,7 +125,11 @@ class Coordinator:
         return len(entries)
 
     def tick(self) -> None:
-        """The slow work: sweep overdue sessions, find queues at dead meshes, try blocked nodes again, retire old runs.
+        """The slow work, all of it. Raises as `survey` and `tend`, which others may do something between."""
+        self.tend(self.survey())
+
+    def survey(self) -> Snapshot:
+        """Take back what is overdue, and look at what there is; now and then count sums of it again.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
@@ -125,7 +139,20 @@ class Coordinator:
         if overdue:
             log.warning("stages took longer than their runs allow", stages=overdue)
         snapshot = self._look()
-        self._starting.adopt(snapshot.tree, snapshot.version, self._orders.in_force())
+        self._heed_epoch(snapshot)
+        self._count_again(snapshot)
+        self._starting.adopt(snapshot.tree, self._orders.in_force())
+        return snapshot
+
+    def tend(self, snapshot: Snapshot) -> None:
+        """Find queues at dead meshes, try blocked nodes again, retire old runs.
+
+        Args:
+            snapshot: Of `survey`, a moment ago.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; call again.
+        """
         alive = {view.record.mesh for view in snapshot.meshes if view.alive}
         self._in_turn = True
         try:
@@ -146,6 +173,35 @@ class Coordinator:
             if not swept.is_more_due or self._clock.monotonic_ms() >= until_ms:
                 return
 
+    def _heed_epoch(self, snapshot: Snapshot) -> None:
+        """A store that may have lost writes may know less of runs than is kept here: what it has is the truth, so all is loaded again.
+
+        Nothing is lost by that: what was decided and forgotten is decided again, and meshes tell again what they have told.
+        """
+        if self._epoch not in (None, snapshot.epoch):
+            log.warning("the ledger began another epoch: all runs are loaded again", epoch=snapshot.epoch, runs=len(self._kept))
+            self._kept.clear()
+            self._starting = Starting()
+            self._starting.adopt(snapshot.tree, self._orders.in_force())
+            self._count_running()
+        self._epoch = snapshot.epoch
+
+    def _count_again(self, snapshot: Snapshot) -> None:
+        """Some sums of the ledger now and then, all of them in turn. A wrong one is an alarm, and nothing is put right silently."""
+        self._ticks += 1
+        if self._ticks % TICKS_PER_COUNT:
+            return
+        for wrong in self._audit.look(snapshot):
+            log.error(
+                "a sum of the ledger is not that of its leases",
+                tenant=wrong.tenant,
+                flavor=wrong.flavor,
+                resource=wrong.resource,
+                kept=wrong.kept,
+                counted=wrong.counted,
+                remedy="compare with schedulemesh audit and schedulemesh story",
+            )
+
     def _look_at_orders(self) -> None:
         """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""
         orders = self._orders.in_force()
@@ -153,7 +209,10 @@ class Coordinator:
             self._starting.obey(orders)
             return
         snapshot = self._ledger.snapshot()
-        self._starting.adopt(snapshot.tree, snapshot.version, orders)
+        self._starting.adopt(snapshot.tree, orders)
+        self._count_running()
+
+    def _count_running(self) -> None:
         if self._starting.limits_running:
             for run in self._runs.active():
                 self._alone(run, partial(self._get, run))
@@ -198,7 +257,7 @@ class Coordinator:
                 self._run_times_ms.clear()
                 _tell_returns(note, snapshot.at_ms)
                 break
-        return enrolled(snapshot, after)
+        return enrolled(snapshot, after, self._roster)
 
     def _closed_now(self) -> frozenset[MeshId]:
         """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""
@@ -226,6 +285,9 @@ class Coordinator:
 
     def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
         kept = self._get(run)
+        if kept is not None and _order(entries[0].entry) <= _order(kept.record.last_entry):
+            del self._kept[run]  # Taken in before, and back: it was not acknowledged, or the store has lost that it was taken in.
+            kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
             return

@@ -11,14 +11,16 @@ DagError
 ├── UnknownLetter          there is no such dead letter
 ├── NotRequeued            a dead letter cannot be run again: its run goes on, or what it needs is gone
 ├── UnknownRun             no such run, or not this tenant's
+│   └── UnknownStage       the run has no such stage
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
 ├── RunCancelled           the run was cancelled, so it has no result
 ├── ResultTimeout          the run did not end in the time given
-└── ApiError               the root refused a request or cannot be reached; carries status and the answer's problems
+└── ApiError               the root refused a request or cannot be reached; carries status, code and the answer's problems
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mesh.errors import MeshError
@@ -85,6 +87,10 @@ class UnknownRun(DagError, KeyError):
         return str(self.args[0]) if self.args else "unknown run"
 
 
+class UnknownStage(UnknownRun):
+    """The run has no such stage."""
+
+
 class RunFailed(DagError):
     """The run failed. `failures` are the root causes, `skipped` the nodes that did not run because of them."""
 
@@ -108,10 +114,12 @@ class ResultTimeout(DagError, TimeoutError):
 class ApiError(DagError):
     """The root refused a request, or does not answer."""
 
-    def __init__(self, status: int, message: str, problems: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, status: int, message: str, problems: tuple[tuple[str, str], ...] = (), *, code: str) -> None:
         super().__init__(message)
         self.status = status  #: HTTP status; 0 when nothing answered.
         self.problems = problems
+        #: The root's word for it, or `unreachable`, `no_answer`, `no_federation`, `not_running`, `no_key`, `invalid_address`.
+        self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.status, self.args[0], self.problems))
+        return (partial(type(self), code=self.code), (self.status, self.args[0], self.problems))

@@ -11,14 +11,14 @@ from typing import Protocol
 
 from dag.compiling import NodePlan
 from dag.events import Blockage, NodesPlaced, Placement
-from federation.demand import Demand
 from federation.estimates import COST_RULES, CostRules
-from federation.headroom import Headroom
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from federation.routing import Refused, Routed, choose
+from federation.routing.demand import Demand
+from federation.routing.headroom import Headroom
+from federation.routing.route import Refused, Routed, choose
+from federation.routing.survey import Survey, survey
+from federation.routing.verdicts import Verdict
 from federation.snapshot import Snapshot
-from federation.survey import Survey, survey
-from federation.verdicts import Verdict
 from mesh.ids import MeshId, NodeId, TenantPath
 
 #: What a value weighs that nobody has measured: it was not stored, or is not computed yet.

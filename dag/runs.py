@@ -56,7 +56,7 @@ class StageRecord:
     incarnation: int = 0  #: The holder: which runner of the mesh has it, and with it the values of its nodes.
     cluster: str = ""
     slots: int = 0
-    reason: Reason | None = None  #: While queued: why it waits.
+    reason: Reason | None = None  #: Until it starts: why it waits. Once stopped or lost: why that.
     detail: str = ""
     why_here: str = ""  #: The routing decision in words.
     sent_ms: int = 0
@@ -183,6 +183,14 @@ class RunStore(DeadLetters, Protocol):
             KeyConflict: The tenant has used the key for another run, or for another graph.
             BacklogFull: The tenant, or one above it, has too much open.
             StoreFull: The store has hardly any memory left.
+        """
+
+    def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
+        """Would `create` find room for it as things stand? Nothing is stored, and nothing is set aside.
+
+        Raises:
+            BacklogFull: As `create`.
+            StoreFull: As `create`.
         """
 
     def load(self, run: RunId) -> RunRecord | None:

@@ -27,8 +27,9 @@ from dag.forms import SHA256
 from dag.graph import Graph
 from dag.options import NodeOptions, words_of
 from dag.spec_checks import Problem, SpecChecks, similar_to
-from dag.strict_json import pointer, read
+from dag.strict_json import pointer, read_with_doubles
 from mesh.arguments import refs_of
+from mesh.counting import counted
 from mesh.ids import NodeId
 
 #: More problems than this are counted, not told.
@@ -149,16 +150,16 @@ def parse(body: bytes) -> DagSpec:
         SpecError: With all problems that were found, each with its place.
         CycleError: A circle is among them.
     """
-    raw = read(body)
+    raw, doubles = read_with_doubles(body)
     if not isinstance(raw, dict):
-        raise SpecError((("", "must be an object: a graph of the form dag/1"),))
+        raise SpecError((*doubles, ("", "must be an object: a graph of the form dag/1")))
     checks = SpecChecks(raw)
     checks.run()
     spec, problems = _shaped(raw)
-    problems = tuple(dict.fromkeys((*problems, *checks.problems)))
+    problems = tuple(dict.fromkeys((*doubles, *problems, *checks.problems)))
     if spec is None or problems:
         left_out = len(problems) - PROBLEMS_MAX
-        told = (*problems[:PROBLEMS_MAX], ("", f"and {left_out} more problems")) if left_out > 0 else problems
+        told = (*problems[:PROBLEMS_MAX], ("", f"and {counted(left_out, 'more problem')}")) if left_out > 0 else problems
         raise (CycleError if checks.has_circle else SpecError)(told)
     return spec
 

@@ -17,6 +17,7 @@ from dag.forms import SHA256, FormContents, literal_bytes, problem_of_path, surv
 from dag.graph import Graph, circle_in_words, circles
 from dag.pickling import sha256_of
 from dag.strict_json import pointer
+from mesh.counting import counted
 from mesh.ids import NodeId
 
 NODES_MAX = 100_000
@@ -58,7 +59,7 @@ class SpecChecks:
         """Find all problems."""
         self._check_names()
         if len(self._nodes) > NODES_MAX:
-            self._tell("/nodes", f"{len(self._nodes)} nodes; a graph has {NODES_MAX} at most")
+            self._tell("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
             return
         self._check_params()
         needs = {NodeId(node): self._check_node(node, told) for node, told in self._nodes.items()}
@@ -149,7 +150,7 @@ class SpecChecks:
     def _check_shape(self, graph: Graph) -> None:
         edges = graph.edge_count()
         if edges > EDGES_MAX:
-            self._tell("/nodes", f"{edges} edges; a graph has {EDGES_MAX} at most")
+            self._tell("/nodes", f"{counted(edges, 'edge')}; a graph has {EDGES_MAX} at most")
             return
         if not _has_order(graph):
             self.has_circle = True

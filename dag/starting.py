@@ -39,7 +39,6 @@ class Starting:
     """Over the runs of one coordinator."""
 
     _starts: Starts | None = None
-    _version: int = -1  #: Of the tree that `_starts` is of.
     _tallies: dict[RunId, Tally] = field(default_factory=dict)
     _kept_back: dict[RunId, _KeptBack] = field(default_factory=dict)
 
@@ -53,20 +52,20 @@ class Starting:
         """Is there anybody who may run only so much at a time?"""
         return self._starts is not None and self._starts.limits_running
 
-    def adopt(self, tree: TenantTree, version: int, orders: OrdersInForce) -> None:
+    def adopt(self, tree: TenantTree, orders: OrdersInForce) -> None:
         """From now on these tenants and orders hold."""
-        if self._starts is None or version != self._version or orders is not self._starts.orders:
-            self._renew(Starts(tree, orders), version)
+        if self._starts is None or not self._starts.tree.covers(tree) or orders is not self._starts.orders:
+            self._renew(Starts(tree, orders))
 
     def obey(self, orders: OrdersInForce) -> None:
         """From now on these orders hold, for the tenants that are known."""
         if self._starts is not None and orders is not self._starts.orders:
-            self._renew(Starts(self._starts.tree, orders), self._version)
+            self._renew(Starts(self._starts.tree, orders))
 
-    def _renew(self, starts: Starts, version: int) -> None:
+    def _renew(self, starts: Starts) -> None:
         for tally in self._tallies.values():
             starts.count(tally, tally.started)
-        self._starts, self._version = starts, version
+        self._starts = starts
 
     def allowed(self, record: RunRecord, now_ms: int, *, in_turn: bool) -> Allowance:
         """How many stages the run may send now.

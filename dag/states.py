@@ -31,6 +31,8 @@ class StageState(str, Enum):
     """Admitted: a lease pays, a runner works."""
     ENDED = "ENDED"
     """Nothing of it runs; its lease is given back."""
+    STOPPED = "STOPPED"
+    """Stopped in good order, or taken back before it began: it gave way, its mesh left, its tenant may not; the rest runs again."""
     LOST = "LOST"
     """Its mesh or its runner is gone; what was not finished goes elsewhere."""
 
@@ -67,9 +69,10 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
 
 STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
     StageState.PLANNED: frozenset({StageState.QUEUED, StageState.ENDED}),
-    StageState.QUEUED: frozenset({StageState.RUNNING, StageState.ENDED, StageState.LOST}),
-    StageState.RUNNING: frozenset({StageState.ENDED, StageState.LOST}),
+    StageState.QUEUED: frozenset({StageState.RUNNING, StageState.ENDED, StageState.STOPPED, StageState.LOST}),
+    StageState.RUNNING: frozenset({StageState.ENDED, StageState.STOPPED, StageState.LOST}),
     StageState.ENDED: frozenset(),
+    StageState.STOPPED: frozenset(),
     StageState.LOST: frozenset(),
 }
 

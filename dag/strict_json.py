@@ -17,6 +17,8 @@ from dag.errors import SpecError
 #: Containers inside each other, the document itself counted; a spec uses five of them before its arguments begin.
 DEPTH_MAX = 64
 
+TWICE = "this key is there twice; keep one"
+
 #: Objects in which keys repeat, by their `id`, and those keys. The object is kept, so that no other gets its `id`.
 Duplicates = dict[int, tuple[dict[str, Any], Sequence[str]]]
 
@@ -27,12 +29,24 @@ def read(body: bytes) -> Any:
     Raises:
         SpecError: With every problem and its place (a JSON pointer); broken text has one problem only, placed at the whole.
     """
+    value, doubles = read_with_doubles(body)
+    if doubles:
+        raise SpecError(doubles)
+    return value
+
+
+def read_with_doubles(body: bytes) -> tuple[Any, tuple[tuple[str, str], ...]]:
+    """The value, and a problem for each key that is there twice: the last one of them counts, and all else may be looked at.
+
+    Raises:
+        SpecError: As `read`, for anything else.
+    """
     duplicates: Duplicates = {}
     value = _loaded(body, duplicates)
     problems = _problems(value, duplicates, may_hold_halves=b"\\u" in body)
-    if problems:
+    if any(problem != TWICE for _, problem in problems):
         raise SpecError(tuple(problems))
-    return value
+    return value, tuple(problems)
 
 
 def pointer(place: str, key: str | int) -> str:
@@ -92,7 +106,7 @@ def _problems(value: Any, duplicates: Duplicates, *, may_hold_halves: bool) -> l
             problems.append((place, f"nested deeper than {DEPTH_MAX} levels"))
         else:
             if isinstance(part, dict):
-                problems.extend((pointer(place, name), "this key is there twice") for name in duplicates.get(id(part), (part, ()))[1])
+                problems.extend((pointer(place, name), TWICE) for name in duplicates.get(id(part), (part, ()))[1])
                 if may_hold_halves and not all(map(is_writable, part)):
                     problems.append((place, "a key holds half of a surrogate pair, which no file or store can keep"))
             for key, below in part.items() if isinstance(part, dict) else enumerate(part):

@@ -9,6 +9,7 @@ Mail tells a mesh that there is something to look at. It is a hint: a mesh that 
 and `queued`.
 """
 
+import hashlib
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -20,11 +21,14 @@ from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
+from mesh.wire import encode
 
 #: A mesh may have this many times as much claimed as its lease holds; an honest one never has more than once.
 CLAIMS_PER_UNIT = 2
 #: Queued stages that a mesh asks about in one call.
 HEADS_MAX = 1_000
+#: Claims that are asked about in one call.
+RESUMED_MAX = 200
 #: Stages that are explained in one call.
 EXPLAINED_MAX = 100
 #: How far into a queue is looked for the oldest.
@@ -71,6 +75,26 @@ class ClaimedStage:
         return (*self.spec.blobs(), *(value.sha256 for value in self.inputs.values() if value is not None and value.uri is None))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldClaim:
+    """A claim as its mesh knows it, and what a store has to know that may have lost it."""
+
+    claim: Claim
+    spec: str  #: `digest_of` the stage's spec.
+    lease: Lease | None = None  #: That paid for it when it was made; None: it takes nothing.
+    is_whole: bool = False  #: All that was told under it can be told again.
+    has_ended: bool = False  #: Its end was told, or is about to be: it takes nothing any more.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimStanding:
+    """What the store has of a claim."""
+
+    is_current: bool
+    batch: int = 0  #: The last that was taken in, as the store counts.
+    may_come: bool = False  #: The stage is not known, and may be submitted again as long as the ledger learns.
+
+
 class MailKind(str, Enum):
     """What a mesh is told to look at."""
 
@@ -112,6 +136,7 @@ class StageAges:
 
     queued_ms: int = 0
     claimed_ms: int = 0
+    claimed_ms_min: int = 0  #: The same of what was claimed last: all that runs does so for at least so long.
 
 
 class OrphanKind(str, Enum):
@@ -135,6 +160,11 @@ class Orphan:
     stage: StageId
     mesh: MeshId
     detail: str  #: What the record says: state and mesh; or what is missing.
+
+
+def digest_of(spec: StageSpec) -> str:
+    """Tells a spec from another of the same name: SHA-1 of it as it is stored, which a script can reckon too."""
+    return hashlib.sha1(encode(spec), usedforsecurity=False).hexdigest()
 
 
 class StageQueue(Protocol):
@@ -177,12 +207,28 @@ class StageQueue(Protocol):
             EpochChanged: See `LeaseLedger`.
         """
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+        """How claims of the session stand, at most `RESUMED_MAX`, in their order. While the ledger learns, a claim that it has lost is made
+        again under its old token, when its stage waits there as it was and all that was told can be told again.
+
+        Raises:
+            SessionLost: The session is not live.
+            EpochChanged: See `LeaseLedger`.
+        """
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """Put messages into the inbox. `batch` counts up from 1 per claim; a batch that was taken in already is dropped
         silently. A `StageEnded` or `StageLost` among the messages ends the claim.
 
+        Args:
+            after: What this answered for the batch before; 0: none came before, or nobody knows.
+
+        Returns:
+            As what the store counts the batch, for `after` of the next one.
+
         Raises:
             StaleFence: The claim is not current: lost, ended, of another session, or its lease was revoked hard.
+            EarlierReportsLost: The store does not have the batch `after` any more.
         """
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:

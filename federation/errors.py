@@ -5,6 +5,7 @@ FederationError
 │   └── TenantCycle           a tenant would be its own ancestor
 ├── UnknownTenant             no such path in the tenant tree
 ├── UnknownMesh               no mesh of this name was ever seen
+├── MeshMisfit                a mesh tells of itself what the root's file rules out
 ├── SessionLost               the ledger does not listen to this session any more: stop its work, join again
 │   ├── SessionUnknown        the ledger has no session of this mesh
 │   ├── SessionSuperseded     the mesh has joined again since
@@ -26,6 +27,7 @@ FederationError
 ├── QuotaExceeded             a plan or a change of the tree would exceed a limit
 ├── PlannerSuperseded         somebody else plans by now
 ├── StaleFence                a message under a claim that is not current: a late result of a dead attempt
+├── EarlierReportsLost        a report, and the store has lost what was reported before it: say that again first
 ├── DurabilityUnreachable     more safety was asked for than the store can give
 ├── TooManyClaims             a mesh has claimed far more than its leases pay for, and not ended it
 └── StoreUnavailable          the store does not answer, or no root that leads to it
@@ -34,6 +36,7 @@ FederationError
         └── CallRejected      a root answers, and will never take this one call
 """
 
+from federation.located import Located
 from mesh.errors import MeshError, RuntimeDoorError
 
 
@@ -45,11 +48,13 @@ class ConfigError(FederationError):
     """The configuration is wrong. Each line of the message names file, line, path and what to write instead.
 
     Args:
-        warnings: What is allowed and worth a look, a line each; empty as well where that cannot be told.
+        located: The same line by line, in parts; empty where it is about no file.
+        warnings: What is allowed and worth a look; empty as well where that cannot be told.
     """
 
-    def __init__(self, message: str, *, warnings: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, located: tuple[Located, ...] = (), warnings: tuple[Located, ...] = ()) -> None:
+        super().__init__(message or "\n".join(map(str, located)))
+        self.located = located
         self.warnings = warnings
 
 
@@ -63,6 +68,10 @@ class UnknownTenant(FederationError):
 
 class UnknownMesh(FederationError):
     """No mesh of this name was ever seen by the federation."""
+
+
+class MeshMisfit(FederationError):
+    """A mesh tells of itself what the root's file rules out, and is not let in; the message says what to change, and where."""
 
 
 class SessionLost(FederationError):
@@ -155,6 +164,10 @@ class PlannerSuperseded(FederationError):
 
 class StaleFence(FederationError):
     """A message under a claim that is not current: the late word of a dead attempt. It was not applied."""
+
+
+class EarlierReportsLost(FederationError):
+    """The store had taken in what was reported before this, and has lost it; nothing was taken in. Report that again, then this."""
 
 
 class DurabilityUnreachable(FederationError):

@@ -2,10 +2,13 @@
 
     behind      = waiting + 1 - room                      stages that have to end before this one has its turn; none: no wait
     wait_ms     = ceil(behind x run_ms / max(1, running)) one of the running stages ends every run_ms / running
+    overdue_ms  = age_ms - run_ms                         all that runs does so for longer than it should: nobody knows when it ends
     transfer_ms = ceil(missing_bytes x 1000 / bandwidth)  inputs that lie elsewhere, each counted once
 
 Work goes where `wait_ms + transfer_ms` is least: it leaves its data when bringing them costs less than waiting beside them,
 and only then.
+
+Of a mesh on which all stages have run for `age_ms` already, the first is as much nearer to its end: (run_ms - age_ms) / running.
 
 `run_ms` is the mesh's own recent mean; of a mesh that has run nothing yet, the mean of the others; else `run_ms_unknown`.
 How large the waiting stages are nobody knows here, so each counts as one slot.
@@ -57,7 +60,7 @@ def typical_run_ms(paces: Iterable[Pace | None], rules: CostRules) -> int:
     return max(1, sum(pace.run_ms * pace.stages for pace in known) // stages) if stages else rules.run_ms_unknown
 
 
-def wait_ms(*, waiting: int, room: int, running: int, run_ms: int) -> int:
+def wait_ms(*, waiting: int, room: int, running: int, run_ms: int, age_ms: int = 0) -> int:
     """How long one more stage would wait.
 
     Args:
@@ -65,9 +68,15 @@ def wait_ms(*, waiting: int, room: int, running: int, run_ms: int) -> int:
         room: Slots that could be granted now.
         running: Stages that run there now.
         run_ms: How long a stage runs there.
+        age_ms: For how long at least each of those has run.
     """
-    behind = max(0, waiting + 1 - room)
-    return -(-behind * max(1, run_ms) // max(1, running))
+    behind, each_ms = max(0, waiting + 1 - room), max(1, run_ms)
+    return -(-(behind * each_ms - min(behind, 1) * min(each_ms, age_ms)) // max(1, running))
+
+
+def overdue_ms(*, waiting: int, room: int, run_ms: int, age_ms: int) -> int:
+    """By how much all overrun that such a stage waits for; 0: they do not, or it waits for none. Arguments as of `wait_ms`."""
+    return max(0, age_ms - max(1, run_ms)) if waiting + 1 > room else 0
 
 
 def transfer_ms(missing_bytes: int, rules: CostRules) -> int:

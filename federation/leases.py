@@ -18,7 +18,8 @@ version that it has seen of a lease when it asks for more, gives back, or says t
 done and the lease is told instead. So every call may be repeated, and may arrive late.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, Field
@@ -34,6 +35,8 @@ from mesh.resources import NOTHING, ResourceSet, format_units
 ROWS_MAX = 100
 #: Leases or wants that one heartbeat may tell. A mesh holds no more leases: all of them have to be told at once to a ledger that learns.
 TOLD_MAX = 1_000
+#: A mesh is believed that work has waited for so long, ms, and no longer.
+WAITED_MS_MAX = 7 * 86_400_000
 
 
 def _fit(name: str) -> str:
@@ -88,7 +91,7 @@ class Lease:
     target: FitAmounts = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
     token: int = 0  #: Fencing token; a hard revoke changes it.
     version: int = 0  #: Changes with everything that the ledger tells; 0: there is no such lease.
-    priority: int = 0  #: Of the most urgent work that it paid for when it last grew: what a planner takes first is the least urgent.
+    priority: int = 0  #: Of the most urgent work that it pays for, as its mesh told last: what a planner takes first is the least urgent.
     shrink_ms: int | None = None  #: For how long what is above the target may still be used, counted from the sending of the question.
     receipt: str = ""  #: The root's signature over it; goes back with a claim.
 
@@ -115,7 +118,7 @@ def lease_name(mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> LeaseId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """Slots that a mesh could use at once for a tenant, on top of what its lease holds."""
+    """Slots that a mesh could use at once for a tenant, on top of what its lease holds: of one size, for work of one priority."""
 
     tenant: FitTenant
     flavor: FitFlavor
@@ -124,6 +127,10 @@ class Want:
     priority: int = 0
     version: Annotated[int, Field(ge=0)] = 0  #: That the mesh has seen of the lease; 0: it knows of none.
     pays_for: int | None = None  #: Priority of the most urgent work that the lease pays for once it has grown; None: `priority`.
+    waited_ms: Annotated[int, Field(ge=0)] | None = None
+    """How long the oldest of this work has waited, by the mesh's clock; None: the ledger counts from when it first heard of it."""
+    beyond: Annotated[int, Field(ge=0)] = 0
+    """Slots that more of this work waits for than the mesh could hold at once; as it was when the wants were told, and for people only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +144,23 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pays:
+    """For what a lease pays now: told when it has become something else than the ledger knows."""
+
+    tenant: FitTenant
+    flavor: FitFlavor
+    priority: int  #: Of the most urgent work.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """What a heartbeat tells besides the record."""
 
     number: int  #: Of the session's beats, counts up from 1. The same again is answered again and changes nothing.
     acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
-    wants: tuple[Want, ...] | None = None  #: All that the mesh wants now; None: as it told before.
+    wants: tuple[Want, ...] | None = None  #: All that the mesh wants, on top of what it held before this beat; None: as it told before.
     claims: tuple[Lease, ...] | None = None  #: All that the mesh holds; the ledger needs it while it learns.
+    pays: tuple[Pays, ...] = ()  #: Of leases of which this has changed; what is not held is passed over.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +214,11 @@ class LeaseRefused:
         """For people."""
         if self.reason is Reason.LEDGER_LEARNING:
             return "the ledger has begun anew; it grants nothing before every mesh had the time to tell what it holds"
+        if self.reason is Reason.TENANT_UNKNOWN:
+            return (
+                f"there is no tenant {self.tenant} any more, so nothing pays for it; write it into the root's file "
+                "again and `schedulemesh apply` that, or cancel the run and submit it for another tenant"
+            )
         if not self.resource:
             return f"{self.tenant}: {self.reason.value}"
         available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))
@@ -238,6 +260,27 @@ class Aim:
     tenant: TenantPath
     flavor: FlavorName
     target: ResourceSet
+    before: ResourceSet | None = None  #: What the plan saw it aim at: what has changed since is kept, see `aimed`. None: whatever it was.
+
+    def from_now(self, now: Mapping[str, int]) -> "Aim":
+        """The same for a lease that aims at this now."""
+        if self.before is None:
+            return self
+        names = {*self.target, *self.before, *now}
+        return replace(self, target=ResourceSet({name: aimed(now.get(name, 0), self.before[name], self.target[name]) for name in names}))
+
+
+def aimed(now: int, before: int, target: int) -> int:
+    """The target of a lease of one resource, by a plan that saw `before` and wants `target`, where it is `now`.
+
+    What was granted since is not taken back by a plan that gives more, and what was released since is not given again: a plan moves a lease
+    by no more than it meant to, and never past where it meant to. What it did not mean to move stays.
+    """
+    if target > before:
+        return max(now, min(target, now + target - before))
+    if target < before:
+        return min(now, max(target, now + target - before))
+    return now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +337,7 @@ class LeaseLedger(Protocol):
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """Renew the session, store the mesh's present record, take in what it acknowledges, wants, and (learning) holds; let
-        leases grow to targets that a plan has raised.
+        leases grow to targets that a plan has raised: by as much less is wanted then, the most urgent first.
 
         Raises:
             SessionLost: Swept, superseded by another join, or never known.
@@ -302,7 +345,7 @@ class LeaseLedger(Protocol):
             HoldingsWanted: The ledger learns, and the beat has no claims.
             ForgedReceipt: A claim was not signed by the root.
             UnfitName: As for `acquire`, of a want or a claim.
-            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants or claims.
+            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants, claims or payments.
         """
 
     def leave(self, session: Session) -> None:
@@ -310,7 +353,8 @@ class LeaseLedger(Protocol):
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
         """Grant of each want as many whole slots as the tree leaves, within nominal quota and by borrowing, but nothing that a
-        plan has set aside for others. What is not granted is noted as wanted, unless more urgent work already wants the same lease.
+        plan has set aside for others. What is not granted is noted as wanted beside what else is: of the same slots and priority no
+        less than was noted before, less what is granted. A mesh has `TOLD_MAX` wants at most, and further ones are not noted.
 
         Raises:
             SessionLost: As for `heartbeat`, or its time has run out.
@@ -357,11 +401,14 @@ class LeaseLedger(Protocol):
         """Aim leases at nothing; None stands for all. Hard: what was claimed under them may not report results any more.
         How many leases it was."""
 
+    def epoch(self) -> int:
+        """The present one, as it was begun by whatever call came last: this one begins none, and costs next to nothing."""
+
     def snapshot(self) -> Snapshot:
         """Tenants with their use, meshes with their state, leases and wants, at one instant."""
 
     def audit(self) -> tuple[Mismatch, ...]:
         """Nodes whose sums are not those of their leases; a mismatch is an alarm, and is never repaired silently."""
 
-    def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """The last changes of leases, oldest first; of one mesh or one tenant when named. A hundred thousand or more are kept."""
+    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+        """The last changes of leases, oldest first; of one mesh, or of some tenants, when named. A hundred thousand or more are kept."""

@@ -18,9 +18,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
-from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import (
     BatchTooLarge,
+    EarlierReportsLost,
     EpochChanged,
     ForeignLedger,
     ForgedReceipt,
@@ -180,12 +181,21 @@ class ClaimStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """See `StageQueue.resume`."""
+
+    session: Session
+    claims: tuple[HeldClaim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """See `StageQueue.report`."""
 
     claim: Claim
     batch: Annotated[int, Field(ge=0)]
     messages: tuple[STAGE_MESSAGE, ...]
+    after: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +225,10 @@ class AwaitMail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskTerms:
-    """What holds here for every mesh?"""
+    """What holds here for every mesh, and what does the root say to this record?"""
 
     mesh: MeshId
+    record: MeshRecord | None = None  #: As it would join; None: only the terms are asked.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +239,7 @@ class LinkTerms:
     inline_limit_bytes: int  #: Larger values go to the storage.
     storage_url: str  #: fsspec URL of the folder for them.
     ledger: str = ""  #: The id of the root's ledger: names what is the mesh's on a cluster that other federations use, too.
+    warnings: tuple[str, ...] = ()  #: Where the record that was asked about differs from the root's file, in words.
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -251,7 +263,10 @@ EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explai
 CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
     name="claim", port="queue", method="claim", asked=ClaimStage, answered=ClaimedStage | None
 )
-REPORT: Verb[Report, None] = Verb(name="report", port="queue", method="report", asked=Report, answered=type(None))
+RESUME: Verb[Resume, tuple[ClaimStanding, ...]] = Verb(
+    name="resume", port="queue", method="resume", asked=Resume, answered=tuple[ClaimStanding, ...]
+)
+REPORT: Verb[Report, int] = Verb(name="report", port="queue", method="report", asked=Report, answered=int)
 INPUTS_OF: Verb[InputsOf, dict[NodeId, StoredValue | None]] = Verb(
     name="inputs-of", port="queue", method="inputs_of", asked=InputsOf, answered=dict[NodeId, StoredValue | None]
 )
@@ -263,7 +278,7 @@ MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
-    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, REPORT, INPUTS_OF,
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, RESUME, REPORT, INPUTS_OF,
     CLAIMS_OF, MAIL,
 )  # fmt: skip
 
@@ -308,6 +323,7 @@ CODES: dict[str, type[MeshError]] = {
     "holdings_wanted": HoldingsWanted,
     "stale_beat": StaleBeat,
     "stale_fence": StaleFence,
+    "earlier_reports_lost": EarlierReportsLost,
     "ledger_learning": LedgerLearning,
     "ledger_uninitialised": LedgerUninitialised,
     "ledger_unsafe": LedgerUnsafe,
@@ -320,7 +336,7 @@ CODES: dict[str, type[MeshError]] = {
 }
 
 #: Codes by which the root says that it does not listen to this child at all; repeating helps only after somebody has acted.
-REFUSALS = frozenset({"unauthorized", "wrong_mesh", "unsupported_media_type"})
+REFUSALS = frozenset({"unauthorized", "wrong_mesh", "mesh_misfit", "unsupported_media_type"})
 #: Codes by which it says that it will never take this one call; see `CallRejected`.
 REJECTIONS = frozenset({"malformed_call", "malformed_json", "body_too_large"})
 

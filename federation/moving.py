@@ -1,7 +1,5 @@
 """A tenant tree with one tenant, and all below it, under another parent."""
 
-from dataclasses import replace
-
 from federation.errors import TenantCycle
 from federation.tenants import TenantTree
 from mesh.ids import TenantPath
@@ -17,5 +15,4 @@ def moved(tree: TenantTree, tenant: TenantPath, parent: TenantPath | None) -> Te
     """
     if parent is not None and tree.is_within(tree.tenant(parent).path, tree.tenant(tenant).path):
         raise TenantCycle(f"{tenant} would be its own ancestor under {parent}; choose a parent outside of it")
-    changed = replace(tree.tenant(tenant), parent=parent)
-    return TenantTree([changed if kept.path == tenant else kept for kept in tree.tenants.values()])
+    return tree.with_parent(tenant, parent)

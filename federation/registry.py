@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from federation.estimates import Pace, paced
-from federation.snapshot import Snapshot
+from federation.roster import NO_ROSTER, Roster
+from federation.snapshot import AbsentMesh, MeshRecord, Snapshot, Whereabouts
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Sighting, Steadiness, SteadinessRules, changed, watch
 from mesh.ids import MeshId
@@ -53,10 +54,21 @@ class MeshRegistry(Protocol):
         """Write down what was seen, if nobody has since `standings` gave this `version`; False (and nothing done) when somebody has."""
 
 
-def enrolled(snapshot: Snapshot, standings: Standings) -> Snapshot:
-    """The snapshot with what is remembered of each mesh."""
+def enrolled(snapshot: Snapshot, standings: Standings, roster: Roster = NO_ROSTER) -> Snapshot:
+    """The snapshot with what is remembered of each mesh, and with those that are known and not there."""
     views = tuple(replace(view, standing=standings.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
-    return replace(snapshot, meshes=views)
+    away = (roster.meshes.keys() | standings.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
+    absent = tuple(_absent(mesh, standings.meshes.get(mesh, NEWCOMER), roster) for mesh in sorted(away))
+    return replace(snapshot, meshes=views, absent=absent)
+
+
+def _absent(mesh: MeshId, standing: Standing, roster: Roster) -> AbsentMesh:
+    """The ledger forgets at once whoever leaves in good order; nobody may have looked since, to note it."""
+    seen = standing.steadiness
+    was_lost = seen is not None and not seen.alive and not seen.excused
+    whereabouts = Whereabouts.NOT_JOINED if seen is None else Whereabouts.LOST if was_lost else Whereabouts.LEFT
+    record = roster.meshes.get(mesh) or MeshRecord(mesh=mesh, labels={}, pools=(), cluster="")
+    return AbsentMesh(record=record, whereabouts=whereabouts, standing=standing)
 
 
 def look(

@@ -1,6 +1,7 @@
 """Tenants, leases and meshes at one instant: all that routing and people look at."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from federation.standing import NEWCOMER, Standing
 from federation.tenants import TenantTree
@@ -54,6 +55,26 @@ class MeshView:
         return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
 
 
+class Whereabouts(str, Enum):
+    """Where a mesh is that the federation knows of and the ledger does not. The value is the word on the wire."""
+
+    NOT_JOINED = "not_joined"
+    """The root's file names it, and it has not come yet."""
+    LEFT = "left"
+    """It has left in good order, and may come back."""
+    LOST = "lost"
+    """It was lost, and has not been heard of for so long that the ledger has forgotten it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsentMesh:
+    """A mesh that the federation knows of, and that has no session."""
+
+    record: MeshRecord  #: As the root's file has it; without pools: the file does not have it.
+    whereabouts: Whereabouts
+    standing: Standing = NEWCOMER
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
     """One lease, for people."""
@@ -80,7 +101,8 @@ class WantView:
     slot: ResourceSet
     slots: int
     priority: int
-    waiting_ms: int  #: On the lease clock.
+    waiting_ms: int  #: The oldest work behind it, on the lease clock.
+    beyond: int = 0  #: Slots that wait for room beside, more than the mesh could hold at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +113,9 @@ class Snapshot:
     tree: TenantTree  #: Limits.
     usage: dict[tuple[TenantPath, FlavorName, str], int] = field(default_factory=dict)  #: Bubbled use of each node, in units.
     meshes: tuple[MeshView, ...] = ()  #: By id.
+    absent: tuple[AbsentMesh, ...] = ()  #: By id; see `federation.registry.enrolled`.
     leases: tuple[LeaseView, ...] = ()
-    wants: tuple[WantView, ...] = ()  #: By mesh, tenant and flavor.
+    wants: tuple[WantView, ...] = ()  #: By mesh, tenant, flavor and priority as words.
     version: int = 0  #: Of the tree.
     epoch: int = 0  #: Of the ledger.
     learn_ms: int = 0  #: For how long the ledger grants nothing new.

@@ -26,8 +26,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from operator import itemgetter
 from typing import Protocol
 
 from federation.errors import ConfigError, UnknownTenant
@@ -90,7 +92,7 @@ class TenantTree:
             to borrow from or lend to, a sum that a ledger could not hold; all that was found, a line each.
     """
 
-    __slots__ = ("_children", "_kept", "_own", "_tenants")
+    __slots__ = ("_children", "_kept", "_keys", "_own", "_tenants", "_vanished")
 
     def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
         listed = sorted(tenants, key=lambda tenant: tenant.path)
@@ -101,23 +103,26 @@ class TenantTree:
         self._children: dict[TenantPath, tuple[TenantPath, ...]] = _children_of(listed)
         self._own: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._kept: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._vanished: frozenset[TenantPath] = frozenset()  #: That were added later, and bring nothing.
         self._count_quotas()
 
     def _count_quotas(self) -> None:
         """Own and kept quota of every node, leaves first."""
-        own: defaultdict[tuple[TenantPath, FlavorName, str], int] = defaultdict(int)
-        keys = self.flavor_resources()
+        own, kept = self._own, self._kept
+        self._keys: frozenset[FlavorResource] = frozenset(key for tenant in self._tenants.values() for key in tenant.quotas)
         for tenant in self._leaves_first():
-            for (flavor, resource), quota in tenant.quotas.items():
-                own[tenant.path, flavor, resource] += quota.nominal
-            for flavor, resource in keys:
-                row = (tenant.path, flavor, resource)
-                lending_limit = self.quota(tenant.path, (flavor, resource)).lending_limit
-                if lending_limit is not None:
-                    self._kept[row] = max(0, own[row] - lending_limit)
-                if tenant.parent is not None:
-                    own[tenant.parent, flavor, resource] += own[row] - self._kept.get(row, 0)
-        self._own.update(own)
+            for key, quota in tenant.quotas.items():
+                row = (tenant.path, *key)
+                own[row] = own.get(row, 0) + quota.nominal
+                if quota.lending_limit is not None:
+                    kept[row] = max(0, own[row] - quota.lending_limit)
+            if tenant.parent is not None:
+                for flavor, resource in self._keys:
+                    row = (tenant.path, flavor, resource)
+                    lent = own.get(row, 0) - kept.get(row, 0)
+                    if lent:
+                        above = (tenant.parent, flavor, resource)
+                        own[above] = own.get(above, 0) + lent
 
     def _leaves_first(self) -> Iterator[Tenant]:
         """Every tenant after all of its children."""
@@ -174,7 +179,7 @@ class TenantTree:
 
     def flavor_resources(self) -> frozenset[FlavorResource]:
         """Every (flavor, resource) that some tenant has a quota for."""
-        return frozenset(key for tenant in self._tenants.values() for key in tenant.quotas)
+        return self._keys
 
     def quota(self, path: TenantPath, key: FlavorResource) -> Quota:
         """The limits as written; nominal 0 and no limits where nothing is. Raises UnknownTenant."""
@@ -289,8 +294,75 @@ class TenantTree:
             while above is not None and above in parents:
                 charged.setdefault(above, {})
                 above = parents[above]
-        vanished = (Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items())
-        return TenantTree([*self._tenants.values(), *vanished]) if charged else self
+        return self._with([Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items()]) if charged else self
+
+    def _with(self, vanished: list[Tenant]) -> TenantTree:
+        """With tenants that bring nothing, lend nothing and have no others below them: what was counted of the others stands.
+
+        Raises:
+            ConfigError: As of a whole tree: one of them is there already, or hangs on nothing.
+        """
+        known = {path for tenant in vanished for path in (tenant.path, tenant.parent) if path is not None and path in self._tenants}
+        problems = list(_shape_problems([*vanished, *(Tenant(path=path, parent=None) for path in known)]))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        children: defaultdict[TenantPath, list[TenantPath]] = defaultdict(list, {path: list(self._children[path]) for path in known})
+        for tenant in vanished:
+            children[tenant.path].extend(())
+            if tenant.parent is not None:
+                children[tenant.parent].append(tenant.path)
+        tree = copy(self)
+        tree._tenants = dict(sorted([*self._tenants.items(), *((tenant.path, tenant) for tenant in vanished)], key=itemgetter(0)))  # noqa: SLF001  of this very class
+        tree._children = {**self._children, **{path: tuple(sorted(below)) for path, below in children.items()}}  # noqa: SLF001  of this very class
+        tree._vanished = self._vanished | {tenant.path for tenant in vanished}  # noqa: SLF001  of this very class
+        return tree
+
+    def with_parent(self, path: TenantPath, parent: TenantPath | None) -> TenantTree:
+        """This tree with the tenant, and all below it, under another parent, which is not below it. Only what is brought to the nodes
+        above the two places is counted anew.
+
+        Raises:
+            UnknownTenant: One of them is not in the tree.
+            ConfigError: A root may have no limits.
+        """
+        before = self.tenant(path)
+        if parent is not None:
+            self.tenant(parent)
+        tenant = replace(before, parent=parent)
+        problems = list(_number_problems([tenant]))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        tree = copy(self)
+        tree._tenants = {**self._tenants, path: tenant}  # noqa: SLF001  of this very class
+        tree._own, tree._kept = dict(self._own), dict(self._kept)  # noqa: SLF001  of this very class
+        tree._children = children = dict(self._children)  # noqa: SLF001  of this very class
+        if before.parent is not None:
+            children[before.parent] = tuple(child for child in children[before.parent] if child != path)
+        if parent is not None:
+            children[parent] = tuple(sorted({*children[parent], path}))
+        for key in self._keys:
+            lent = self.own_quota(path, key) - self.kept(path, key)
+            tree._bring(before.parent, key, -lent)  # noqa: SLF001  of this very class
+            tree._bring(parent, key, lent)  # noqa: SLF001  of this very class
+        return tree
+
+    def _bring(self, path: TenantPath | None, key: FlavorResource, by: int) -> None:
+        """So much more is brought to a tenant by those below it."""
+        while path is not None and by:
+            row, lending_limit = (path, *key), self.quota(path, key).lending_limit
+            self._own[row] = self._own.get(row, 0) + by
+            if lending_limit is not None:
+                kept = max(0, self._own[row] - lending_limit)
+                by -= kept - self._kept.get(row, 0)
+                self._kept[row] = kept
+            path = self._tenants[path].parent
+
+    def covers(self, other: TenantTree) -> bool:
+        """Is it the other tree, or that with more `with_vanished`? Then what was made of this one serves for the other, too.
+
+        Equal trees that were read apart are not compared, and are not told to cover each other.
+        """
+        return self._own is other._own and self._vanished >= other._vanished
 
     def over(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:
         """`tenant|flavor|resource` of nodes that use more than their limits allow, as after a cut."""
@@ -324,13 +396,18 @@ def _shape_problems(listed: list[Tenant]) -> Iterator[str]:
     for path, times in Counter(tenant.path for tenant in listed).items():
         if times > 1:
             yield f"{path}: stands {times} times in the tree; a tenant has one row"
+    fit = {part for part in {part for key in {key for tenant in listed for key in tenant.quotas} for part in key} if _is_name(part)}
     for tenant in listed:
         if tenant.parent is not None and tenant.parent not in parents:
             yield f"{tenant.path}: its parent {tenant.parent} is missing; add it, or name another parent"
         for name in (tenant.path, *(part for key in tenant.quotas for part in key)):
-            if not name or SEPARATOR in name:
+            if name not in fit and not _is_name(name):
                 yield f"{tenant.path}: {name!r} is no name; it must not be empty or hold {SEPARATOR!r}"
     yield from _circles(parents)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and SEPARATOR not in name
 
 
 def _circles(parents: Mapping[TenantPath, TenantPath | None]) -> Iterator[str]:
@@ -356,6 +433,8 @@ def _number_problems(listed: Iterable[Tenant]) -> Iterator[str]:
     for tenant in listed:
         for key, quota in tenant.quotas.items():
             nominal_sums[key] += quota.nominal
+            if quota.nominal >= 0 and quota.borrowing_limit is None and quota.lending_limit is None:
+                continue  # As most are, and there are many.
             limits = {"borrowing limit": quota.borrowing_limit, "lending limit": quota.lending_limit}
             for name, units in {"nominal": quota.nominal, **limits}.items():
                 if units is not None and units < 0:

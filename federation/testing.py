@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from federation.errors import EpochChanged
-from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Told, Want
+from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Pays, Told, Want
 from federation.snapshot import MeshRecord
 from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -62,10 +62,17 @@ class HandMesh:
         if not kept.amounts:
             self.leases.pop((kept.tenant, kept.flavor), None)
 
-    def beat(self, *, acks: tuple[Kept, ...] = (), wants: tuple[Want, ...] | None = None, claims: tuple[Lease, ...] | None = None) -> Told:
+    def beat(
+        self,
+        *,
+        acks: tuple[Kept, ...] = (),
+        wants: tuple[Want, ...] | None = None,
+        claims: tuple[Lease, ...] | None = None,
+        pays: tuple[Pays, ...] = (),
+    ) -> Told:
         """The next heartbeat."""
         self.number += 1
-        beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims)
+        beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims, pays=pays)
         return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
 
     def claim_all(self) -> Told:

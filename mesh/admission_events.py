@@ -18,6 +18,7 @@ class WorkloadOffered:
     width: int  #: Slots worth having.
     priority: int
     yielding: YieldRules = NEVER_TAKES  #: Whether others of its tenant stop for it.
+    since_ms: int = 0  #: Since when it waits here, on the mesh's own clock; no decision here reads it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

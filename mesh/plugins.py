@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.errors import MeshError
 from mesh.ids import LabelName, PoolName, TaskId, TenantPath
 from mesh.policies.hybrid import HYBRID
@@ -235,7 +236,7 @@ def _scores(answer: object, rows: int) -> FloatArray:
     except (TypeError, ValueError):
         raise GarbageAnswer(f"answered {type(answer).__name__}, which is not one number per node") from None
     if scores.shape != (rows,):
-        raise GarbageAnswer(f"answered an array of shape {list(scores.shape)} for {rows} nodes; one number per node is needed")
+        raise GarbageAnswer(f"answered an array of shape {list(scores.shape)} for {counted(rows, 'node')}; one number per node is needed")
     if np.isnan(scores).any() or (scores == np.inf).any():
         raise GarbageAnswer("answered NaN or infinity; a score is a number, or -inf for a node that will not do")
     return scores

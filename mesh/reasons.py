@@ -172,6 +172,8 @@ class Reason(str, Enum):
     """Chosen: most of the inputs are there already."""
     MOST_HEADROOM = "MOST_HEADROOM"
     """Chosen: the largest free share of quota and capacity."""
+    SHORTEST_WAIT = "SHORTEST_WAIT"
+    """Chosen: it cannot start now on any mesh that accepts it, and waits nowhere less."""
     FLAVOR_ORDER = "FLAVOR_ORDER"
     """Chosen: its flavor is the one that the tenant's search finds first, or the better one by its rules."""
     ONLY_FIT = "ONLY_FIT"

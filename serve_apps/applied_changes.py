@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from federation.quota.policies import QueueSettings, StandingOrders
+from federation.quota.policies import OnCut, StandingOrders
 from federation.snapshot import Snapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.ids import TenantPath
 from mesh.resources import format_units
+from serve_apps.file_words import UNSAID, rules_told, settings_told
 
 #: The limits of a tenant, by the names that they have in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")
-NO_LIMIT, NOTHING_SAID = "no limit", "nothing said"
+NO_LIMIT = "no limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Difference:
     """One value that is another one in the file."""
 
     tenant: TenantPath | None  #: None: a rule of the whole federation.
-    what: str  #: Like `standard.cpu.nominal`, `weight`, `running_max`.
+    what: str  #: Like `standard.cpu.nominal`, or a key of the file: `weight`, `limits.running_max`.
     before: str  #: In words, with its unit.
     after: str
 
@@ -39,6 +39,7 @@ class Changes:
     limits: tuple[Difference, ...]
     settings: tuple[Difference, ...]
     over: tuple[str, ...]  #: `tenant|flavor|resource` of nodes that would hold more than their limits.
+    stopped: frozenset[str] = frozenset()  #: Those of `over` where work is stopped for it; elsewhere what runs goes on.
 
 
 def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
@@ -53,14 +54,23 @@ def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: 
     before, after = snapshot.tree.tenants, tree.tenants
     gone = sorted(before.keys() - after.keys())
     charged = tree.with_vanished({path: before[path].parent for path in gone}, snapshot.usage)
+    over = charged.over(charged.recompute(snapshot.leases))
     return Changes(
         new=tuple(sorted(after.keys() - before.keys())),
         gone=tuple(gone),
         moved=tuple((path, after[path].parent) for path in after if path in before and after[path].parent != before[path].parent),
         limits=tuple(_limits(snapshot.tree, tree)),
         settings=tuple(_settings(known, asked)),
-        over=charged.over(charged.recompute(snapshot.leases)),
+        over=over,
+        stopped=frozenset(row for row in over if _is_stopped(row, snapshot, charged, asked)),
     )
+
+
+def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:
+    """Does any of those who hold what is too much give way to a cut? Each goes by its own `on_cut`."""
+    node, flavor, resource = row.split(SEPARATOR)
+    holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}
+    return any(tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_cut is OnCut.EVICT for holder in holders)
 
 
 def as_json(found: Changes) -> dict[str, Any]:
@@ -71,7 +81,13 @@ def as_json(found: Changes) -> dict[str, Any]:
         "tenants_moved": [{"tenant": path, "parent": parent} for path, parent in found.moved],
         "limits": [_difference_json(one) for one in found.limits],
         "settings": [_difference_json(one) for one in found.settings],
-        "over_limits": [dict(zip(("tenant", "flavor", "resource"), row.split(SEPARATOR), strict=True)) for row in found.over],
+        "over_limits": [
+            {
+                **dict(zip(("tenant", "flavor", "resource"), row.split(SEPARATOR), strict=True)),
+                "on_cut": (OnCut.EVICT if row in found.stopped else OnCut.KEEP).value,
+            }
+            for row in found.over
+        ],
     }
 
 
@@ -100,36 +116,23 @@ def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
 
 
 def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
-    yield from _fields_apart(None, known.rules, asked.rules)
-    for name in sorted(known.settings.keys() | asked.settings.keys() | known.weights.keys() | asked.weights.keys()):
+    yield from _apart(None, rules_told(known.rules), rules_told(asked.rules))
+    flavors = _flavors(known), _flavors(asked)
+    if all(flavors):
+        yield from _apart(None, [("flavors", flavors[0])], [("flavors", flavors[1])])
+    for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Of tenants that are gone it is enough that they are.
         path = TenantPath(name)
-        weights = _weight(known.weights, name), _weight(asked.weights, name)
-        if weights[0] != weights[1]:
-            yield Difference(tenant=path, what="weight", before=str(weights[0]), after=str(weights[1]))
-        yield from _fields_apart(path, known.settings.get(name, QueueSettings()), asked.settings.get(name, QueueSettings()))
+        weights = [[("weight", str(orders.weights.get(name, Fraction(1))))] for orders in (known, asked)]
+        yield from _apart(path, *weights)
+        yield from _apart(path, settings_told(known.settings.get(name, UNSAID)), settings_told(asked.settings.get(name, UNSAID)))
 
 
-def _weight(weights: Mapping[str, Fraction], name: str) -> Fraction:
-    return weights.get(name, Fraction(1))
+def _flavors(orders: StandingOrders) -> str:
+    """In the order in which all tenants try them; empty where there are no tenants."""
+    return next((", ".join(own.flavors) for own in orders.settings.values() if own.flavors), "")
 
 
-def _fields_apart(path: TenantPath | None, old: Any, new: Any, above: str = "") -> Iterator[Difference]:
-    """Of two dataclasses of one type, down to plain values."""
-    for one in fields(old):
-        before, after = getattr(old, one.name), getattr(new, one.name)
-        if before == after:
-            continue
-        if is_dataclass(before) and type(before) is type(after):
-            yield from _fields_apart(path, before, after, f"{above}{one.name}.")
-        else:
-            yield Difference(tenant=path, what=f"{above}{one.name}", before=_words(before), after=_words(after))
-
-
-def _words(value: object) -> str:
-    if value is None or value == ():
-        return NOTHING_SAID
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Enum):
-        return str(value.value)
-    return str(value)
+def _apart(path: TenantPath | None, old: Iterable[tuple[str, str]], new: Iterable[tuple[str, str]]) -> Iterator[Difference]:
+    for (what, before), (_, after) in zip(old, new, strict=True):
+        if before != after:
+            yield Difference(tenant=path, what=what, before=before, after=after)

@@ -17,16 +17,18 @@ from typing import Any
 import ray
 import structlog
 
-from federation.child import ChildMesh
+from federation.child.child_mesh import ChildMesh
 from federation.dispatch import Mail, StageQueue
 from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
+from federation.promises import broken_promises
 from federation.store.http_link import HttpLink, ask_terms
 from mesh.clock import EnduringClock
 from mesh.errors import MeshError
 from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
+from mesh.runtime.supervision.node_watch import look_at_nodes
 from serve_apps.process import configure_logging, stop_on_signals, tell_ready
 from serve_apps.ray_entry import enter
 from serve_apps.settings import ChildSettings
@@ -48,8 +50,11 @@ def main(settings_file: str) -> None:
     run(ChildSettings.read(settings_file))
 
 
-def run(settings: ChildSettings) -> None:
+def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None:
     """As `main`, in a process that is set up.
+
+    Args:
+        tell: Called once, when the mesh has begun: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
 
     Raises:
         RuntimeDoorError: The Ray cluster cannot be entered.
@@ -81,7 +86,8 @@ def run(settings: ChildSettings) -> None:
     )
     threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
     child.beat()
-    tell_ready(mesh=record.mesh, cluster=record.cluster, pid=os.getpid())
+    warnings = broken_promises(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
+    tell(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
     while not stop.is_set() and ray.is_initialized():
         _work(child, work)
     # Only who ends on purpose stops the work. After any other end the next process goes on with it, or the watchdogs end it.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from federation.config import FederationConfig, load_config
+from federation.config.loading import FederationConfig, load_config
 from federation.errors import ConfigError
+from federation.located import Located
 
 
 def read_config(path: str | Path) -> FederationConfig:
@@ -17,13 +18,9 @@ def read_config(path: str | Path) -> FederationConfig:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as broken:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {broken.start})") from None
+        raise ConfigError(located=(Located(source=str(path), message=f"is not UTF-8 text (byte {broken.start})"),)) from None
     except OSError as refused:
-        raise ConfigError(f"{path}: cannot be read: {refused.strerror}") from None
-    config = load_config(text, source=str(path))
+        raise ConfigError(located=(Located(source=str(path), message=f"cannot be read: {refused.strerror}"),)) from None
     folder = Path(path).resolve().parent
-    missing = [entry for entry in config.import_paths if not (folder / entry).is_dir()]
-    if missing:
-        told = "\n".join(f"{path}: import_paths: there is no folder {folder / entry}" for entry in missing)
-        raise ConfigError(told, warnings=config.warnings)
+    config = load_config(text, source=str(path), is_folder=lambda entry: (folder / entry).is_dir())
     return config.model_copy(update={"import_paths": tuple(str((folder / entry).resolve()) for entry in config.import_paths)})

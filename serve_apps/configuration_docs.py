@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from federation.config_sections.values import format_duration
-from federation.config_shape import JsonSchema, resolved, schema
+from federation.config.sections.values import format_duration
+from federation.config.shape import JsonSchema, resolved, schema
 from mesh.resources import format_units
 
 _INTRO = """\

@@ -112,11 +112,13 @@ class CoordinatorLoop:
                         costs=self._settings.costs,
                         steadiness=self._settings.steadiness,
                         retrying=self._settings.retrying,
+                        roster=self._settings.roster,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
-                    coordinator.tick()
-                    planner.tick()
+                    seen = coordinator.survey()
+                    planner.tick(seen)  # Before runs have their turn, which may take long: what is planned from has to be fresh.
+                    coordinator.tend(seen)
                     due_ms = clock.monotonic_ms() + self._tick_ms()
             except StoreUnavailable as gone:
                 log.warning("the store does not answer", error=str(gone))
@@ -166,10 +168,12 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,
             ledger_id=settings.ledger or "",
+            roster=settings.roster,
             receipts=receipts,
             clock=SystemClock(),
             durable=stores.durable,
             durability=settings.durability,
+            retention_ms=settings.retention_ms,
             close=feed_client.aclose,
         )
     )

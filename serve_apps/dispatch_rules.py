@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dag.backlog import BacklogLimits
 from dag.retrying import RetryRules
-from federation.config import FederationConfig
+from federation.config.loading import FederationConfig
 
 
 def backlog_limits_of(config: FederationConfig) -> BacklogLimits:

@@ -9,49 +9,52 @@ from difflib import get_close_matches
 from federation.errors import UnknownMesh
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry, enrolled
+from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import Snapshot
 from federation.standing import Drain
 from mesh.ids import MeshId
 
 
-def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str) -> Snapshot:
+def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER) -> Snapshot:
     """Let the mesh finish what it has and get nothing new; what the federation looks like then. Again: the later reason counts.
 
     Args:
         by: Who asks: the id of an API key, or a word for where from.
+        roster: The meshes that the root's file names.
     Raises:
-        UnknownMesh: Nobody ever saw a mesh of this name.
+        UnknownMesh: Nobody ever saw a mesh of this name, and the file has none.
         StoreUnavailable: The store does not answer; safe to repeat.
     """
-    snapshot = snapshot_now(ledger.snapshot, registry)
-    _check_known(snapshot, registry, mesh)
+    snapshot = snapshot_now(ledger.snapshot, registry, roster)
+    _check_known(snapshot, mesh)
     registry.drain(mesh, Drain(reason=reason, by=by, since_ms=snapshot.at_ms))
-    return snapshot_now(ledger.snapshot, registry)
+    return snapshot_now(ledger.snapshot, registry, roster)
 
 
-def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId) -> tuple[Snapshot, bool]:
+def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER) -> tuple[Snapshot, bool]:
     """Give the mesh work again; what the federation looks like then, and whether the mesh was drained. Raises as `drain_mesh`."""
     was_drained = registry.undrain(mesh)
-    snapshot = snapshot_now(ledger.snapshot, registry)
+    snapshot = snapshot_now(ledger.snapshot, registry, roster)
     if not was_drained:
-        _check_known(snapshot, registry, mesh)
+        _check_known(snapshot, mesh)
     return snapshot, was_drained
 
 
-def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry) -> Snapshot:
-    """What a look at the ledger shows, with what is remembered of each mesh. Raises StoreUnavailable."""
+def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> Snapshot:
+    """What a look at the ledger shows, with what is remembered of each mesh, and who is missing. Raises StoreUnavailable."""
     standings = registry.standings()
-    return enrolled(look(), standings)
+    return enrolled(look(), standings, roster)
 
 
 def only(snapshot: Snapshot, mesh: MeshId) -> Snapshot:
-    """The snapshot with this mesh alone; with none, when the mesh is not there at present."""
-    return replace(snapshot, meshes=tuple(view for view in snapshot.meshes if view.record.mesh == mesh))
+    """The snapshot with this mesh alone, wherever it is."""
+    there = tuple(view for view in snapshot.meshes if view.record.mesh == mesh)
+    return replace(snapshot, meshes=there, absent=tuple(away for away in snapshot.absent if away.record.mesh == mesh))
 
 
-def _check_known(snapshot: Snapshot, registry: MeshRegistry, mesh: MeshId) -> None:
-    """A mesh that is away may be drained before it comes back; one that nobody ever saw is a slip of the pen."""
-    known = {view.record.mesh for view in snapshot.meshes} | registry.standings().meshes.keys()
+def _check_known(snapshot: Snapshot, mesh: MeshId) -> None:
+    """A mesh that is away may be drained before it comes; one that nobody ever saw or named is a slip of the pen."""
+    known = {view.record.mesh for view in snapshot.meshes} | {away.record.mesh for away in snapshot.absent}
     if mesh not in known:
         near = get_close_matches(mesh, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none yet'}"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun
-from federation.errors import DurabilityUnreachable, StoreUnavailable, UnknownMesh, UnknownTenant
+from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun, UnknownStage
+from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeDoorError
 from serve_apps.schemas.errors import ErrorBody, ErrorView, ProblemView
@@ -105,6 +105,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (WrongMesh, HttpMeaning(HTTPStatus.FORBIDDEN, "wrong_mesh")),
     (UnknownBlob, HttpMeaning(HTTPStatus.NOT_FOUND, NO_BLOB)),
     (ValueNotThere, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_output")),
+    (UnknownStage, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_stage")),
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
     (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
     (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
@@ -115,6 +116,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),
     (SpecError, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec")),
     (UnknownTenant, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "unknown_tenant")),
+    (MeshMisfit, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "mesh_misfit")),
     (MalformedCall, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "malformed_call")),
     (TooManyCalls, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "too_many_calls")),
     *((kind, HttpMeaning(_status_of(code), code)) for code, kind in CODES.items()),
@@ -125,6 +127,14 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (StoreUnavailable, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable")),
     (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),
 )
+
+#: What no route has raised: there is none, it takes another method, a parameter of it is wrong, or a proxy sent what is no request.
+OF_ROUTING = {
+    HTTPStatus.NOT_FOUND: "unknown_route",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "invalid_parameters",
+    HTTPStatus.BAD_REQUEST: "malformed_request",
+}
 
 INTERNAL = HttpMeaning(HTTPStatus.INTERNAL_SERVER_ERROR, "internal")
 

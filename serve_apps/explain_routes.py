@@ -46,7 +46,9 @@ def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, lim
 def show_story(
     ports: Ports,
     principal: Asking,
-    tenant: Annotated[str | None, Query(description="Only leases of this tenant; left out: all that the key reaches.")] = None,
+    tenant: Annotated[
+        str | None, Query(description="Only leases of this tenant and those below; left out: all that the key reaches.")
+    ] = None,
     mesh: Annotated[str | None, Query(description="Only leases of this mesh.")] = None,
     flavor: Annotated[str | None, Query(description="Only leases of this flavor.")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many, the last ones.")] = 100,

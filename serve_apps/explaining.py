@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 
 from dag.compiling import refused_functions, tasks_of
-from dag.errors import SpecError, UnknownRun
+from dag.errors import SpecError, UnknownStage
 from dag.rehearsal import rehearse
 from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
 from dag.sending import spec_of
@@ -14,9 +15,8 @@ from dag.spec import digest, kept_form, load
 from dag.starting import under_way
 from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from dag.store.rows import reach_of
-from federation.dispatch import QueuedStage
-from federation.foreseeing import RunningStage
-from federation.outlook import Outlook, Outlooks, Piece
+from federation.explaining.foreseeing import RunningStage
+from federation.explaining.outlook import Outlook, Outlooks, Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce
@@ -28,7 +28,6 @@ from serve_apps.access import EVERYBODY, reaches, tops
 from serve_apps.auth import Principal
 from serve_apps.dependencies import Dependencies
 from serve_apps.draining import snapshot_now
-from serve_apps.errors import OutOfReach
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
@@ -45,17 +44,14 @@ from serve_apps.waiting_views import (
     unmet_view,
     waiting_view,
 )
+from serve_apps.waits import QUEUE_DEPTH_MAX, Queues, queues_of
 
-#: How far into the queue of a mesh is looked.
-QUEUE_DEPTH_MAX = 1_000
 #: Runs of a tenant that are looked through for those that wait before any mesh, and for what runs at a limit.
 RUNS_MAX = 1_000
 #: Chapters of the lease log that are looked through where no one tenant is named.
 CHAPTERS_MAX = 5_000
 #: Stages of a dry run that are explained one by one; a graph with more of them is told without.
 STAGES_MAX = 100
-
-_Queues = dict[MeshId, tuple[QueuedStage, ...]]
 
 
 def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath | None, limit: int) -> QueueView:
@@ -67,12 +63,12 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     """
     snapshot, queues = _look(ports)
     if tenant is not None:
-        check_reach(principal, tenant, is_known=tenant in snapshot.tree.tenants)
+        check_reach(principal, tenant, snapshot.tree.tenants)
 
     def within(path: TenantPath) -> bool:
         return reaches(principal, path) and (tenant is None or snapshot.tree.is_within(path, tenant))
 
-    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs)
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
     found = [
         Waiting(stage=stage, mesh=mesh, place=outlooks.place(stage.stage))
         for mesh, queued in queues.items()
@@ -89,7 +85,7 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     return QueueView(
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
-        waiting=[waiting_view(one) for one in (*explained, *found[limit:])],
+        waiting=[waiting_view(one) for one in (*explained, *(_listed(one, outlooks) for one in found[limit:]))],
         kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
         unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
     )
@@ -98,7 +94,7 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
 def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
     """Why the run is not further. Raises StoreUnavailable."""
     snapshot, queues = _look(ports)
-    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs)
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
     slots = _slots_of(record)
     open_stages = [stage for stage in record.stages.values() if stage.state not in STAGE_ENDS]
     stages = [
@@ -112,12 +108,13 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     """Why the stage is where it is, with its story.
 
     Raises:
-        UnknownRun: The run has no such stage.
+        UnknownStage: The run has no such stage.
         StoreUnavailable: A store does not answer.
     """
     kept = _stage_of(record, stage)
     snapshot, queues = _look(ports)
-    outlook = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, partial(_running_of, ports)).of(kept.stage)
+    orders, running = ports.orders.in_force(), partial(_running_of, ports)
+    outlook = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
     story = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
     return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), story)
 
@@ -139,9 +136,10 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         created_ms=snapshot.at_ms,
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
     )
+    ports.runs.check_room(record, spec.blob_bytes())
     orders = ports.orders.in_force()
     rehearsal = rehearse(record, snapshot, ports.costs, orders.filed.settings_of(tenant))
-    outlooks = Outlooks(snapshot, orders, queues, ports.costs, cache(partial(_running_of, ports)))
+    outlooks = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     told: list[Outlook] = []
     before: list[Piece] = []
     for each in rehearsal.stages:
@@ -164,23 +162,36 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
 def tell_story(
     ports: Dependencies, principal: Principal, *, tenant: TenantPath | None, mesh: MeshId | None, flavor: str | None, limit: int
 ) -> StoryView:
-    """The last changes of leases within reach, oldest first. Raises OutOfReach, StoreUnavailable."""
+    """The last changes of leases within reach, oldest first; of a tenant: with those of all below it.
+
+    Raises:
+        OutOfReach: No such tenant within the key's reach.
+        StoreUnavailable: A store does not answer.
+    """
+    tree = ports.shown().tree
+    of = {path for path in tree.tenants if tree.is_within(path, tenant)} | {tenant} if tenant is not None else None
     if tenant is not None and not reaches(principal, tenant):
-        raise OutOfReach(f"there is no tenant {tenant} within the reach of this API key")
-    chapters = ports.ledger.story(mesh, tenant, CHAPTERS_MAX)
+        check_reach(principal, tenant, tree.tenants)
+    chapters = ports.ledger.story(mesh, of, CHAPTERS_MAX)
     told = [
         chapter
         for chapter in chapters
-        if chapter.lease is None
-        or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor) and tenant in (None, chapter.lease.tenant))
+        if chapter.lease is None or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor))
     ]
+    if tenant is not None and not any(chapter.lease for chapter in chapters):
+        check_reach(principal, tenant, tree.tenants)  # One that was taken out of the tree has its story still.
     return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
 
 
-def _look(ports: Dependencies) -> tuple[Snapshot, _Queues]:
-    snapshot = snapshot_now(ports.shown, ports.registry)
-    waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
-    return snapshot, {mesh: tuple(ports.queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
+def _look(ports: Dependencies) -> tuple[Snapshot, Queues]:
+    snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
+    return snapshot, queues_of(snapshot, ports.queue)
+
+
+def _listed(one: Waiting, outlooks: Outlooks) -> Waiting:
+    """The stage with the reason alone."""
+    why = outlooks.why(one.stage.stage)
+    return replace(one, reason=why.reason) if why is not None else one
 
 
 def _lists_of(tree: TenantTree, tenant: TenantPath) -> tuple[TenantPath, ...]:
@@ -212,7 +223,7 @@ def _stage_of(record: RunRecord, stage: str) -> StageRecord:
     """By its id, or by what follows the run's id and a dot."""
     found = next((kept for kept in record.stages.values() if stage in (kept.stage, kept.stage.rpartition(".")[2])), None)
     if found is None:
-        raise UnknownRun(f"the run {record.run} has no stage {stage}")
+        raise UnknownStage(f"the run {record.run} has no stage {stage}")
     return found
 
 

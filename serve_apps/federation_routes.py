@@ -33,22 +33,23 @@ def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
 @router.get("/meshes")
 def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
     """Meshes that the key's tenants may use."""
-    return meshes_view(snapshot_now(ports.shown, ports.registry), partial(reaches, principal), ports.queue.ages())
+    snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
+    return meshes_view(snapshot, partial(reaches, principal), ports.queue.ages(), ports.roster)
 
 
 @router.post("/meshes/{mesh}/drain", responses=_REFUSALS)
 def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest | None = None) -> MeshesView:
     """Let the mesh finish what it has and get nothing new. It stays so, whatever is restarted, until `undrain`."""
     reason = body.reason if body is not None else ""
-    snapshot = drain_mesh(ports.ledger, ports.registry, MeshId(mesh), reason=reason, by=principal.key)
-    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal))
+    snapshot = drain_mesh(ports.ledger, ports.registry, MeshId(mesh), reason=reason, by=principal.key, roster=ports.roster)
+    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
 
 
 @router.post("/meshes/{mesh}/undrain", responses=_REFUSALS)
 def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
     """Give the mesh work again. Harmless when it was not drained."""
-    snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh))
-    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal))
+    snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh), roster=ports.roster)
+    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
 
 
 @router.get("/leases")

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.dispatch import StageAges
-from federation.openness import may_use
 from federation.planning.reading import granted_ms
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.roster import NO_ROSTER, Roster, differences
+from federation.routing.openness import may_use
+from federation.snapshot import AbsentMesh, MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import format_units, from_units
 from serve_apps.schemas.leases import LeaseEntry, LeasesView
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.stops import StopView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, WindowView
@@ -83,16 +84,19 @@ def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True
     )
 
 
-def meshes_view(snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None) -> MeshesView:
-    """The meshes that some tenant within reach may use."""
+def meshes_view(
+    snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None, roster: Roster = NO_ROSTER
+) -> MeshesView:
+    """The meshes that some tenant within reach may use, and those that it might use if they were there."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
     return MeshesView(
         at_ms=snapshot.at_ms,
         meshes=[
-            _mesh_entry(view, snapshot.at_ms, (ages or {}).get(view.record.mesh, StageAges()))
+            _mesh_entry(view, snapshot.at_ms, (ages or {}).get(view.record.mesh, StageAges()), differences(view.record, roster))
             for view in snapshot.meshes
             if _is_open_to(view.record, reached)
         ],
+        absent=[_absent_entry(mesh) for mesh in snapshot.absent if _is_expected(mesh) and _is_open_to(mesh.record, reached)],
     )
 
 
@@ -150,7 +154,23 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
     return any(may_use(record.tenants, path) for path in reached)
 
 
-def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges) -> MeshEntry:
+def _is_expected(mesh: AbsentMesh) -> bool:
+    """Of a mesh that left and that the root's file does not name, only an order that still stands is told."""
+    return bool(mesh.record.pools) or mesh.standing.drain is not None
+
+
+def _absent_entry(mesh: AbsentMesh) -> AbsentEntry:
+    drain = mesh.standing.drain
+    return AbsentEntry(
+        mesh=mesh.record.mesh,
+        state=mesh.whereabouts.value,
+        draining=drain is not None,
+        drain_reason=drain.reason if drain is not None else "",
+        labels=mesh.record.labels,
+    )
+
+
+def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[str, ...]) -> MeshEntry:
     record, standing = view.record, view.standing
     held_ms = view.unsteady_ms(now_ms)
     return MeshEntry(
@@ -168,6 +188,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges) -> MeshEntry:
         labels=record.labels,
         cluster=record.cluster,
         tenants=list(record.tenants),
+        warnings=list(warnings),
         pools=[_pool_view(pool) for pool in record.pools],
         waiting=view.waiting,
         running=view.claimed,

@@ -1,19 +1,21 @@
 """The HTTP face of the root: routes, the errors they may end with, and the layers around them.
 
-It keeps nothing: what it answers it reads from the ports, so any replica answers any request, and each may die at any
-moment. It never unpickles a byte of a tenant.
+What it answers it reads from the ports, so any replica answers any request, and each may die at any moment. It keeps nothing but
+what it has accepted in the last two minutes, should the store lose that. It never unpickles a byte of a tenant.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -22,9 +24,11 @@ from dag.errors import BacklogFull
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
 from serve_apps import dead_routes, explain_routes, federation_routes, link_routes, run_routes
+from serve_apps.accepted_runs import look_after
 from serve_apps.access import Operating
 from serve_apps.dependencies import Dependencies
-from serve_apps.errors import INTERNAL, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
+from serve_apps.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
+from serve_apps.known_parameters import known_parameters
 from serve_apps.limits import BodyLimit
 from serve_apps.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 from serve_apps.observing import Observed, log, request_id_of
@@ -55,10 +59,11 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.is_there = SharedLook(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
     app.include_router(link_routes.router)  # First, for it is asked most, and routes are tried in turn.
-    app.include_router(explain_routes.router)
-    app.include_router(run_routes.router)
-    app.include_router(federation_routes.router)
-    app.include_router(dead_routes.router)
+    asked_rightly = [Depends(known_parameters)]
+    app.include_router(explain_routes.router, dependencies=asked_rightly)
+    app.include_router(run_routes.router, dependencies=asked_rightly)
+    app.include_router(federation_routes.router, dependencies=asked_rightly)
+    app.include_router(dead_routes.router, dependencies=asked_rightly)
     app.include_router(_operating)
     app.add_exception_handler(MeshError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_parameters)
@@ -70,8 +75,10 @@ def create_app(dependencies: Dependencies) -> FastAPI:
 
 @asynccontextmanager
 async def _life(app: FastAPI) -> AsyncIterator[None]:
-    """Let go of connections and instruments when the application stops."""
+    """Look after what was accepted; let go of connections and instruments when the application stops."""
+    looking = asyncio.create_task(look_after(app.state.dependencies.accepted))
     yield
+    looking.cancel()
     close = app.state.dependencies.close
     if close is not None:
         await close()
@@ -117,11 +124,13 @@ async def _tell_error(request: Request, error: Exception) -> Response:
 async def _tell_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
     problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
-    body = problem_body("invalid_parameters", "parameters of the request are wrong", request_id_of(request.scope), problems)
-    return JSONResponse(body.model_dump(), status_code=422)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    body = problem_body(OF_ROUTING[status], "parameters of the request are wrong", request_id_of(request.scope), problems)
+    return JSONResponse(body.model_dump(), status_code=status)
 
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the same
-    body = problem_body("http_error", f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
+    code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
+    body = problem_body(code, f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
     return JSONResponse(body.model_dump(), status_code=error.status_code, headers=error.headers)

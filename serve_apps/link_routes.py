@@ -15,6 +15,7 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
@@ -29,6 +30,7 @@ from federation.link import (
     BLOB_BYTES_MAX,
     CALL_BYTES_MAX,
     INPUTS_OF,
+    JOIN,
     LINK_PATH,
     MAIL,
     PROOF_HEADER,
@@ -42,6 +44,8 @@ from federation.link import (
     Verb,
     arguments_of,
 )
+from federation.roster import admitted, differences
+from federation.snapshot import MeshRecord
 from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
 from mesh.values import StoredValue
@@ -53,6 +57,7 @@ from serve_apps.errors import BodyTooLarge, MalformedCall, NotAuthenticated, Not
 from serve_apps.limits import CallBudget, RunBytes
 from serve_apps.link_calls import read_call
 from serve_apps.link_proofs import believed, proof_of
+from serve_apps.observing import log
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -229,19 +234,26 @@ def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId,
 
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
+    told: MeshRecord | None = getattr(asked, "record", None)
+    if told is not None:  # Whichever verb brings it: nothing that the root's file rules out gets past here.
+        asked = replace(asked, record=admitted(told, ports.roster))
+    apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
-        return _terms(ports)
+        return _terms(ports, apart)
+    for words in apart:
+        log.warning("a mesh joins otherwise than the root's file has it", mesh=asked.record.mesh, difference=words)
     if verb is INPUTS_OF:
         return _inputs_of(ports, asked)
     return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
 
 
-def _terms(ports: Dependencies) -> LinkTerms:
+def _terms(ports: Dependencies, warnings: tuple[str, ...]) -> LinkTerms:
     return LinkTerms(
         heartbeat_ms=ports.heartbeat_ms,
         inline_limit_bytes=ports.inline_limit_bytes,
         storage_url=ports.storage_url,
         ledger=ports.ledger_id,
+        warnings=warnings,
     )
 
 

@@ -16,7 +16,7 @@ from dag.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
-from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage, StageQueue
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
 from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session, Told, Want
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
@@ -219,9 +219,13 @@ class LinkedQueue:
         """See `StageQueue.claim`."""
         return self._of(session.mesh).claim(session, stage, lease)
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+        """See `StageQueue.resume`."""
+        return self._of(session.mesh).resume(session, claims)
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """See `StageQueue.report`."""
-        self._of(claim.mesh).report(claim, batch, messages)
+        return self._of(claim.mesh).report(claim, batch, messages, after=after)
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
         """See `StageQueue.inputs_of`."""

@@ -19,6 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from dag.runs import RunStore
 from dag.states import RUN_ENDS, RunState
+from federation.auditing import mismatches
 from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
@@ -43,6 +44,7 @@ class Truth:
     run_ages_ms: dict[RunState, int]  #: Of the oldest run in each state that is no end.
     stage_ages: dict[MeshId, StageAges]
     dead: int  #: Dead letters, as many as are looked at.
+    wrong_sums: int  #: Of tenants, that are not those of the leases below them.
 
 
 def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
@@ -70,6 +72,7 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
         run_ages_ms=ages_ms,
         stage_ages=queue.ages(),
         dead=len(runs.dead(LOOKED_AT_MAX)),
+        wrong_sums=len(mismatches(snapshot)),
     )
 
 
@@ -152,6 +155,10 @@ def _dead(truth: Truth) -> Iterator[Observation]:
     yield Observation(truth.dead)
 
 
+def _wrong_sums(truth: Truth) -> Iterator[Observation]:
+    yield Observation(truth.wrong_sums)
+
+
 def _nominal(truth: Truth) -> Iterator[Observation]:
     for path, tenant in truth.snapshot.tree.tenants.items():
         for (flavor, resource), quota in tenant.quotas.items():
@@ -215,6 +222,7 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], .
     ("schedulemesh_run_age_max", "s", "Age of the oldest run in a state that is no end.", _run_ages),
     ("schedulemesh_stage_age_max", "s", "For how long the oldest stage of a mesh has been queued or claimed.", _stage_ages),
     ("schedulemesh_dead_letters", "", f"Nodes that failed for good and that nobody has dealt with, up to {LOOKED_AT_MAX}.", _dead),
+    ("schedulemesh_ledger_wrong_sums", "", "Sums of the ledger that are not those of its leases; always 0.", _wrong_sums),
     ("schedulemesh_quota_nominal", "", "A tenant's own quota, in whole units (bytes for memory).", _nominal),
     ("schedulemesh_quota_used", "", "What is charged to a tenant, in whole units (bytes for memory).", _used),
     ("schedulemesh_mesh_alive", "", "1 while the session of the mesh is within its time to live.", _alive),

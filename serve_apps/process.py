@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import TextIO
 
 import structlog
 
@@ -18,8 +19,8 @@ READY = "READY "
 _GARBAGE_LOOK = 100_000
 
 
-def configure_logging() -> None:
-    """One line per event to stderr, which the parent keeps in a file."""
+def configure_logging(stream: TextIO | None = None) -> None:
+    """One line per event to stderr, which the parent keeps in a file; or to the stream."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -28,7 +29,7 @@ def configure_logging() -> None:
             structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream or sys.stderr),
     )
 
 

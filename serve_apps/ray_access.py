@@ -57,14 +57,23 @@ def asks_for_token(address: str) -> bool:
     return asked.returncode == _REFUSED
 
 
-def check_answers(name: str, address: str) -> None:
-    """Raises RuntimeDoorError where nobody listens at the address of a cluster; Ray itself would try for minutes."""
+def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
+    """See whether anybody listens at the address of a cluster; Ray itself would try for minutes, and over again.
+
+    Args:
+        address: `HOST:PORT`.
+        named_by: What holds the address, for whoever has to mend it: a key of the file, or an option.
+        whose: The cluster's name and a colon, where several are looked at.
+
+    Raises:
+        RuntimeDoorError: Nobody does; the message says what helps.
+    """
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
-    except (OSError, ValueError) as refused:
+    except (OSError, ValueError, OverflowError) as refused:
         raise RuntimeDoorError(
-            f"cluster {name}: nobody answers at {address} ({refused}); `clusters.{name}.address` is the one that `ray start --head` tells, "
+            f"{whose}nobody answers at {address} ({refused}); `{named_by}` is the one that `ray start --head` tells, "
             "and this machine has to be a node of the cluster"
         ) from None
 

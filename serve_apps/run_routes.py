@@ -17,14 +17,16 @@ from starlette.concurrency import run_in_threadpool
 
 from dag.runs import RunRecord, RunSummary
 from dag.states import RUN_ENDS, NodeState, RunState
+from dag.store.rows import reach_of
 from federation.durability import Durability
+from federation.tenants import TenantTree
 from mesh.ids import RunId, TenantPath
 from mesh.runtime.exporting import belongs
 from mesh.values import Encoding
-from serve_apps.access import Asking, reaches, record_within, summary_within, tops
+from serve_apps.access import Asking, record_within, summary_within, tops
 from serve_apps.auth import Principal
 from serve_apps.dependencies import Dependencies, Ports
-from serve_apps.errors import MalformedBody, NotJson, OutOfReach, ValueNotThere, problem_body
+from serve_apps.errors import MalformedBody, NotJson, ValueNotThere, problem_body
 from serve_apps.event_stream import event_stream, wait_for_end
 from serve_apps.observing import request_id_of
 from serve_apps.result_values import open_value, read_small
@@ -35,7 +37,9 @@ from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
+from serve_apps.stopping import check_reach
 from serve_apps.submission import Submission, accept
+from serve_apps.waits import lines_told
 
 #: The longest that `result` is waited for in one request; a client asks again.
 WAIT_S_MAX = 60.0
@@ -89,22 +93,27 @@ def list_runs(
     ports: Ports,
     principal: Asking,
     tenant: Annotated[str | None, Query(description="Only runs of this tenant and below; left out: all that the key reaches.")] = None,
+    state: Annotated[
+        RunState | None, Query(description=f"Only runs in this state, among the last {PAGE_MAX:,} of the tenant.".replace(",", " "))
+    ] = None,
     limit: Limit = 50,
 ) -> RunsView:
     """Runs, newest first."""
-    if tenant is not None and not reaches(principal, TenantPath(tenant)):
-        raise OutOfReach(f"the API key does not reach the tenant {tenant}")
     asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
-    found = [summary for path in asked for summary in ports.runs.list(path, limit=limit)]
+    looked_at = PAGE_MAX if state is not None else limit
+    listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at)]
+    if tenant is not None:
+        check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
+    found = [summary for summary in listed if state in (None, summary.state)]
     found.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-    return RunsView(runs=[run_line(summary) for summary in found[:limit]])
+    return RunsView(runs=[run_line(summary) for summary in lines_told(found[:limit], ports.waits)])
 
 
 @router.get("/{run_id}", responses={404: {"model": ErrorBody}})
 def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
     """A run: its stages and where they are, what waits and why, what failed."""
     record = record_within(ports, principal, run_id)
-    return run_view(record, [output.name for output in outputs_of(record)])
+    return run_view(record, [output.name for output in outputs_of(record)], ports.waits)
 
 
 @router.get("/{run_id}/summary", responses={404: {"model": ErrorBody}})
@@ -204,13 +213,24 @@ async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal:
     return await run_in_threadpool(_cancel, ports, principal, run_id, asked.reason)
 
 
+def _listing(tree: TenantTree) -> set[TenantPath]:
+    """What runs may be listed by: tenants, and what their paths begin with."""
+    return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
+
+
 async def _summary_after(ports: Dependencies, principal: Principal, run_id: str, wait_s: float) -> RunSummary:
     """The run in one line, once it has ended or `wait_s` seconds have passed."""
-    summary = await run_in_threadpool(summary_within, ports, principal, run_id)
+    summary = await run_in_threadpool(_summary_now, ports, principal, run_id)
     if summary.state in RUN_ENDS or wait_s == 0:
         return summary
     await wait_for_end(ports.feed, RunId(run_id), wait_s)
-    return await run_in_threadpool(summary_within, ports, principal, run_id)
+    return await run_in_threadpool(_summary_now, ports, principal, run_id)
+
+
+def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunSummary:
+    """The run in one line, with the reason that holds now."""
+    (summary,) = lines_told([summary_within(ports, principal, run_id)], ports.waits)
+    return summary
 
 
 def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
@@ -13,6 +14,7 @@ from mesh.messages import Failure
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
+from serve_apps.waits import Waits, is_line_told_in_part, is_told_in_part
 
 #: How many nodes a list inside the view of a run holds at most.
 LISTED_MAX = 1_000
@@ -22,35 +24,36 @@ BLOCKED_NAMED = 5
 
 def run_line(summary: RunSummary) -> RunLine:
     """The run in one line."""
-    return RunLine(
-        id=summary.run,
-        tenant=summary.tenant,
-        state=summary.state.value,
-        created_ms=summary.created_ms,
-        ended_ms=summary.ended_ms,
-        reason=summary.reason.value if summary.reason is not None else None,
-        detail=summary.detail,
-        counts=summary.counts,
-        user=summary.user,
-    )
+    return RunLine(**_line_of(summary))
 
 
-def run_view(record: RunRecord, outputs: Iterable[str]) -> RunView:
-    """The run with its stages."""
+def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits]) -> RunView:
+    """The run with its stages.
+
+    Args:
+        look: Why what stands in queues waits; asked only where that may tell more than the record.
+    """
     nodes = record.nodes.values()
-    by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})
-    return RunView(
-        id=record.run,
+    line = RunSummary(
+        run=record.run,
         tenant=record.tenant,
-        state=record.state.value,
+        state=record.state,
         created_ms=record.created_ms,
         ended_ms=record.ended_ms,
-        reason=record.reason.value if record.reason is not None else None,
+        reason=record.reason,
         detail=record.detail,
         counts=_counts(nodes),
         user=record.user,
+    )
+    stages = list(record.stages.values())
+    if is_line_told_in_part(line) or any(map(is_told_in_part, stages)):
+        waits = look()
+        line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
+    by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})
+    return RunView(
+        **_line_of(line),
         outputs=list(outputs),
-        stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in record.stages.values()],
+        stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in stages],
         blocked=blocked_of(nodes),
         meshes=_mesh_shares(record),
         failures=failures_of(record),
@@ -97,6 +100,20 @@ def event_view(event: RunEvent) -> EventView:
         reason=event.reason.value if event.reason is not None else None,
         detail=event.detail,
     )
+
+
+def _line_of(summary: RunSummary) -> dict[str, Any]:
+    return {
+        "id": summary.run,
+        "tenant": summary.tenant,
+        "state": summary.state.value,
+        "created_ms": summary.created_ms,
+        "ended_ms": summary.ended_ms,
+        "reason": summary.reason.value if summary.reason is not None else None,
+        "detail": summary.detail,
+        "counts": summary.counts,
+        "user": summary.user,
+    }
 
 
 def _stage_view(stage: StageRecord, counts: dict[str, int]) -> StageView:

@@ -14,6 +14,7 @@ from dag.backlog import BacklogLimits
 from dag.retrying import RetryRules
 from federation.durability import Durability
 from federation.estimates import CostRules
+from federation.roster import Roster
 from federation.snapshot import MeshRecord
 from federation.steadiness import SteadinessRules
 
@@ -71,7 +72,7 @@ class RootSettings(_Settings):
     body_limit_bytes: int
     inline_limit_bytes: int
     retention_ms: int
-    meshes: tuple[str, ...]  #: Those that the configuration names.
+    roster: Roster  #: Meshes and flavors that the configuration names.
     receipt_keys: dict[int, str] = Field(repr=False)  #: Sign leases that are told over HTTP; see `federation.receipts`.
     otlp_endpoint: str | None = None
     traces_file: str | None = None  #: JSON lines, one span each.

@@ -17,10 +17,18 @@ from typing import Any
 
 import structlog
 
-from federation.config import FederationConfig, cost_rules_of, default_tenant_of, mesh_record_of, steadiness_rules_of, tenants_of
-from federation.config_sections.meshes import MeshLink
+from federation.config.loading import (
+    FederationConfig,
+    cost_rules_of,
+    default_tenant_of,
+    mesh_record_of,
+    roster_of,
+    steadiness_rules_of,
+    tenants_of,
+)
+from federation.config.sections.meshes import MeshLink
 from federation.durability import Durability
-from federation.errors import StoreUnavailable
+from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.quota.from_config import standing_orders_of
 from federation.store.embedded import EmbeddedRedis
@@ -28,6 +36,7 @@ from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_safety import check_server
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
+from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
@@ -133,11 +142,8 @@ class Stack:
             self._redis = EmbeddedRedis.start(self._folder.path / "redis")
             self._redis_url = self._redis.url
             self._say("redis: an embedded server, append-only file in the state folder")
-        known, is_embedded = known_ledger(self._folder), self._redis is not None
-        stores = self._stores()
-        may_found = known is None or is_embedded or self._rebuild_ledger
-        settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
-        self._replicated = settings.min_replicas_to_write > 0
+        known = known_ledger(self._folder)
+        stores = self._checked_stores(known)
         self._ledger = ledger_of(self._folder, stores)
         stores = self._stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
@@ -146,9 +152,26 @@ class Stack:
         stores.orders.publish(standing_orders_of(self._config))
         self._keeper = LedgerKeeper(stores, self._ledger)
         self._keeper.look()
-        self._say(f"ledger: {len(tenants)} tenants, {len(self._config.flavors)} flavors")
+        self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
         for words in left_standing(stores.registry.standings(), stores.orders.in_force()):
             self._say(words)
+        return stores
+
+    def _checked_stores(self, known: str | None) -> Stores:
+        """The stores on a server that is fit for them. Raises as `check_server`; a silent one is told by the key that names it."""
+        is_embedded = self._redis is not None
+        try:
+            stores = self._stores()
+            may_found = known is None or is_embedded or self._rebuild_ledger
+            settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
+        except SchemaMismatch:
+            raise
+        except StoreUnavailable as gone:
+            if is_embedded:
+                raise
+            remedy = "start the server, name another one, or leave the key out for an embedded one"
+            raise StoreUnavailable(self._config.told_at(("redis", "url"), f"{gone}; {remedy}")) from None
+        self._replicated = settings.min_replicas_to_write > 0
         return stores
 
     def _terms(self) -> LeaseTerms:
@@ -168,7 +191,7 @@ class Stack:
     def _start_clusters(self) -> None:
         for name, section in self._config.clusters.items():
             if section.address is not None:
-                check_answers(name, section.address)
+                check_answers(section.address, f"clusters.{name}.address", whose=f"cluster {name}: ")
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:
@@ -191,7 +214,7 @@ class Stack:
             )
             for node in section.nodes or ()
         )
-        self._say(f"cluster {name}: starting Ray, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
+        self._say(f"cluster {name}: starting Ray, {counted(len(nodes), 'node')}")
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
         self.clusters[name] = OwnCluster.start(
             spec,
@@ -252,7 +275,7 @@ class Stack:
             body_limit_bytes=federation.body_limit_bytes,
             inline_limit_bytes=federation.inline_limit_bytes,
             retention_ms=federation.retention_ms,
-            meshes=tuple(self._config.meshes),
+            roster=roster_of(self._config),
             receipt_keys=self._receipt_keys(),
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
@@ -298,6 +321,8 @@ class Stack:
             facts = child.wait_ready(READY_S_MAX)
             labels = ", ".join(f"{key}={value}" for key, value in self._config.meshes[mesh].labels.items())
             self._say(f"mesh {mesh}: joined ({labels or 'no labels'}), Ray cluster {str(facts['cluster'])[:8]}")
+            for words in facts["warnings"]:
+                self._say(f"mesh {mesh}: {words}")
         self.address = str(root.wait_ready(READY_S_MAX)["address"])
         self._say(f"root: answers at {self.address}")
 

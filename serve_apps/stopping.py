@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from dag.spec_checks import similar_to
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.tenant_orders import OrdersInForce, TenantOrders, TenantStop
@@ -24,8 +27,11 @@ def stop_tenant(
         StoreUnavailable: The store does not answer; safe to repeat.
     """
     snapshot = ledger.snapshot()
-    check_reach(principal, tenant, is_known=tenant in snapshot.tree.tenants)
-    _check_authority(orders.in_force(), tenant, principal)
+    check_reach(principal, tenant, snapshot.tree.tenants)
+    before = orders.in_force()
+    _check_authority(before, tenant, principal)
+    if not reason and tenant in before.stops:
+        reason = before.stops[tenant].reason  # Who says nothing new takes nothing back.
     stopped = TenantStop(stop=stop, reason=reason, by=principal.key, authority=principal.tenant, since_ms=snapshot.at_ms)
     orders.stop(tenant, stopped)
     return orders.in_force()
@@ -34,19 +40,22 @@ def stop_tenant(
 def release_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, *, principal: Principal) -> tuple[OrdersInForce, bool]:
     """Let the tenant's work start again; what holds then, and whether the tenant was stopped. Raises as `stop_tenant`."""
     before = orders.in_force()
-    check_reach(principal, tenant, is_known=tenant in before.stops or tenant in ledger.snapshot().tree.tenants)
+    check_reach(principal, tenant, (*before.stops, *ledger.snapshot().tree.tenants))
     _check_authority(before, tenant, principal)
     return (orders.in_force(), True) if orders.release(tenant) else (before, False)
 
 
-def check_reach(principal: Principal, tenant: TenantPath, *, is_known: bool) -> None:
-    """Unknown and forbidden are told alike, so nobody learns which tenants there are.
+def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[TenantPath]) -> None:
+    """Unknown and forbidden are told alike, so nobody learns which tenants there are; what is near is named where the key reaches it.
 
+    Args:
+        known: The tenants that there are.
     Raises:
         OutOfReach: One of the two.
     """
-    if not (reaches(principal, tenant) and is_known):
-        raise OutOfReach(f"there is no tenant {tenant} within the reach of this API key")
+    within = {path for path in known if reaches(principal, path)}
+    if tenant not in within:
+        raise OutOfReach(f"there is no tenant {tenant} within the reach of this API key{similar_to(tenant, sorted(within))}")
 
 
 def _check_authority(orders: OrdersInForce, tenant: TenantPath, principal: Principal) -> None:

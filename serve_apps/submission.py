@@ -44,7 +44,8 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     """
     spec = read_spec(submission.body)
     tenant = tenant_of(spec, principal)
-    allowed = ports.ledger.snapshot().tree.tenant(tenant)
+    snapshot = ports.ledger.snapshot()
+    allowed = snapshot.tree.tenant(tenant)
     problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
     if problems:
         raise SpecError(tuple(problems))
@@ -60,7 +61,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
         key=submission.idempotency_key or "",
     )
-    created = ports.runs.create(record, spec.blob_bytes())
+    created = ports.accepted.create(record, spec.blob_bytes(), epoch=snapshot.epoch)
     reached = ports.durable.confirm(submission.durability or ports.durability)
     summary = ports.runs.summary(record.run)
     state = summary.state if summary is not None else record.state

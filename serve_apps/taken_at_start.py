@@ -9,7 +9,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from federation.config import FederationConfig
+from federation.config.loading import FederationConfig
 from mesh.errors import MeshError
 from serve_apps.state_folder import StateFolder
 

@@ -20,6 +20,7 @@ from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
 from federation.durability import Durability
+from federation.roster import NO_ROSTER, Roster
 from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
@@ -76,6 +77,7 @@ class World:
     memory_percent: int = 0
     durable: MemoryDurability = field(default_factory=MemoryDurability)
     durability: Durability = Durability.D0
+    roster: Roster = NO_ROSTER
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
     orders: MemoryTenantOrders = field(init=False)
@@ -106,6 +108,7 @@ class World:
             body_limit_bytes=self.body_limit_bytes,
             storage_url=self.storage_url,
             ledger_id="ours",
+            roster=self.roster,
             clock=self.clock,
             looks_kept_ms=0,
             durable=self.durable,

@@ -14,28 +14,21 @@ from dag.rehearsal import Rehearsal, RehearsedStage
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
+from federation.explaining.outlook import GivesWay, Outlook
 from federation.leases import Chapter
-from federation.outlook import GivesWay, Outlook
 from federation.planning.values import Unmet
-from federation.quota.explain import Change, Lever
+from federation.quota.explain import Change
 from federation.quota.starts import Allowance
 from mesh.ids import NodeId
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet, format_units
+from mesh.resources import ResourceSet
 from serve_apps.federation_views import Within, quantities, quantity
 from serve_apps.run_views import BLOCKED_NAMED, blocked_of, event_view
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, UnmetView, WaitingView
 from serve_apps.schemas.stories import ChapterView
-
-#: Each goes on where "it would start if" ends.
-_WORDS = {
-    Lever.FREE: "{amount} {resource} of {flavor} came free in {tenant}",
-    Lever.BORROWED: "{tenant}, which borrows already, gave back {amount} {resource} of {flavor}, or might borrow that much more",
-    Lever.BORROWING_LIMIT: "{tenant} might borrow {amount} {resource} of {flavor} more",
-    Lever.NOMINAL: "{tenant} had {amount} {resource} of {flavor} more of its own",
-}
+from serve_apps.waits import detail_of, words_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +38,14 @@ class Waiting:
     stage: QueuedStage
     mesh: str
     place: int
+    reason: Reason | None = None  #: Without an outlook: why it waits; None: as its mesh said.
     outlook: Outlook | None = None
 
 
 def waiting_view(one: Waiting) -> WaitingView:
     """The stage."""
     stage, told = one.stage, one.outlook
-    reason = told.reason if told is not None and told.reason is not None else stage.reason
+    reason = (told.reason if told is not None else one.reason) or stage.reason
     return WaitingView(
         stage=stage.stage,
         run=stage.run,
@@ -63,6 +57,7 @@ def waiting_view(one: Waiting) -> WaitingView:
         reason=reason.value,
         changes=[change_view(change) for change in told.changes] if told is not None else [],
         start_ms=told.start_ms if told is not None else None,
+        overdue_ms=told.overdue_ms if told is not None else 0,
         slot=quantities(stage.slot),
         width=stage.width,
     )
@@ -96,6 +91,7 @@ def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
         tenant=want.tenant,
         flavor=want.flavor,
         slots=unmet.slots,
+        beyond=want.beyond,
         slot=quantities(want.slot),
         reason=unmet.reason.value,
         detail=unmet.detail,
@@ -105,15 +101,13 @@ def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
 
 def change_view(change: Change) -> ChangeView:
     """What would have to change, and that in words."""
-    amount = format_units(change.resource, change.units)
-    words = _WORDS[change.lever].format(amount=amount, resource=change.resource, flavor=change.flavor, tenant=change.tenant)
     return ChangeView(
         lever=change.lever.value,
         tenant=change.tenant,
         flavor=change.flavor,
         resource=change.resource,
         amount=quantity(change.resource, change.units),
-        words=words,
+        words=words_of(change),
     )
 
 
@@ -152,6 +146,7 @@ def stage_explanation(
         tenant_position=outlook.ahead + 1 if outlook is not None else None,
         changes=[change_view(change) for change in outlook.changes] if outlook is not None else [],
         start_ms=outlook.start_ms if outlook is not None else None,
+        overdue_ms=outlook.overdue_ms if outlook is not None else 0,
         gives_way=[gives_way_view(one, within) for one in outlook.gives_way] if outlook is not None else [],
         story=[event_view(event) for event in story],
     )
@@ -227,14 +222,16 @@ def _planned_view(one: RehearsedStage, outlook: Outlook, within: Within) -> Plan
         tenant_position=outlook.ahead + 1,
         changes=[change_view(change) for change in outlook.changes],
         start_ms=outlook.start_ms if one.goes_first else None,
+        overdue_ms=outlook.overdue_ms if one.goes_first else 0,
         gives_way=[gives_way_view(each, within) for each in outlook.gives_way] if one.goes_first else [],
     )
 
 
 def _why(record: RunRecord, stage: StageRecord, outlook: Outlook | None) -> tuple[Reason | None, str]:
     if stage.state is StageState.QUEUED:
-        reason = outlook.reason if outlook is not None else stage.reason
-        return reason, stage.detail if reason is stage.reason else ""
+        if outlook is None or outlook.reason is stage.reason:
+            return stage.reason, stage.detail
+        return outlook.reason, detail_of(outlook.changes)
     if stage.state is StageState.PLANNED and stage.reason is None:
         needs = sum(1 for node in stage.nodes if record.nodes[node].state is NodeState.WAITING)
         return Reason.WAITING_FOR_INPUTS, f"{needs} of its nodes wait for what goes before them"

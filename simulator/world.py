@@ -13,7 +13,7 @@ from functools import partial
 from dag.coordinator import Coordinator
 from dag.runs import RunRecord
 from dag.store.memory import MemoryRunStore
-from federation.child import ChildMesh
+from federation.child.child_mesh import ChildMesh
 from federation.planning.seat import PlannerSeat
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
@@ -133,9 +133,10 @@ class World:
             root.coordinator.step(0)
         if self.clock.now_ms - self._ticked_ms >= TICK_MS:
             self._ticked_ms = self.clock.now_ms
-            self._roots[0].coordinator.tick()
+            seen = self._roots[0].coordinator.survey()
             for root in self._roots:  # Both plan: who has the seat is the ledger's word.
-                root.planner.tick()
+                root.planner.tick(seen)
+            self._roots[0].coordinator.tend(seen)
 
     def _work(self, mesh: SimulatedMesh) -> None:
         if mesh.child is None or mesh.host is None:

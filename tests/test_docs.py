@@ -24,7 +24,7 @@ from dag.forms import _KNOWN as FORMS
 from dag.options import NodeOptions
 from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
-from federation.config_sections.section import Section
+from federation.config.sections.section import Section
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS
 from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
 from mesh.policies.catalogue import POLICIES

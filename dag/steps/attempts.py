@@ -10,14 +10,14 @@ from dag.retrying import RetryRules
 from dag.runs import NodeRecord
 from dag.states import RunState
 from dag.steps.endings import Endings
-from dag.steps.moves import Moves
+from dag.steps.moves import GIVEN_WAY, Moves
 from dag.steps.recalls import Recalls
 from dag.steps.standing import Standing
+from mesh.counting import counted, times
 from mesh.messages import Failure
 from mesh.reasons import Reason
 
 #: Losses that nobody counts: what gave way to others, or to an operator, is entitled to run again, however often it has to.
-_NOT_COUNTED = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT})
 
 
 class Attempts:
@@ -53,17 +53,17 @@ class Attempts:
         """A worker died under the node: again after a while, until it is plain that the node does it."""
         node.kills += 1
         if node.kills >= self._rules.kills_max:
-            words = f"{node.kills} workers died under it; last: {detail}"
+            words = f"{counted(node.kills, 'worker')} died under it; last: {detail}"
             self._endings.fail_for_good(node, Failure(reason=Reason.POISON, type_name="schedulemesh.Poison", message=words))
         else:
             self._retry(node, Reason.WORKER_LOST, detail)
 
     def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
         """The attempt is lost through no fault of its own: again, but not for ever."""
-        node.losses += reason not in _NOT_COUNTED
+        node.losses += reason not in GIVEN_WAY
         (self._retry if waits else self._recalls.restart)(node, reason, detail)
         if node.losses > self._rules.losses_max:
-            words = f"lost {node.losses} times with the mesh or worker that ran it; last: {detail}"
+            words = f"lost {times(node.losses)} with the mesh or worker that ran it; last: {detail}"
             self._endings.fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
 
     def _retry(self, node: NodeRecord, reason: Reason, detail: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dag.runs import NodeRecord, StageRecord
-from dag.states import NodeState, StageState
+from dag.states import NodeState
 from dag.steps.attempts import Attempts
 from dag.steps.deliveries import Deliveries
 from dag.steps.endings import Endings
-from dag.steps.moves import Moves
+from dag.steps.moves import GIVEN_WAY, Moves
 from dag.steps.standing import Standing
 from mesh.ids import NodeId
 from mesh.reasons import Reason
@@ -28,8 +28,7 @@ class Losses:
 
     def lose_stage(self, stage: StageRecord, reason: Reason) -> None:
         """The stage's runner is gone, with what it ran and with the values that it held."""
-        stage.ended_ms = self._moves.now_ms
-        self._moves.stage(stage, StageState.LOST, reason)
+        self._moves.cut_stage(stage, reason)
         left = self._standing.left(stage)
         if self._endings.drop_if_stopping(left):
             return
@@ -48,7 +47,7 @@ class Losses:
         elif reason is Reason.DEADLINE_EXCEEDED:
             self._attempts.lose(node, reason, f"mesh {stage.mesh} did not end the stage in time", waits=True)
         else:
-            self._attempts.lose(node, reason, f"mesh {stage.mesh} lost the stage")
+            self._attempts.lose(node, reason, f"mesh {stage.mesh} {'stopped' if reason in GIVEN_WAY else 'lost'} the stage")
 
     def lose_input(self, stage: StageRecord, node: NodeId) -> None:
         """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again.

@@ -9,6 +9,20 @@ from mesh.errors import IllegalTransition
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.reasons import Reason
 
+#: Why running work gives way, in good order and through no fault of its own.
+GIVEN_WAY = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT})
+#: Why work is taken back that has not begun.
+_TAKEN_BACK = frozenset(
+    {
+        Reason.TENANT_HELD,
+        Reason.TENANT_DRAINED,
+        Reason.OUTSIDE_WINDOW,
+        Reason.RUNNING_LIMIT,
+        Reason.USER_LIMIT,
+        Reason.WAITED_TOO_LONG,
+    }
+)
+
 
 class Moves:
     """What the run machine does to a record, gathered into one change per step."""
@@ -70,7 +84,14 @@ class Moves:
         if state not in STAGE_TRANSITIONS[before]:
             raise IllegalTransition(f"stage {stage.stage} cannot go from {before.value} to {state.value}")
         stage.state = state
+        if state is StageState.ENDED:
+            stage.reason, stage.detail = None, ""  # Why it waited is over.
         self.note_stage(stage, before, reason, detail)
+
+    def cut_stage(self, stage: StageRecord, reason: Reason | None) -> None:
+        """The stage is over before its nodes are: stopped in good order, or lost. Raises IllegalTransition."""
+        stage.ended_ms, stage.reason, stage.detail = self.now_ms, reason, ""
+        self.stage(stage, StageState.STOPPED if reason in GIVEN_WAY | _TAKEN_BACK else StageState.LOST, reason)
 
     def run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
         """Move the run. Raises IllegalTransition."""

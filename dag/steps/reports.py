@@ -15,6 +15,7 @@ from dag.steps.losses import Losses
 from dag.steps.moves import Moves
 from dag.steps.recalls import Recalls
 from dag.steps.standing import Standing
+from mesh.counting import counted
 from mesh.messages import (
     InputLost,
     NodeFailed,
@@ -89,7 +90,7 @@ class Reports:
             return
         stage.incarnation, stage.cluster, stage.slots = message.incarnation, message.cluster, message.slots
         stage.started_ms, stage.reason, stage.detail = self._moves.now_ms, None, ""
-        self._moves.stage(stage, StageState.RUNNING, None, f"{message.slots} slots under lease token {message.token}")
+        self._moves.stage(stage, StageState.RUNNING, None, f"{counted(message.slots, 'slot')} under lease token {message.token}")
         gone = []
         for need in self._standing.external(stage):
             kept = self._record.nodes[need]

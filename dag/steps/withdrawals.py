@@ -52,8 +52,7 @@ class Withdrawals:
             self._recalls.dissolve(stage)
         elif stage.state is StageState.QUEUED:
             self._moves.decide(CancelStage(stage=stage.stage))
-            stage.ended_ms = self._moves.now_ms
-            self._moves.stage(stage, StageState.LOST, reason)
+            self._moves.cut_stage(stage, reason)
             left = self._standing.left(stage)
             if not self._endings.drop_if_stopping(left):
                 for node in left:

@@ -32,8 +32,21 @@ class Access:
     state_folder: Path | None = field(default=None, compare=False)  #: Of the stack on this machine whose root it is; None: not known.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How address and key can be given where somebody asks for the root."""
+
+    address: str
+    key: str  #: Before the variable that names it; empty: there is no other way.
+    both: str
+
+
+IN_PYTHON = Asked(address="address", key="give api_key=…, or ", both="address=… and api_key=…")
+IN_TERMINAL = Asked(address="--address", key="", both=f"--address, with {KEY_VARIABLE} set")
+
+
 def find_access(
-    address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path, address_called: str = "address"
+    address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path, asked: Asked = IN_PYTHON
 ) -> Access:
     """Address and key: as given; else from the environment; else from the file of the stack whose state folder the environment names, or
     that runs in the folder or above.
@@ -41,27 +54,28 @@ def find_access(
     The key in the file is for the address in the file; it is never sent to another.
 
     Args:
-        address_called: What `address` is called where it was given, for the message when it is none.
+        asked: From where, so that messages name what there is to give there.
     Raises:
         ApiError: There is no address or no key, or what is given is no address (status 0); the message tells every way to give them.
     """
     if address is not None:
-        _check_address(address, address_called)
+        _check_address(address, asked.address)
     elif environment.get(ADDRESS_VARIABLE):
         _check_address(environment[ADDRESS_VARIABLE], ADDRESS_VARIABLE)
     state = environment.get(STATE_VARIABLE)
     state_folder, published = (Path(state), _facts_in(Path(state))) if state else _published(folder)
     if state and not published and not address and not environment.get(ADDRESS_VARIABLE):
-        raise ApiError(0, f"nothing runs with the state folder {state}, which {STATE_VARIABLE} names; `schedulemesh up` starts it")
+        raise ApiError(
+            0, f"nothing runs with the state folder {state}, which {STATE_VARIABLE} names; `schedulemesh up` starts it", code="not_running"
+        )
     chosen = (address or environment.get(ADDRESS_VARIABLE) or published.get("address", "")).rstrip("/")
     is_published = bool(chosen) and chosen == published.get("address", "").rstrip("/")
     key = api_key or environment.get(KEY_VARIABLE) or (published.get("api_key", "") if is_published else "")
     if not chosen:
-        raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder)}")
+        raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder)}{asked.both}", code="no_federation")
     if not key:
-        raise ApiError(
-            0, f"there is no API key for {chosen}: give api_key=…, or set {KEY_VARIABLE}; `schedulemesh keys create TENANT` makes one"
-        )
+        words = f"there is no API key for {chosen}: {asked.key}set {KEY_VARIABLE}; `schedulemesh keys create TENANT` makes one"
+        raise ApiError(0, words, code="no_key")
     return Access(
         address=chosen,
         api_key=key,
@@ -73,8 +87,7 @@ def find_access(
 
 _WAYS = (
     f"start one with `schedulemesh up CONFIG` in this folder or one above ({{folder}} has no {STATE_FOLDER}/{CLIENT_FILE}), "
-    f"or name its state folder by {STATE_VARIABLE}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give address=… and api_key=… "
-    f"(in a terminal: --address, and {KEY_VARIABLE})"
+    f"or name its state folder by {STATE_VARIABLE}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give "
 )
 
 
@@ -82,7 +95,7 @@ def _check_address(given: str, called: str) -> None:
     """Raises ApiError."""
     wrong = _what_is_wrong(given)
     if wrong:
-        raise ApiError(0, f"{called} {given!r} is no address ({wrong}); write it like http://127.0.0.1:8000")
+        raise ApiError(0, f"{called} {given!r} is no address ({wrong}); write it like http://127.0.0.1:8000", code="invalid_address")
 
 
 def _what_is_wrong(given: str) -> str:

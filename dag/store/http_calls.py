@@ -16,7 +16,7 @@ import httpx
 import httpx_sse
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownLetter, UnknownRun
+from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownLetter, UnknownRun, UnknownStage
 from dag.store.client_access import Access
 
 T = TypeVar("T")
@@ -131,7 +131,9 @@ class HttpCalls:
         except _Busy as busy:
             raise busy.refusal from None
         except _Away as gone:
-            raise ApiError(0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation") from None
+            raise ApiError(
+                0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation", code="unreachable"
+            ) from None
 
     def _is_enough(self, tried: RetryCallState) -> bool:
         patience_s = self._patience_s if self._was_reached else min(FIRST_PATIENCE_S, self._patience_s)
@@ -162,6 +164,8 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
     problems = tuple((str(problem["place"]), str(problem["problem"])) for problem in error.get("problems") or ())
     if error.get("code") == "unknown_run":
         return UnknownRun(message)
+    if error.get("code") == "unknown_stage":
+        return UnknownStage(message)
     if error.get("code") == "run_conflict":
         return RunConflict(message)
     if error.get("code") == "key_conflict":
@@ -171,7 +175,7 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
     if error.get("code") == "unknown_letter":
         return UnknownLetter(message)
     told = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
-    return ApiError(answer.status_code, "\n".join(told), problems)
+    return ApiError(answer.status_code, "\n".join(told), problems, code=str(error.get("code") or "refused"))
 
 
 def _given(params: Params | None) -> dict[str, str | int | float]:

@@ -4,12 +4,13 @@ Kept as the same rows of bytes as on Redis, so a record that was handed out or i
 """
 
 import asyncio
+import copy
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, BacklogLimits
+from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.dead_letters import DeadLetter, parted
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
@@ -18,7 +19,6 @@ from dag.store.rows import (
     check_numbers,
     dead_rows,
     fixed_fields,
-    full_words,
     moving_fields,
     node_rows,
     reach_of,
@@ -76,6 +76,17 @@ class MemoryRunStore:
         self._changed = threading.Condition()
         self._runs: dict[RunId, _Rows] = {}
 
+    def copied(self) -> dict[str, object]:
+        """All runs as they are now; what goes with them stands in the store, which has its own copy."""
+        with self._changed:
+            return copy.deepcopy({"runs": self._runs, "keys": self._keys})
+
+    def lose_writes(self, kept: dict[str, object]) -> None:
+        """What a restart does that loses what was written since the copy; `MemoryStore` does the rest."""
+        with self._changed:
+            self._runs = cast("dict[RunId, _Rows]", copy.deepcopy(kept["runs"]))
+            self._keys = cast("dict[tuple[TenantPath, str], RunId]", copy.deepcopy(kept["keys"]))
+
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
         """See `RunStore.create`."""
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
@@ -100,15 +111,22 @@ class MemoryRunStore:
             self._store.post(record.run, "submitted", b"")
         return True
 
+    def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
+        """See `RunStore.check_room`."""
+        with self._changed:
+            if record.run not in self._runs:
+                self._check_backlog(record.tenant, weight_of(record, blobs))
+
     def _check_backlog(self, tenant: TenantPath, weight: int) -> None:
         """Raises BacklogFull, StoreFull."""
         for above in reach_of(tenant):
             open_runs = [rows for rows in self._runs.values() if not rows.settled and above in reach_of(rows.tenant)]
             size_bytes = sum(rows.weight for rows in open_runs)
-            if len(open_runs) + 1 > self._limits.runs_max or size_bytes + weight > self._limits.bytes_max:
-                raise BacklogFull(full_words(above, len(open_runs), size_bytes), RETRY_AFTER_MS)
+            words = self._limits.words_when_full(above, runs=len(open_runs), size_bytes=size_bytes, weight_bytes=weight)
+            if words is not None:
+                raise BacklogFull(words, RETRY_AFTER_MS)
         if self._memory_percent() > self._limits.memory_percent_max:
-            raise StoreFull("the store is nearly full; what runs goes on, and nothing new is taken in for now", RETRY_AFTER_MS)
+            raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
 
     def load(self, run: RunId) -> RunRecord | None:
         """See `RunStore.load`."""

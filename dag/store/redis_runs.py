@@ -1,12 +1,12 @@
 """Runs on Redis: one script for each step that must be whole, plain reads for the rest."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
 import redis
 
-from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, BacklogLimits
+from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.dead_letters import DeadLetter, parted
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
@@ -16,7 +16,6 @@ from dag.store.rows import (
     check_numbers,
     dead_rows,
     fixed_fields,
-    full_words,
     moving_fields,
     node_rows,
     reach_of,
@@ -28,6 +27,7 @@ from dag.store.rows import (
     writes_outbox,
 )
 from federation.store.keys import Keys
+from federation.store.redis_client import home_of
 from federation.store.redis_scripts import Scripts, redis_answers
 from mesh.errors import LedgerError
 from mesh.ids import RunId, TenantPath
@@ -65,6 +65,7 @@ class RedisRunStore:
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
         """See `RunStore.create`."""
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
+        weight = weight_of(record, blobs)
         answer = self._scripts.call(
             "create",
             record.run,
@@ -72,7 +73,7 @@ class RedisRunStore:
             record.digest,
             record.created_ms,
             record.key,
-            weight_of(record, blobs),
+            weight,
             self._limits.runs_max,
             self._limits.bytes_max,
             self._limits.memory_percent_max,
@@ -88,10 +89,32 @@ class RedisRunStore:
         if code == b"KEY":
             raise KeyConflict(f"the idempotency key was used for run {told[0].decode()}, with another graph or id; give another key")
         if code == b"FULL":
-            raise BacklogFull(full_words(told[0].decode(), int(told[1]), int(told[2])), RETRY_AFTER_MS)
+            raise BacklogFull(self._words_when_full(told[0].decode(), told[1:], weight) or "too much is open", RETRY_AFTER_MS)
         if code == b"MEMORY":
-            raise StoreFull("the store is nearly full; what runs goes on, and nothing new is taken in for now", RETRY_AFTER_MS)
+            raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
         return bool(code == b"CREATED")
+
+    def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
+        """See `RunStore.check_room`."""
+        reach, server = reach_of(record.tenant), home_of(self._client, self._keys.meta)
+        with redis_answers("look for room"), self._client.pipeline(transaction=True) as reads:
+            reads.exists(self._keys.run(record.run))
+            for tenant in reach:
+                reads.hmget(self._keys.backlog(tenant), "runs", "bytes")
+            is_there, *open_of = reads.execute()
+            memory = server.info("memory")
+        if is_there:
+            return  # The repeat of what was accepted is never refused.
+        for tenant, counts in zip(reach, open_of, strict=True):
+            words = self._words_when_full(tenant, counts, weight_of(record, blobs))
+            if words is not None:
+                raise BacklogFull(words, RETRY_AFTER_MS)
+        if memory["used_memory"] * 100 > memory["maxmemory"] * self._limits.memory_percent_max > 0:
+            raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
+
+    def _words_when_full(self, tenant: str, counts: Sequence[bytes | None], weight: int) -> str | None:
+        runs, size_bytes = (int(count or 0) for count in counts)
+        return self._limits.words_when_full(tenant, runs=runs, size_bytes=size_bytes, weight_bytes=weight)
 
     def load(self, run: RunId) -> RunRecord | None:
         """See `RunStore.load`."""

@@ -30,7 +30,7 @@ from dag.compiling import Outputs, compile_graph
 from dag.errors import ApiError, ResultTimeout, RunCancelled
 from dag.runs import RunEvent
 from dag.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
-from dag.store.client_access import Access, find_access
+from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from mesh.clock import Clock, SystemClock
@@ -135,13 +135,29 @@ class Client:
             named["tenant"] = self.access.tenant
         body = json.dumps(named, ensure_ascii=False, allow_nan=False).encode()
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
-        answer = self._calls.post("/v1/runs", body, params={"durability": durability}, headers=headers).json()
+        try:
+            answer = self._calls.post("/v1/runs", body, params={"durability": durability}, headers=headers).json()
+        except ApiError as refused:
+            raise self._explained(refused, named) from None
         return Run(RunId(answer["id"]), self)
+
+    def _explained(self, refused: ApiError, spec: Mapping[str, Any]) -> ApiError:
+        """The refusal; of a tenant that nobody named and that is gone with where its name comes from, and what to do."""
+        if refused.code != "unknown_tenant" or spec.get("tenant") != self.access.tenant:
+            return refused
+        words = (
+            f"{refused}. {self.access.tenant} is where work goes that names no tenant, as {CLIENT_FILE} of the running stack had it: name "
+            "one (`tenant=`, `--tenant`); where `schedulemesh apply` took it away, a new `dag.connect()` knows the one in its place"
+        )
+        return ApiError(refused.status, words, refused.problems, code=refused.code)
 
     def plan(self, spec: Mapping[str, Any]) -> Any:
         """What would become of a graph in its wire form if it were submitted now, as `POST /v1/plan` tells it. Raises as `submit`."""
         named = {**spec, "tenant": spec.get("tenant") or self.access.tenant}
-        return self.tell("/v1/plan", {key: value for key, value in named.items() if value is not None})
+        try:
+            return self.tell("/v1/plan", {key: value for key, value in named.items() if value is not None})
+        except ApiError as refused:
+            raise self._explained(refused, named) from None
 
     def run(self, id: str) -> Run:  # noqa: A002  the same
         """The run.
@@ -252,7 +268,7 @@ class Run:
             raise failure_of(self.id, answer)
         if answer.get("state") == RunState.CANCELLED.value:
             raise RunCancelled(f"run {self.id} was cancelled: {answer.get('detail') or 'no reason was given'}")
-        raise ApiError(status, f"the root gave no result of run {self.id}: {answer}")
+        raise ApiError(status, f"the root gave no result of run {self.id}: {answer}", code="no_answer")
 
     def _result_after(self, timeout: float | None) -> tuple[int, Any]:
         """Status and answer of `result` when the run has ended: one question, which the root answers at the end. Raises as `wait`."""

@@ -159,11 +159,6 @@ def weight_of(record: RunRecord, blobs: Mapping[str, bytes]) -> int:
     return len(record.spec) + sum(map(len, blobs.values()))
 
 
-def full_words(tenant: str, runs: int, size_bytes: int) -> str:
-    """What to say when a tenant has too much open."""
-    return f"{tenant} has {runs} open runs with {size_bytes} bytes, as much as it may; come again when some have ended"
-
-
 def has_ended(state: bytes) -> bool:
     """Whether a run in this state, as a store keeps it, has ended."""
     return RunState(state.decode()) in RUN_ENDS

@@ -96,7 +96,7 @@ def _tell_runs(day: Day, results: dict[str, list[int]]) -> None:
     for column in ("team", "results", "gave way", "because"):
         table.add_column(column, justify="right" if column == "gave way" else "left")
     for team, runs in day.runs.items():
-        lost = [event for run in runs for event in run.events() if event.kind == "stage" and event.after == "LOST"]
+        lost = [event for run in runs for event in run.events() if event.kind == "stage" and event.after == "STOPPED"]
         reasons = ", ".join(sorted({event.reason.value for event in lost if event.reason is not None}))
         table.add_row(team, " ".join(map(str, results[team])), str(len(lost)), reasons)
     day.console.print(table)

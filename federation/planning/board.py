@@ -124,9 +124,10 @@ class Board:
     def _are_too_many(self, root: int, claims: Iterable[Claim]) -> bool:
         """Has the root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
         wanted: defaultdict[FlavorResource, int] = defaultdict(int)
+        narrow = {key: self.forest.rows(key).narrow for key in {key for claim in claims for key in claim.slot}}
         for claim in claims:
             for key, units in claim.slot.items():
-                if root != claim.node and not self.forest.rows(key).narrow[claim.node]:
+                if root != claim.node and not narrow[key][claim.node]:
                     wanted[key] += claim.slots * units
         return any(units > self.ledger.room(root, key) for key, units in wanted.items())
 
@@ -190,6 +191,13 @@ class Board:
             if room < slots * units:
                 slots = room // units
         return slots
+
+    def slots_in_room(self, claim: Claim) -> int:
+        """Slots of those still missing for which its mesh has room beside what leases there have grown by in this round."""
+        want, grown = claim.want, self.grown[claim.want.mesh, claim.want.flavor]
+        if want.room is None:
+            return claim.slots
+        return max(0, min([claim.slots, *((want.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
 
     def slots_of_own(self, claim: Claim) -> int:
         """Slots of those still missing that the tenant's own quota has left, whoever has borrowed it."""

@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from federation.planning.board import Board, Claim, Lease, LeaseKey
 from federation.quota.policies import QueueSettings, Rules
@@ -72,24 +71,11 @@ class _Row:
 class _Asked:
     """One question, as far as it is read."""
 
+    ancestor: int
     but: int  #: The child that does not take part.
     short: Mapping[FlavorResource, int]  #: What is still missing; whoever asks keeps it up to date.
     overs: Mapping[FlavorResource, set[int]]  #: Who borrows, by key; follows the ledger.
-    is_ranked_again: bool  #: Shares are looked at whenever they are needed, not once.
-
-    def borrows(self, node: int) -> bool:
-        """Does the node use more than its own of something that is missing now?"""
-        for key in self.short:  # noqa: SIM110  asked for so often that a generator would take a tenth of a round
-            if node in self.overs[key]:
-                return True
-        return False
-
-    def is_borrowed(self, way: Way) -> bool:
-        """Do the leaf and all nodes above it borrow one and the same that is missing now?"""
-        for key in self.short:  # noqa: SIM110  as above
-            if self.overs[key].issuperset(way):
-                return True
-        return False
+    above: int | None  #: The share that takes part no longer; None: all do, and are ranked again whenever that is needed.
 
 
 class Borrowers:
@@ -124,37 +110,38 @@ class Borrowers:
         if self._leases is None:
             self._leases = self._gathered()
         there = self._leases.get((ancestor, claim.want.flavor))
-        if there is None:
+        row = self._row(ancestor, there.children, above) if there is not None else []
+        if there is None or not row:
             return
-        row = self._row(ancestor, there.children, above)
-        if not row:
-            return
-        asked = _Asked(but, short, self._board.ledger.over(claim.slot), above is None)
-        for by_child in there.by_priority.values():
-            if asked.is_ranked_again:
-                row = self._row(ancestor, there.children)
-            for _, lease, way in self._merged(asked, row, by_child):
-                if not lease.has_grown and asked.is_borrowed(way) and any(lease.target.values()):
+        overs = self._board.ledger.over(claim.slot)
+        for _, lease, way in self._merged(_Asked(ancestor, but, short, overs, above), there, row):
+            for key in short if not lease.has_grown else ():
+                if overs[key].issuperset(way):  # The leaf and all above it borrow one and the same that is missing now.
                     yield lease, way
+                    break
 
-    def _merged(self, asked: _Asked, row: list[tuple[int, int]], by_child: _ByChild) -> Generator[_Place, None, None]:
-        """The leases of one priority below the children of a row, the largest share first."""
-        heads: list[_Head] = []
-        for behind, child in (*row, _BEHIND_ALL):
-            while heads and heads[0][0] < behind:
-                ranked, standing, place, first = heads[0]
-                fresh = -self._board.shares.rank(first) if asked.is_ranked_again else ranked
-                leases = by_child[first]
-                if fresh > ranked:
-                    heapq.heapreplace(heads, (fresh, standing, place, first))
-                    continue
-                if place + 1 < len(leases):
-                    heapq.heapreplace(heads, (ranked, leases[place + 1][0], place + 1, first))
-                else:
-                    heapq.heappop(heads)
-                yield leases[place]
-            if child in by_child and child != asked.but and asked.borrows(child):
-                heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
+    def _merged(self, asked: _Asked, there: _Below, row: list[tuple[int, int]]) -> Generator[_Place, None, None]:
+        """The leases below the children of a row, priority by priority, and the largest share first."""
+        rank, is_ranked_again = self._board.shares.rank, asked.above is None
+        for by_child in there.by_priority.values():
+            heads: list[_Head] = []
+            for behind, child in (*(self._row(asked.ancestor, there.children) if is_ranked_again else row), _BEHIND_ALL):
+                while heads and heads[0][0] < behind:
+                    ranked, standing, place, first = heads[0]
+                    if is_ranked_again and (fresh := -rank(first)) > ranked:
+                        heapq.heapreplace(heads, (fresh, standing, place, first))
+                        continue
+                    leases = by_child[first]
+                    if place + 1 < len(leases):
+                        heapq.heapreplace(heads, (ranked, leases[place + 1][0], place + 1, first))
+                    else:
+                        heapq.heappop(heads)
+                    yield leases[place]
+                if child in by_child and child != asked.but:
+                    for key in asked.short:
+                        if child in asked.overs[key]:
+                            heapq.heappush(heads, (behind, by_child[child][0][0], 0, child))
+                            break
 
     def _row(self, ancestor: int, children: AbstractSet[int], above: int | None = None) -> list[tuple[int, int]]:
         """Those of these children of the node that borrow, by their shares now, if these are greater; where they are many, perhaps with
@@ -176,10 +163,10 @@ class Borrowers:
         open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
         for priority, standing, lease in sorted([(lease.holding.priority, self._standing(lease), lease) for lease in open_leases]):
             path, flavor = self._board.forest.paths[lease.node], lease.key[2]
-            for steps, (child, above) in enumerate(pairwise(path), start=1):
-                there = found[above, flavor]
-                there.children.add(child)
-                there.by_priority[priority][child].append((standing, lease, path[:steps]))
+            for steps in range(1, len(path)):
+                there = found[path[steps], flavor]
+                there.children.add(path[steps - 1])
+                there.by_priority[priority][path[steps - 1]].append((standing, lease, path[:steps]))
         return found
 
     def _could_be_asked(self, lease: Lease) -> bool:

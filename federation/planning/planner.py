@@ -12,10 +12,10 @@ priority, what may be borrowed, turn by turn to the one with the least dominant 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 
-from federation.planning.board import Board, Claim, Lease
+from federation.planning.board import Board, Claim
 from federation.planning.borrowers import Borrowers
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
@@ -47,7 +47,7 @@ def plan(
     Args:
         forest: The tenants' limits and weights.
         holdings: Every lease with something held or promised, one per (mesh, tenant, flavor).
-        wants: What is asked for beyond that, one per (mesh, tenant, flavor).
+        wants: What is asked for beyond that; of one (mesh, tenant, flavor) any number, beside each other.
         now_ms: On the ledger's clock, as are all times of holdings and wants.
         rules: Minimum run time, shares, weighing of lost work.
         settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
@@ -93,17 +93,13 @@ def _drain(board: Board, stopped: _Stopped) -> None:
 
 def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
     """Where limits were lowered below what is held, tenants that say so give way now, of each resource what is too much; others later."""
-    by_choice = [lease for lease in board.leases.values() if _gives_way_to_cuts(lease, settings) and not lease.holding.is_fixed]
+    choice = {tenant for tenant, known in settings.items() if known.on_cut is OnCut.EVICT}
+    by_choice = [lease for lease in board.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
     for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
         above = {name: min(units, board.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
         if any(above.values()):
             board.lower(lease, above)
             lease.reason = Reason.QUOTA_CUT
-
-
-def _gives_way_to_cuts(lease: Lease, settings: Mapping[str, QueueSettings]) -> bool:
-    known = settings.get(lease.key[1])
-    return known is not None and known.on_cut is OnCut.EVICT
 
 
 class _Round:
@@ -128,8 +124,12 @@ class _Round:
         kept = self._serve_overdue(claims)
         for claim in claims:
             self._cover(claim)
-        for _, equals in groupby((claim for claim in claims if claim.slots), key=lambda claim: claim.want.priority):
-            self._lend(list(equals))
+        equals: defaultdict[int, list[Claim]] = defaultdict(list)  # The most urgent first, as the claims stand.
+        for claim in claims:
+            if claim.slots:
+                equals[claim.want.priority].append(claim)
+        for some in equals.values():
+            self._lend(some)
         for claim, amounts in kept:
             self._board.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._board.targets()
@@ -206,10 +206,10 @@ class _Round:
         use.
 
         All are asked for at once, and half of the rest where that is too many: with fewer slots the claimant's share is lower, and more
-        leases are above it.
+        leases are above it. Nobody gives way for slots whose room on the mesh another claim has got.
         """
         leaves: set[int] = set()
-        ask = slots = min(slots, self._reclaiming.most(claim))
+        ask = slots = min(slots, self._reclaiming.most(claim), self._board.slots_in_room(claim))
         while slots >= max(1, claim.least):
             freed, givers = self._reclaiming.free(claim, ask)
             slots = slots - freed if freed == ask else ask - freed - 1
@@ -228,8 +228,11 @@ class _Round:
             if most < units * want.slots_min:
                 detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
                 return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
-        if want.is_crowded:
+        if want.is_crowded and any(units > want.free.get(name, 0) for name, units in want.slot.items()):
             detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}"
+            return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+        if self._board.slots_in_room(claim) < 1:
+            detail = f"what mesh {want.mesh} has room for goes to others before {want.tenant}"
             return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
         detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it"

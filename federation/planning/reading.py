@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, Want
 from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
-from mesh.ids import FlavorName, MeshId
+from mesh.ids import FlavorName, MeshId, TenantPath
 
+#: By mesh, flavor and tenant: what of the mesh's room no want of the tenant has been told yet.
+_Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
 #: The ledger's tokens are microseconds of its clock when they are minted.
 _TOKENS_A_MS = 1_000
 
@@ -20,6 +22,8 @@ class FreeRoom:
     pools: dict[tuple[MeshId, FlavorName], list[PoolRecord]] = field(default_factory=dict)
     #: By how much all targets are above what is held: room that is promised already, or, below 0, that is about to come free.
     promised: dict[tuple[MeshId, FlavorName, str], int] = field(default_factory=dict)
+    #: Of all pools together, less what plans have promised there.
+    room: dict[tuple[MeshId, FlavorName], dict[str, int]] = field(default_factory=dict)
 
 
 def granted_ms(lease: LeaseView) -> int:
@@ -36,9 +40,15 @@ def wants_of(snapshot: Snapshot) -> list[Want]:
     """All that meshes want which are there, for tenants that are."""
     alive = {view.record.mesh for view in snapshot.meshes if view.alive}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
+    coming = {key: _on_its_way(lease) for key, lease in promised.items()}
     free = free_room(snapshot)
-    wants = (_want(view, promised.get((view.mesh, view.tenant, view.flavor)), snapshot.at_ms, free) for view in snapshot.wants)
-    return [want for want in wants if want.slots > 0 and want.mesh in alive and want.tenant in snapshot.tree.tenants]
+    left: _Left = {}
+    wants: list[Want] = []
+    for view in sorted(snapshot.wants, key=lambda view: (-view.priority, -view.waiting_ms)):
+        if view.mesh in alive and view.tenant in snapshot.tree.tenants:
+            slots = view.slots - _take_slots(coming.get((view.mesh, view.tenant, view.flavor), {}), view.slot, view.slots)
+            wants.extend(_parts(view, slots, snapshot.at_ms, free, left))
+    return wants
 
 
 def free_room(snapshot: Snapshot) -> FreeRoom:
@@ -52,6 +62,7 @@ def free_room(snapshot: Snapshot) -> FreeRoom:
             for name in {*lease.target.keys(), *lease.amounts.keys()}:
                 key = lease.mesh, lease.flavor, name
                 free.promised[key] = free.promised.get(key, 0) + lease.target[name] - lease.amounts[name]
+    free.room.update({key: _all_room(free, *key) for key in free.pools})
     return free
 
 
@@ -87,20 +98,58 @@ def _holding(lease: LeaseView) -> Holding:
     )
 
 
-def _want(view: WantView, lease: LeaseView | None, at_ms: int, free: FreeRoom) -> Want:
-    """Slots that an earlier plan has promised and that are still on their way are wanted no more."""
-    coming = 0
-    if lease is not None:
-        coming = min(((lease.target[name] - lease.amounts[name]) // units for name, units in view.slot.items() if units), default=0)
-    is_crowded = not has_room(free, view.mesh, view.flavor, view.slot)
-    return Want(
-        mesh=view.mesh,
-        tenant=view.tenant,
-        flavor=view.flavor,
-        slot=dict(view.slot.items()),
-        slots=view.slots - max(0, coming),
-        priority=view.priority,
-        since_ms=at_ms - view.waiting_ms,
-        is_crowded=is_crowded,
-        free=left_over(free, view.mesh, view.flavor, view.slot) if is_crowded else {},
+def _on_its_way(lease: LeaseView) -> dict[str, int]:
+    """What a plan has promised the lease and it does not hold yet."""
+    return {name: more for name, units in lease.target.items() if (more := units - lease.amounts[name]) > 0}
+
+
+def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> int:
+    """Take as many slots out of the amounts as there are in them; how many."""
+    slots = max(0, min([most, *(amounts.get(name, 0) // units for name, units in slot.items() if units)]))
+    for name, units in slot.items() if slots else ():
+        amounts[name] = amounts.get(name, 0) - slots * units
+    return slots
+
+
+def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[Want]:
+    """What there is room for on the mesh, and the rest, for which others there have to give way.
+
+    Room is counted once for all wants of a tenant there, the most urgent first, less what is promised already; which tenant gets it, is
+    not decided here. Who finds it taken by one that comes to nothing is told all that is `free`, and so needs nobody's room either.
+    """
+    key = view.mesh, view.flavor
+    room = free.room.get(key, {})
+    with_room = min(slots, _slots_in_pools(free, *key, view.slot))
+    if with_room > 0:
+        with_room = _take_slots(left.setdefault((*key, view.tenant), dict(room)), view.slot, with_room)
+    for some, is_crowded in ((with_room, False), (slots - with_room, True)):
+        if some > 0:
+            yield Want(
+                mesh=view.mesh,
+                tenant=view.tenant,
+                flavor=view.flavor,
+                slot=dict(view.slot.items()),
+                slots=some,
+                priority=view.priority,
+                beyond=view.beyond if is_crowded or some == slots else 0,
+                since_ms=at_ms - view.waiting_ms,
+                is_crowded=is_crowded,
+                free=left_over(free, *key, view.slot) if is_crowded else {},
+                room=None if is_crowded else room,
+            )
+
+
+def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> int:
+    """Slots that would fit into the pools of the mesh, by what it has told last."""
+    pools = free.pools.get((mesh, flavor), ())
+    return sum(
+        max(0, min(((pool.capacity[name] - pool.used[name]) // units for name, units in slot.items() if units), default=0))
+        for pool in pools
     )
+
+
+def _all_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName) -> dict[str, int]:
+    pools = free.pools[mesh, flavor]
+    names = {name for pool in pools for name in pool.capacity}
+    room = {name: sum(max(0, pool.capacity[name] - pool.used[name]) for pool in pools) for name in names}
+    return {name: units - max(0, free.promised.get((mesh, flavor, name), 0)) for name, units in room.items()}

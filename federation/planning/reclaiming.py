@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from federation.planning.board import Board, Claim, Lease
 from federation.planning.borrowers import Borrowers, Way
@@ -44,13 +44,9 @@ class _Taker:
     ranks: list[int] = field(default_factory=list)  #: As the share, of every resource; counted when first asked for.
 
 
-@dataclass(slots=True)
-class _Giver:
-    """A lease that may have to give way."""
-
-    lease: Lease
-    spared: Way = ()  #: Nodes that are not brought below their own: up to the one right below the common ancestor.
-    taker: _Taker | None = None  #: The last of the spared nodes is not brought below it; None: shares do not matter.
+#: A lease that may have to give way; the nodes that are not brought below their own, up to the one right below the common ancestor; and
+#: below whom the last of these is not brought either. None: shares do not matter.
+_Giver = tuple[Lease, Way, _Taker | None]
 
 
 @dataclass(slots=True)
@@ -81,7 +77,7 @@ class Reclaiming:
             slots = self.board.slots_free(claim) if mesh is None else 0
             slots = slots if slots >= claim.least else 0
             self._put_back(claim, slots, taken)
-        if slots and taken:
+        if slots and (taken or mesh is not None):  # Where room was thought to be taken, and is not, nobody has to give any.
             return slots, tuple([lease for lease, part in taken if any(part.values())])
         self._hopeless.add(question)
         return 0, ()
@@ -109,7 +105,8 @@ class Reclaiming:
         free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
         short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
         for giver in self._givers(claim, needed, short) if short else ():
-            if giver.lease.key[0] == want.mesh and giver.lease.node != claim.node:
+            lease = giver[0]
+            if lease.key[0] == want.mesh and lease.node != claim.node:
                 part = self._take(giver, short, taken)
                 for key in [key for key in short if key[1] in part]:
                     short[key] -= part[key[1]]
@@ -124,7 +121,7 @@ class Reclaiming:
         short: dict[FlavorResource, int] = {}
         self._count_short(claim, needed, short, needed)
         for giver in self._givers(claim, needed, short) if short else ():
-            if claim.want.is_crowded and giver.lease.node == claim.node and giver.lease.key[0] == claim.want.mesh:
+            if claim.want.is_crowded and giver[0].node == claim.node and giver[0].key[0] == claim.want.mesh:
                 continue  # The very lease that is to grow: what to stop within it the mesh decides itself.
             part = self._take(giver, short, taken)
             if part:
@@ -146,38 +143,37 @@ class Reclaiming:
         """Lower the giver's target by its part."""
         part = self._part_of(giver, short)
         if part:
-            self.board.lower(giver.lease, part)
-            taken.append((giver.lease, part))
+            self.board.lower(giver[0], part)
+            taken.append((giver[0], part))
         return part
 
-    def _givers(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
+    def _givers(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Iterable[_Giver]:
         """Leases that may have to give way, in order; none of those who could give without end and not help."""
-        for lease in self._less_urgent(claim):
-            yield _Giver(lease)  # Within a tenant priorities alone decide.
         own = self.settings.get(claim.want.tenant)
         reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Of whom nobody said anything, all others' work gives way.
-        if reclaim is Preempt.ANY:
-            yield from self._others(claim, needed, short)
-        elif reclaim is not Preempt.NEVER:
-            yield from (giver for giver in self._others(claim, needed, short) if giver.lease.holding.priority < claim.want.priority)
+        others: Iterable[_Giver] = () if reclaim is Preempt.NEVER else self._others(claim, needed, short)
+        if reclaim is not Preempt.ANY:
+            others = (giver for giver in others if giver[0].holding.priority < claim.want.priority)
+        less_urgent = self._less_urgent(claim)  # Within a tenant priorities alone decide.
+        return chain([(lease, (), None) for lease in less_urgent], others) if less_urgent else others
 
     def _others(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
         """Of other tenants, the nearest first."""
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
+        units = {name: amount for (_, name), amount in needed.items()}
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
             if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
                 return  # Nobody outside can help. Where room is made first, what is below may still give quota after.
             if ledger.stays_within_own(below, needed):
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below):
-                    yield _Giver(lease, way)
+                    yield lease, way, None
             elif not self.rules.fair_sharing:
                 yield from self._less_urgent_borrowers(claim, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # Asked for once: what others give away does not change the claimant's share with all that it needs.
-                units = {name: amount for (_, name), amount in needed.items()}
                 taker = _Taker(below, units, shares.rank_with(below, claim.want.flavor, units))
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below, above=taker.share):
-                    yield _Giver(lease, way, taker)
+                    yield lease, way, taker
 
     def _less_urgent_borrowers(self, claim: Claim, borrowers: Iterable[tuple[Lease, Way]]) -> Generator[_Giver, None, None]:
         """Those whose work is less urgent than the claim, and no more urgent than its tenant says; the least urgent stand first.
@@ -192,7 +188,7 @@ class Reclaiming:
             priority = lease.holding.priority
             if priority >= claim.want.priority or (most is not None and priority > most):
                 return
-            yield _Giver(lease, way)
+            yield lease, way, None
 
     def _less_urgent(self, claim: Claim) -> list[Lease]:
         """Of the same tenant, unless it wants no such exchange."""
@@ -210,27 +206,24 @@ class Reclaiming:
 
         What of its work has to stop for it, and what that frees of other resources, is its mesh's business.
         """
-        target, spared = giver.lease.target, giver.spared
+        lease, spared, taker = giver
         part: dict[str, int] = {}
         for key, units in short.items():
-            most = self.board.ledger.borrowed_by_all(spared, key, min(units, target.get(key[1], 0)))
+            most = self.board.ledger.borrowed_by_all(spared, key, min(units, lease.target.get(key[1], 0)))
             if most > 0:
                 part[key[1]] = most
-        while part and not self._stays_fair(giver, part):
+        while part and taker is not None and not self._stays_fair(lease, spared[-1], taker, part):
             part = {name: units // 2 for name, units in part.items() if units > 1}
         return part
 
-    def _stays_fair(self, giver: _Giver, part: Mapping[str, int]) -> bool:
-        """Do shares not matter, or is the claimant's at or below what the giver is left with when its work has stopped?"""
-        taker, shares, flavor = giver.taker, self.board.shares, giver.lease.key[2]
-        if taker is None:
-            return True
-        lost = _lost_with(giver.lease, part)
-        left = shares.rank_with(giver.spared[-1], flavor, lost)
+    def _stays_fair(self, lease: Lease, node: int, taker: _Taker, part: Units) -> bool:
+        """Is the claimant's share at or below what the node is left with when the lease's work has stopped?"""
+        shares, flavor, lost = self.board.shares, lease.key[2], _lost_with(lease, part)
+        left = shares.rank_with(node, flavor, lost)
         if taker.share != left:
             return taker.share < left
         taker.ranks = taker.ranks or shares.ranks_with(taker.node, flavor, taker.needed)
-        return taker.ranks <= shares.ranks_with(giver.spared[-1], flavor, lost)
+        return taker.ranks <= shares.ranks_with(node, flavor, lost)
 
 
 def _lost_with(lease: Lease, part: Units) -> Units:
@@ -242,4 +235,4 @@ def _lost_with(lease: Lease, part: Units) -> Units:
     for name, units in part.items():
         if (target[name] - units) * whole < left * held[name]:
             left, whole = target[name] - units, held[name]
-    return {name: min(0, units * left // whole - target[name]) for name, units in held.items()}
+    return {name: more for name, units in held.items() if (more := units * left // whole - target[name]) < 0}

@@ -20,8 +20,8 @@ from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce, TenantOrders
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from federation.tenants import TenantTree
+from mesh.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
 
@@ -41,18 +41,24 @@ class PlannerSeat:
         self._seat_ms = seat_ms
         self._orders = orders
         self._history: History | None = None  #: Where the past counts.
-        self._forest: tuple[int, OrdersInForce, QuotaForest] | None = None  #: With what it was made of: the tree's version, the orders.
+        self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: With what it was made of.
+        self._token: int | None = None  #: Of the seat, when it was held at the last tick.
 
-    def tick(self) -> Plan | None:
+    def tick(self, seen: Snapshot | None = None) -> Plan | None:
         """Plan and apply; None when another has the seat, or nobody can plan now.
+
+        Args:
+            seen: What somebody in this process has just read. It serves who has held the seat since before: who takes the seat reads
+                for itself what another may have planned until then.
 
         Raises:
             StoreUnavailable: The ledger does not answer.
         """
-        token = self._ledger.elect(self._name, self._seat_ms)
+        before, self._token = self._token, self._ledger.elect(self._name, self._seat_ms)
+        token = self._token
         if token is None:
             return None
-        snapshot = self._ledger.snapshot()
+        snapshot = seen if seen is not None and token == before else self._ledger.snapshot()
         if snapshot.learn_ms:
             return None
         in_force = self._orders.in_force()
@@ -62,7 +68,7 @@ class PlannerSeat:
         answer = self._plan(snapshot, in_force, past)
         try:
             # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
-            for aims in _slices((*answer.lowered, *answer.raised)):
+            for aims in _slices((*answer.lowered, *answer.raised), snapshot):
                 self._apply(token, snapshot.version, aims)
         except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
             log.info("the ledger has moved on; the rest of the plan is dropped", planner=self._name, why=str(passed))
@@ -109,15 +115,16 @@ class PlannerSeat:
         )
 
     def _forest_of(self, snapshot: Snapshot, in_force: OrdersInForce) -> QuotaForest:
-        if self._forest is None or self._forest[0] != snapshot.version or self._forest[1] is not in_force:
-            self._forest = snapshot.version, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
+        if self._forest is None or not self._forest[0].covers(snapshot.tree) or self._forest[1] is not in_force:
+            self._forest = snapshot.tree, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
         return self._forest[2]
 
 
-def _slices(targets: Iterable[Target]) -> Iterator[tuple[Aim, ...]]:
-    aims = [_aim(target.mesh, target.tenant, target.flavor, ResourceSet(target.amounts)) for target in targets]
+def _slices(targets: Iterable[Target], snapshot: Snapshot) -> Iterator[tuple[Aim, ...]]:
+    """Each with what it was in the snapshot: while this was planned, meshes have asked and released."""
+    before = {(lease.mesh, lease.tenant, lease.flavor): lease.target for lease in snapshot.leases if lease.incarnation is None}
+    aims = [
+        Aim(mesh=mesh, tenant=tenant, flavor=flavor, target=ResourceSet(amounts), before=before.get((mesh, tenant, flavor), NOTHING))
+        for mesh, tenant, flavor, amounts, _ in targets
+    ]
     return (tuple(aims[start : start + ROWS_MAX]) for start in range(0, len(aims), ROWS_MAX))
-
-
-def _aim(mesh: MeshId, tenant: TenantPath, flavor: FlavorName, target: ResourceSet) -> Aim:
-    return Aim(mesh=mesh, tenant=tenant, flavor=flavor, target=target)

@@ -75,21 +75,14 @@ class Tournament:
         """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
         while self._roots:
             node = self._roots[-1]
-            while best := self._best(node):
-                node = best[3]
+            while heap := self._heaps.get(node):
+                if self._entries.get(heap[0][3]) is heap[0]:
+                    node = heap[0][3]
+                else:
+                    heapq.heappop(heap)
             if self._claims.get(node):
                 return self._claims[node][0]
             self._roots.pop()
-        return None
-
-    def _best(self, node: int) -> _Entry | None:
-        """The first of the node's children."""
-        heap = self._heaps.get(node)
-        while heap:
-            first = heap[0]
-            if self._entries.get(first[3]) is first:
-                return first
-            heapq.heappop(heap)
         return None
 
     def settle(self, claim: Claim, *, is_over: bool) -> None:
@@ -105,8 +98,9 @@ class Tournament:
             else:
                 del self._entries[below]
                 heapq.heappop(heap)
-            best = self._best(node)
-            standing = self._standing(best) if best else None
+            while heap and self._entries.get(heap[0][3]) is not heap[0]:
+                heapq.heappop(heap)
+            standing = self._standing(heap[0]) if heap else None
 
 
 def _age(claim: Claim) -> tuple[int, str, str, str]:

@@ -39,8 +39,10 @@ class Want:
     slots_min: int = 1  #: Fewer are of no use: a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
+    beyond: int = 0  #: Slots that wait beside, more than the mesh could hold; for people only.
     is_crowded: bool = False  #: The mesh has no room for a slot: what is missing of it has to give way on this very mesh.
     free: Units = field(default_factory=dict)  #: Where it is crowded: what the mesh has left all the same, and no plan has promised.
+    room: Units | None = None  #: Where it is not: what the mesh has left for all who want the flavor there; None: nobody knows.
 
 
 class Target(NamedTuple):

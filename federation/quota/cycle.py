@@ -5,6 +5,7 @@ snapshot that lives: what is admitted, or promised to a preemptor, counts at onc
     may preempt, and nobody gives way  parked; what it needs is blocked for this pass, unless it can reclaim for certain
     fits, or its victims are known     admitted, or preempts; else it lost to others of this pass, and keeps its place
     its victims are others' already    looked at anew on its flavors as if they were gone; if it fits then, it waits for them
+    fits only where those are gone     waits for them (by Kueue's rules it is admitted beside them, and both run for a while)
 
 Source: Kueue `scheduler/scheduler.go`.
 """
@@ -41,6 +42,7 @@ class QuotaCycle:
     def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST, delays: Delays = delays_nobody) -> None:
         self._snapshot, self._past, self._delays = snapshot, past, delays
         self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
+        self._promised: list[tuple[int, Amounts]] = []  #: What is charged for this pass to those who do not start in it.
 
     def run(self, heads: Iterable[Workload]) -> list[Decision]:
         """Decide about at most one workload of each queue; in the order of their turns."""
@@ -63,9 +65,12 @@ class QuotaCycle:
             return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_OTHERS, refusals=assignment.refusals)
         if assignment.mode is Mode.FIT and self._delays(one):
             return Wait(workload=one.workload.workload, reason=Reason.ROOM_RESERVED, refusals=assignment.refusals)
-        self._snapshot.charge(self._node(one.workload), assignment.amounts)
         if assignment.mode is Mode.FIT:
+            if not self._fits_beside_victims(one):
+                return self._wait_for_others(one)
+            self._snapshot.charge(self._node(one.workload), assignment.amounts)
             return Admit(workload=one.workload.workload, assignment=assignment)
+        self._promise(one.workload, assignment.amounts)
         self._gone |= {victim.running.workload.workload: victim.running for victim in one.victims}
         return Preempt(workload=one.workload.workload, assignment=assignment, victims=one.victims)
 
@@ -82,8 +87,24 @@ class QuotaCycle:
     def _wait_for_others(self, one: Nomination) -> Decision:
         """It fits once the victims of others are gone: keep that room for it in this pass."""
         if self._fits(one.workload, one.assignment.amounts, ()):
-            self._snapshot.charge(self._node(one.workload), one.assignment.amounts)
+            self._promise(one.workload, one.assignment.amounts)
         return Wait(workload=one.workload.workload, reason=Reason.WAITING_FOR_VICTIMS, refusals=one.assignment.refusals)
+
+    def _promise(self, workload: Workload, amounts: Amounts) -> None:
+        node = self._node(workload)
+        self._snapshot.charge(node, amounts)
+        self._promised.append((node, amounts))
+
+    def _fits_beside_victims(self, one: Nomination) -> bool:
+        """Does it fit at once, while the victims of the pass run and those who wait for them do not?"""
+        if not self._gone or not self._snapshot.rules.counts_leaving:
+            return True
+        mark = self._snapshot.mark()
+        for node, amounts in self._promised:
+            self._snapshot.discharge(node, amounts)
+        fits = self._snapshot.ledger.fits(self._node(one.workload), one.assignment.amounts)
+        self._snapshot.undo(mark)
+        return fits
 
     def _fits(self, workload: Workload, amounts: Amounts, victims: tuple[Victim, ...]) -> bool:
         """Does it fit when all victims of the pass, and its own, are gone?"""
@@ -97,8 +118,14 @@ class QuotaCycle:
     def _park(self, one: Nomination) -> Decision:
         assignment = one.assignment
         reason = Reason.NO_VICTIMS if assignment.mode is Mode.PREEMPT else worst_reason(one)
-        is_parked = not assignment.has_untried and not self._snapshot.settings[self._node(one.workload)].is_strict
-        return Wait(workload=one.workload.workload, reason=reason, is_parked=is_parked, refusals=assignment.refusals)
+        gives_way, has_untried = not self._snapshot.settings[self._node(one.workload)].is_strict, assignment.has_untried
+        return Wait(
+            workload=one.workload.workload,
+            reason=reason,
+            is_parked=gives_way and not has_untried,
+            has_untried=gives_way and has_untried,
+            refusals=assignment.refusals,
+        )
 
     def _block(self, one: Nomination) -> None:
         """Keep room for one that cannot be sure to get it back by preemption later: what its queue has a right to."""
@@ -111,7 +138,7 @@ class QuotaCycle:
             limit = rows.borrowing_limit[node]
             most = rows.nominal[node] - use if assignment.level == 0 else None if limit is None else rows.nominal[node] + limit - use
             blocked[key] = units if most is None else max(0, min(units, most))
-        snapshot.charge(node, blocked)
+        self._promise(one.workload, blocked)
 
 
 def worst_reason(one: Nomination) -> Reason:

@@ -44,5 +44,8 @@ class Wait(Decision):
 
     reason: Reason
     is_parked: bool = False
+    has_untried: bool = (
+        False  #: It is not parked for the sake of flavors that were left untried alone, and would wait again without a change.
+    )
     refusals: tuple[Refusal, ...] = ()
     detail: str = ""

@@ -5,7 +5,7 @@ All of it is worked out on the scheduler's own snapshot and undone, so asking ch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -15,7 +15,7 @@ from federation.quota.flavors import Assignment, Mode, Refusal
 from federation.quota.ledger import QuotaLedger
 from federation.quota.limits import Gate, queue_gate, running_gate
 from federation.quota.nomination import nominate
-from federation.quota.reservations import earliest_start
+from federation.quota.reservations import Reservation, earliest_start
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
@@ -58,6 +58,7 @@ class Explanation:
     refusals: tuple[Refusal, ...] = ()
     changes: tuple[Change, ...] = ()  #: For the flavor that needs least; all of them together would do.
     start_ms: int | None = None  #: From expected run times; None: nobody can say.
+    overdue_ms: int = 0  #: What has to end first runs for so much longer than expected, and counts as ending now.
     assignment: Assignment | None = None  #: What it would get.
     victims: tuple[Victim, ...] = ()  #: Who would give way to it.
 
@@ -109,9 +110,9 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
     if reason is None and ahead and scheduler.settings[node].is_strict:
         reason = Reason.BEHIND_HEAD
     changes = () if is_fit else _least(snapshot.ledger, node, one.assignment.refusals)
-    start_ms = _estimate(scheduler, work, ahead, first) if gate is None or gate.opens_ms is not None else None
+    start_ms, overdue_ms = _estimate(scheduler, work, ahead, first) if gate is None or gate.opens_ms is not None else (None, 0)
     if start_ms is not None and gate is not None and gate.opens_ms is not None:
-        start_ms = max(start_ms, gate.opens_ms)
+        start_ms, overdue_ms = max(start_ms, gate.opens_ms), 0
     snapshot.undo(mark)
     return Explanation(
         workload=work.workload,
@@ -122,6 +123,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
         refusals=one.assignment.refusals,
         changes=changes,
         start_ms=start_ms,
+        overdue_ms=overdue_ms,
         assignment=one.assignment,
         victims=one.victims,
     )
@@ -170,21 +172,24 @@ def _least(ledger: QuotaLedger, node: int, refusals: tuple[Refusal, ...]) -> tup
     )
 
 
-def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> int | None:
-    """When it starts if all ends as expected, those before it in its queue go first, and nobody else comes.
+def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> tuple[int | None, int]:
+    """When it starts if all ends as expected, those before it in its queue go first, and nobody else comes; and by how much that overruns
+    which has to end first.
 
     What goes first is taken to hold its room from now on, so the true start may be earlier.
     """
     snapshot = scheduler.snapshot
     if len(ahead) > AHEAD_MAX:
-        return None
+        return None, 0
     latest_ms = snapshot.now_ms
+    overdue_ms: dict[str, int] = {}
     for other in ahead:
         found = earliest_start(snapshot, other)
         if found is None and other.workload in first:
-            return None
+            return None, 0
         if found is None:
             continue  # It cannot go at all as things are, so it takes nothing from those behind it.
+        overdue_ms[other.workload] = _overdue_ms(found, overdue_ms, snapshot.now_ms)
         if other.workload in first:
             latest_ms = max(latest_ms, found.start_ms)
         expected = other.expected_run_ms
@@ -192,4 +197,17 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
         stand_in = replace(other, expected_run_ms=ends)
         snapshot.add(Running(workload=stand_in, amounts=found.assignment.amounts, since_ms=snapshot.now_ms))
     found = earliest_start(snapshot, work)
-    return None if found is None else max(latest_ms, found.start_ms)
+    if found is None:
+        return None, 0
+    return max(latest_ms, found.start_ms), max(
+        _overdue_ms(found, overdue_ms, snapshot.now_ms), *(overdue_ms.get(name, 0) for name in first), 0
+    )
+
+
+def _overdue_ms(found: Reservation, known: Mapping[str, int], now_ms: int) -> int:
+    """By how much the last of those overruns that have to end first; `known`: of those that stand in for what has not begun."""
+    if not found.ended:
+        return 0
+    last = found.ended[-1]
+    due_ms = now_ms if last.is_leaving or last.ends_ms is None else last.ends_ms
+    return known.get(last.workload.workload, max(0, now_ms - due_ms))

@@ -78,7 +78,7 @@ class Assignment:
     mode: Mode  #: FIT, NO_FIT, or PREEMPT for all between.
     level: int = 0  #: The highest of its flavors'.
     refusals: tuple[Refusal, ...] = ()
-    has_untried: bool = False  #: The search stopped before the last flavor.
+    has_untried: bool = False  #: The search for a set that got one stopped before the last flavor.
 
     @property
     def needed(self) -> frozenset[FlavorResource]:
@@ -154,7 +154,7 @@ class FlavorAssigner:
             has_untried = has_untried or untried
             if choices is None:
                 sets.append(SetAssignment(name=one.name, count=count, flavors={}))
-                return Assignment(sets=tuple(sets), amounts=amounts, mode=Mode.NO_FIT, refusals=tuple(refusals))
+                return Assignment(sets=tuple(sets), amounts=amounts, mode=Mode.NO_FIT, refusals=tuple(refusals), has_untried=has_untried)
             sets.append(SetAssignment(name=one.name, count=count, flavors=choices))
             for resource, choice in choices.items():
                 key = (FlavorName(choice.flavor), resource)

@@ -48,6 +48,7 @@ class Rows:
     borrowing_limit: tuple[int | None, ...]
     potential: tuple[int, ...]
     nominal: tuple[int, ...]
+    idle: tuple[int, ...]  #: What is used beyond its own, below 0, while nothing is in use.
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
     narrow: tuple[tuple[int, ...], ...]  #: On the way up from each node, itself first and the root not: those that keep or limit something.
 
@@ -68,9 +69,9 @@ class QuotaForest:
     """
 
     __slots__ = (
-        "_leaves",
         "_lendable",
         "_none",
+        "_queues",
         "_rows",
         "_scales",
         "children",
@@ -106,8 +107,9 @@ class QuotaForest:
         keys = sorted({key for node in listed for key in node.quotas})
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, (False,) * len(listed), ((),) * len(listed))
-        self._leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, (False,) * len(listed), ((),) * len(listed))
+        leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
+        self._queues = self.index | leaves
         self._lendable: dict[int, dict[str, int]] = {}
         self._scales: dict[int, ShareScale] = {}
 
@@ -136,8 +138,8 @@ class QuotaForest:
 
     def queue_of(self, tenant: str) -> int:
         """The leaf that holds the tenant's own work. Raises UnknownTenant."""
-        leaf = self._leaves.get(tenant)
-        return self.node(tenant) if leaf is None else leaf
+        queue = self._queues.get(tenant)
+        return self.node(tenant) if queue is None else queue
 
     def tenant_of(self, node: int) -> str:
         """The path of the tenant that a node stands for."""
@@ -248,4 +250,5 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
             narrow[number] = (number, *narrow[parent]) if is_narrow else narrow[parent]
     limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
-    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, tuple(declared), tuple(narrow))
+    idle = tuple(-units for units in own)
+    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), tuple(narrow))

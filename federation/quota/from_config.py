@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from federation.config import tenants_of
-from federation.config_models import FederationConfig
-from federation.config_sections.quota import SchedulingSection
-from federation.config_sections.tenants import LimitsSection
+from federation.config.loading import tenants_of
+from federation.config.models import FederationConfig
+from federation.config.sections.quota import SchedulingSection
+from federation.config.sections.tenants import LimitsSection
+from federation.config.tenant_forest import PlacedTenant, forest_of
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,
@@ -26,24 +27,25 @@ from federation.quota.policies import (
     TimeWindow,
     TryOn,
 )
-from federation.tenant_forest import PlacedTenant, forest_of
 from federation.tenants import TenantTree
 from mesh.ids import TenantPath
 
-_PREEMPT = {
+#: The words of a file, and what they stand for.
+PREEMPT = {
     "never": Preempt.NEVER,
     "lower_priority": Preempt.LOWER_PRIORITY,
     "lower_or_newer": Preempt.LOWER_OR_NEWER,
     "any": Preempt.ANY,
 }
-_TRY = {"stop": TryOn.STOP, "next": TryOn.NEXT}
-_PREFER = {"borrowing": Preference.BORROWING, "preemption": Preference.PREEMPTION}
+TRY_ON = {"stop": TryOn.STOP, "next": TryOn.NEXT}
+PREFER = {"borrowing": Preference.BORROWING, "preemption": Preference.PREEMPTION}
 
 #: What holds at the top of the tree where a file says nothing.
 TOP = SchedulingSection(
     within_tenant="lower_priority",
     reclaim="any",
     borrow="never",
+    flavor_order=(),
     on_borrow="stop",
     on_preempt="next",
     prefer="borrowing",
@@ -79,14 +81,14 @@ def standing_orders_of(config: FederationConfig) -> StandingOrders:
 def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping[int, QueueSettings]]:
     """The forest of a file's tenants, and what holds for each node.
 
-    Scheduling is inherited key by key. Flavors are tried in the order in which the file names them, one for all resources of
-    a replica set.
+    Scheduling is inherited key by key. Flavors are tried in the tenant's order, then in the order in which the file names them, one for
+    all resources of a replica set.
     """
     placed = forest_of(config.tenants).tenants
     weights: dict[str, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
     forest = QuotaForest.of_tenants(TenantTree(tenants_of(config)), weights)
     resources = sorted({resource for _, resource in forest.keys})
-    group = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))
+    everything = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))
     inherited: dict[TenantPath | None, SchedulingSection] = {None: TOP}
     waits: dict[TenantPath | None, tuple[int | None, str]] = {None: (None, OnMaxWait.REFUSE.value)}
     settings: dict[int, QueueSettings] = {}
@@ -96,9 +98,9 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
         above_ms, above = waits[tenant.parent]
         wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
         waits[tenant.path] = wait_ms, then
-        settings[forest.node(tenant.path)] = replace(_settings(own, limits, group), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
+        settings[forest.node(tenant.path)] = replace(_settings(own, limits, everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
         if tenant.path + OWN_LEAF in forest.index:  # It stands below its tenant, so the tenant's limits hold for it already.
-            beside = replace(_settings(own, LimitsSection(), group), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
+            beside = replace(_settings(own, LimitsSection(), everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
             settings[forest.node(tenant.path + OWN_LEAF)] = beside
     return forest, settings
 
@@ -108,18 +110,18 @@ def _inherit(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSectio
     return above.model_copy(update=own)
 
 
-def _settings(own: SchedulingSection, limits: LimitsSection, group: ResourceGroup) -> QueueSettings:
+def _settings(own: SchedulingSection, limits: LimitsSection, everything: ResourceGroup) -> QueueSettings:
     return QueueSettings(
         policies=Policies(
-            within_queue=_PREEMPT[str(own.within_tenant)],
-            reclaim=_PREEMPT[str(own.reclaim)],
-            borrow=_PREEMPT[str(own.borrow)],
+            within_queue=PREEMPT[str(own.within_tenant)],
+            reclaim=PREEMPT[str(own.reclaim)],
+            borrow=PREEMPT[str(own.borrow)],
             borrow_priority_max=own.borrow_priority_max,
         ),
         fungibility=Fungibility(
-            on_borrow=_TRY[str(own.on_borrow)], on_preempt=_TRY[str(own.on_preempt)], preference=_PREFER[str(own.prefer)]
+            on_borrow=TRY_ON[str(own.on_borrow)], on_preempt=TRY_ON[str(own.on_preempt)], preference=PREFER[str(own.prefer)]
         ),
-        groups=(group,),
+        groups=(replace(everything, flavors=tuple(dict.fromkeys((*(own.flavor_order or ()), *everything.flavors)))),),
         is_strict=bool(own.strict_order),
         stop=Stop(limits.stop),
         running_max=limits.running_max,

@@ -32,7 +32,7 @@ class _Column:
     """One (flavor, resource) at all nodes, by index."""
 
     rows: Rows
-    use: list[int]
+    excess: list[int]  #: Use less own: nearly all who ask want to know this.
     over: set[int]  #: Nodes that use more than their own.
     borrowed: list[int]  #: What declaring nodes use beyond their own; one list for all flavors of a resource, which counts them together.
 
@@ -45,9 +45,9 @@ class _Columns(dict[FlavorResource, _Column]):
         self._forest, self._borrowed = forest, borrowed
 
     def __missing__(self, key: FlavorResource) -> _Column:
-        size = len(self._forest.names)
-        borrowed = self._borrowed.setdefault(key[1], [0] * size)
-        column = self[key] = _Column(self._forest.rows(key), [0] * size, set(), borrowed)
+        rows = self._forest.rows(key)
+        borrowed = self._borrowed.setdefault(key[1], [0] * len(rows.idle))
+        column = self[key] = _Column(rows, list(rows.idle), set(), borrowed)
         return column
 
 
@@ -74,21 +74,19 @@ class QuotaLedger:
             if not by:
                 continue
             column = self._columns[key]
-            rows, use, borrowed = column.rows, column.use, column.borrowed
-            own, kepts = rows.own, rows.kept
+            rows, excess, borrowed = column.rows, column.excess, column.borrowed
+            kepts, is_declared = rows.kept, rows.is_declared
             for step in path:
-                use[step] = after = use[step] + by
-                above = after - own[step]
+                excess[step] = above = excess[step] + by
                 if above <= 0:
                     if above > by:
                         self._cross(column, step, above, above - by)
                 elif above <= by:
                     self._cross(column, step, above, above - by)
-                elif rows.is_declared[step]:
+                elif is_declared[step]:
                     borrowed[step] += by
-                kept = kepts[step]
-                if kept:
-                    by = max(0, after - kept) - max(0, after - by - kept)
+                if kepts[step]:
+                    by = _passed_on(rows, step, above, by)
                     if by == 0:
                         break
 
@@ -127,20 +125,18 @@ class QuotaLedger:
 
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
         """As `charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
-        rows, use, parents = column.rows, column.use, self.forest.parents
-        own, kepts = rows.own, rows.kept
+        rows, excess, borrowed, parents = column.rows, column.excess, column.borrowed, self.forest.parents
+        kepts, is_declared = rows.kept, rows.is_declared
         for node, by in by_node.items():
-            use[node] = after = use[node] + by
-            above = after - own[node]
+            excess[node] = above = excess[node] + by
             if above <= 0:
                 if above > by:
                     self._cross(column, node, above, above - by)
             elif above <= by:
                 self._cross(column, node, above, above - by)
-            elif rows.is_declared[node]:
-                column.borrowed[node] += by
-            kept = kepts[node]
-            by_parent[parents[node]] += max(0, after - kept) - max(0, after - by - kept) if kept else by
+            elif is_declared[node]:
+                borrowed[node] += by
+            by_parent[parents[node]] += _passed_on(rows, node, above, by) if kepts[node] else by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
         """The node's use less its own is above 0 now and was not before, or the other way round."""
@@ -157,7 +153,7 @@ class QuotaLedger:
     def use(self, node: int, key: FlavorResource) -> int:
         """Units in use at the node, of its own or bubbled up."""
         column = self._columns.get(key)
-        return column.use[node] if column else 0
+        return column.excess[node] + column.rows.own[node] if column else 0
 
     def own(self, node: int, key: FlavorResource) -> int:
         """Units that the node brings: its nominal quota and what its children lend."""
@@ -166,7 +162,7 @@ class QuotaLedger:
     def excess(self, node: int, key: FlavorResource) -> int:
         """Units in use beyond the node's own; negative where there is room within it."""
         column = self._columns.get(key)
-        return column.use[node] - column.rows.own[node] if column else -self.own(node, key)
+        return column.excess[node] if column else -self.own(node, key)
 
     def borrowed(self, node: int, extra: Amounts | None = None) -> dict[str, int]:
         """Resource to what the node uses beyond its own, with so much more at the node itself, flavors together.
@@ -183,7 +179,7 @@ class QuotaLedger:
         column = self._columns[key]
         if not column.rows.is_declared[node]:
             return 0
-        before = column.use[node] - column.rows.own[node]
+        before = column.excess[node]
         after = before + units
         if after > 0:
             return units if before > 0 else after
@@ -192,6 +188,10 @@ class QuotaLedger:
     def borrowed_by_node(self, resource: str) -> Sequence[int]:
         """What every node borrows of a resource, by index, as `borrowed`; a view that follows each charge."""
         return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
+
+    def excess_by_node(self, key: FlavorResource) -> tuple[Sequence[int], Sequence[bool]]:
+        """As `excess`, of every node, by index, and does the node declare it? Views that follow each charge."""
+        return self._columns[key].excess, self._columns[key].rows.is_declared
 
     def borrows(self, node: int) -> bool:
         """Does the node use more than its own of anything?"""
@@ -219,11 +219,10 @@ class QuotaLedger:
 
     def borrowed_by_all(self, nodes: Iterable[int], key: FlavorResource, most: int) -> int:
         """Units that each of the nodes uses beyond its own, `most` of them at most; negative where one of them has room within its own."""
-        column = self._columns[key]
-        use, own = column.use, column.rows.own
+        excess = self._columns[key].excess
         for node in nodes:
-            if (excess := use[node] - own[node]) < most:
-                most = excess
+            if (beyond := excess[node]) < most:
+                most = beyond
         return most
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
@@ -233,8 +232,8 @@ class QuotaLedger:
     def stays_within_own(self, node: int, amounts: Amounts) -> bool:
         """Would the node use no more than its own of all of these, with so much more?"""
         for key, units in amounts.items():
-            column = self._columns[key]
-            if column.use[node] + units > column.rows.own[node]:
+            excess = self._columns[key].excess
+            if excess[node] + units > 0:
                 return False
         return True
 
@@ -247,27 +246,25 @@ class QuotaLedger:
 
         With `steps`, as if there were no end of room above the first so many nodes of its path: nobody outside can give more.
         """
-        column = self._columns[key]
-        rows, use, path = column.rows, column.use, self._paths[node]
-        narrow, room = rows.narrow[node], UNLIMITED
+        column, root = self._columns[key], self._paths[node][-1]
+        rows, narrow, room = column.rows, column.rows.narrow[node], UNLIMITED
         if steps is None:
-            own = rows.own[path[-1]]
-            if own != UNLIMITED:
-                room = own - use[path[-1]]
+            if rows.own[root] != UNLIMITED:
+                room = -column.excess[root]
         elif not narrow:
             return UNLIMITED
         else:
-            below = path[:steps]
+            below = self._paths[node][:steps]
             narrow = tuple([step for step in narrow if step in below])
-        for step in reversed(narrow):
-            kept, limit = rows.kept[step], rows.borrowing_limit[step]
+        for step in narrow[::-1]:
+            kept, limit, use = rows.kept[step], rows.borrowing_limit[step], column.excess[step] + rows.own[step]
             if limit is not None and rows.lent[step] < UNLIMITED:
-                room = min(room, rows.lent[step] - max(0, use[step] - kept) + limit)
+                room = min(room, rows.lent[step] - max(0, use - kept) + limit)
             if room < 0 and self.keeps_local:
                 room = 0
-            if kept > use[step]:
-                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use[step])
-        return 0 if room < 0 and self.keeps_local and len(path) > 1 else room
+            if kept > use:
+                room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use)
+        return 0 if room < 0 and self.keeps_local and node != root else room
 
     def available(self, node: int, key: FlavorResource) -> int:
         """As `room`, and never below 0."""
@@ -281,17 +278,17 @@ class QuotaLedger:
         if not self.keeps_local:
             return max(0, units - self.room(node, key))
         column = self._columns[key]
-        rows, use, root = column.rows, column.use, self._paths[node][-1]
+        rows, root = column.rows, self._paths[node][-1]
         worst, rest = 0, units
         for step in rows.narrow[node]:
-            kept, limit = rows.kept[step], rows.borrowing_limit[step]
-            if kept > use[step]:
-                rest -= kept - use[step]
+            kept, limit, use = rows.kept[step], rows.borrowing_limit[step], column.excess[step] + rows.own[step]
+            if kept > use:
+                rest -= kept - use
             if rest <= 0:
                 return worst
             if limit is not None and rows.lent[step] < UNLIMITED:
-                worst = max(worst, rest - (rows.lent[step] - max(0, use[step] - kept) + limit))
-        return max(worst, 0 if rows.own[root] == UNLIMITED else rest - (rows.own[root] - use[root]))
+                worst = max(worst, rest - (rows.lent[step] - max(0, use - kept) + limit))
+        return worst if rows.own[root] == UNLIMITED else max(worst, rest + column.excess[root])
 
     def deficit(self, node: int, key: FlavorResource) -> int:
         """Units that the node, or a node above it that it draws on, uses beyond its limits; 0 when all is within them.
@@ -299,17 +296,16 @@ class QuotaLedger:
         A node draws on its parent as soon as it uses more than it keeps.
         """
         column = self._columns.get(key)
-        if column is None or not column.use[node]:
+        if column is None or column.excess[node] == column.rows.idle[node]:
             return 0
-        rows, use, path = column.rows, column.use, self._paths[node]
-        root, worst = path[-1], 0
+        rows, root, worst = column.rows, self._paths[node][-1], 0
         for step in rows.narrow[node]:
-            used, limit = use[step], rows.borrowing_limit[step]
+            limit, excess = rows.borrowing_limit[step], column.excess[step]
             if limit is not None and rows.own[step] < UNLIMITED:
-                worst = max(worst, used - rows.own[step] - limit)
-            if used <= rows.kept[step]:
+                worst = max(worst, excess - limit)
+            if excess + rows.own[step] <= rows.kept[step]:
                 return worst
-        return max(worst, 0 if rows.own[root] == UNLIMITED else use[root] - rows.own[root])
+        return worst if rows.own[root] == UNLIMITED else max(worst, column.excess[root])
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Is there room for all of it at once? With `steps`, as in `room`."""
@@ -337,8 +333,19 @@ class QuotaLedger:
     def usage(self) -> dict[tuple[str, str, str], int]:
         """(node, flavor, resource) to units in use; what is 0 is left out. Counted step by step."""
         names = self.forest.names
-        rows = ((names[node], key, units) for key, column in self._columns.items() for node, units in enumerate(column.use) if units)
+        rows = (
+            (name, key, excess + own)
+            for key, column in self._columns.items()
+            for name, excess, own in zip(names, column.excess, column.rows.own, strict=True)
+            if excess + own
+        )
         return {(name, *key): units for name, key, units in sorted(rows, key=itemgetter(0, 1))}
+
+
+def _passed_on(rows: Rows, node: int, excess: int, by: int) -> int:
+    """How much of a change comes to the parent of a node that keeps something; its excess is that after the change."""
+    beyond = excess + rows.own[node] - rows.kept[node]
+    return max(0, beyond) - max(0, beyond - by)
 
 
 def recompute(forest: QuotaForest, charges: Iterable[tuple[int, Amounts]]) -> dict[tuple[str, str, str], int]:

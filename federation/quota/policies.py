@@ -147,6 +147,7 @@ class Rules:
     rechecks_shares: bool = True  #: A victim is taken by share only if that is still right when all is settled.
     ends_loops: bool = True  #: Nobody evicts one that evicted it, over any number of steps, unless within its own quota.
     weighs_lost_work: bool = True  #: Of equal victims the one that loses least goes first.
+    counts_leaving: bool = True  #: What starts has room beside those who give way in its round, until they have stopped.
     min_run_ms: int = 60_000  #: Nothing is evicted that has held its quota for less.
     hold_ms: int = 60_000  #: How long freed room is held for who freed it; 0: not at all.
     heads_max: int = 16  #: Workloads of one queue that are decided in a round.
@@ -160,6 +161,7 @@ KUEUE = Rules(
     rechecks_shares=False,
     ends_loops=False,
     weighs_lost_work=False,
+    counts_leaving=False,
     min_run_ms=0,
     hold_ms=0,
     heads_max=1,

@@ -272,7 +272,7 @@ class QuotaScheduler:
         elif isinstance(decision, Wait):
             self.waits[decision.workload] = decision
             self._reserve(queue.get(decision.workload), decision.reason)
-            if decision.is_parked:
+            if decision.is_parked or decision.has_untried:  # Kueue goes on with those that are left; here a search begins with the first.
                 queue.park(decision.workload, with_shape=True)
         return decision
 

@@ -16,6 +16,8 @@ from federation.quota.ledger import QuotaLedger
 from mesh.ids import FlavorName
 
 _Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that makes a share of it.
+#: As a factor, with what every node uses of a flavor of it beyond its own, and which nodes declare that.
+_Scale = tuple[str, Sequence[int], int, Sequence[int], Sequence[bool]]
 
 
 class ShareRanks:
@@ -25,6 +27,7 @@ class ShareRanks:
         self._ledger, self._forest = ledger, ledger.forest
         self._over_keys, self._parents = ledger.over_keys, ledger.forest.parents
         self._factors: dict[int, tuple[tuple[_Factor, ...], Mapping[int, int]]] = {}  #: By parent; with the factors of weights.
+        self._scales: dict[tuple[int, FlavorName], list[_Scale]] = {}  #: By parent and flavor.
 
     def rank(self, node: int) -> int:
         """Of the share of a node; 0 at a root, and where nothing is borrowed.
@@ -48,14 +51,18 @@ class ShareRanks:
 
     def rank_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> int:
         """As `rank`, with so much more, or less, of a flavor's resources in use at the node itself."""
-        factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
-        more, ratio = self._ledger.borrowed_more, 0
-        for name, borrowed, factor in factors:
-            units = extra.get(name)
-            amount = borrowed[node] + more(node, (flavor, name), units) if units else borrowed[node]
+        parent, ratio = self._parents[node], 0
+        for name, borrowed, factor, excess, is_declared in self._scales.get((parent, flavor)) or self._scales_below(parent, flavor):
+            units, amount = extra.get(name), borrowed[node]
+            if units and is_declared[node]:
+                before = excess[node]
+                if before > 0:
+                    amount -= before
+                if before + units > 0:
+                    amount += before + units
             if (part := amount * factor) > ratio:
                 ratio = part
-        return ratio * weights[node] if ratio else 0
+        return ratio * self._factors[parent][1][node] if ratio else 0
 
     def ranks_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> list[int]:
         """As `rank_with`, of every resource by itself, the dominant one first: between equal shares the next resource decides."""
@@ -65,6 +72,13 @@ class ShareRanks:
             (borrowed[node] + more(node, (flavor, name), extra.get(name, 0))) * factor * weights[node] for name, borrowed, factor in factors
         ]
         return sorted(ranks, reverse=True)
+
+    def _scales_below(self, parent: int, flavor: FlavorName) -> list[_Scale]:
+        factors, _ = self._factors.get(parent) or self._factors_below(parent)
+        self._scales[parent, flavor] = found = [
+            (name, borrowed, factor, *self._ledger.excess_by_node((flavor, name))) for name, borrowed, factor in factors
+        ]
+        return found
 
     def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
         scale = self._forest.share_scale(parent)

@@ -15,6 +15,7 @@ from federation.quota.policies import QueueSettings
 from federation.quota.workloads import Workload
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
+from mesh.counting import counted
 from mesh.ids import TenantPath
 from mesh.reasons import Reason
 
@@ -99,14 +100,10 @@ class Starts:
             opens = datetime.fromtimestamp(gate.opens_ms / 1_000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
             return f"{gate.node} starts work only inside of its time windows; the next one opens {opens}"
         if gate.reason is Reason.RUNNING_LIMIT:
-            return f"{gate.node} may run {_stages(gate.limit)} at a time, and does"
+            return f"{gate.node} may run {counted(gate.limit or 0, 'stage')} at a time, and does"
         if gate.reason is Reason.USER_LIMIT:
-            return f"{user or 'whoever gives no name'} may run {_stages(gate.limit)} of {gate.node} at a time, and does"
+            return f"{user or 'whoever gives no name'} may run {counted(gate.limit or 0, 'stage')} of {gate.node} at a time, and does"
         stopped = self.orders.stops.get(TenantPath(gate.node))
         why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
         word = "on hold" if gate.reason is Reason.TENANT_HELD else "drained"
         return f"{gate.node} is {word}: nothing new starts{why}"
-
-
-def _stages(count: int | None) -> str:
-    return f"{count} stage{'s' if count != 1 else ''}"

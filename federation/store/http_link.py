@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import httpx
 
-from federation.dispatch import Claim, ClaimedStage, Mail, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
 from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, Session, Told, Want
 from federation.link import (
@@ -42,6 +42,7 @@ from federation.link import (
     RELEASE,
     REMEMBERED,
     REPORT,
+    RESUME,
     SESSION_HEADER,
     TERMS,
     A,
@@ -63,11 +64,14 @@ from federation.link import (
     Release,
     Remembered,
     Report,
+    Resume,
     Verb,
     named_error,
 )
 from federation.snapshot import MeshRecord
 from federation.store.report_parts import parts_of
+from federation.store.stage_letters import refuse_many
+from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -254,9 +258,9 @@ class HttpLedger:
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
-        for rows in (beat.wants or (), beat.claims or ()):
+        for rows in (beat.wants or (), beat.claims or (), beat.pays):
             if len(rows) > TOLD_MAX:
-                raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {TOLD_MAX}")
+                raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {TOLD_MAX}")
         return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
 
     def leave(self, session: Session) -> None:
@@ -307,10 +311,16 @@ class HttpStageQueue:
             self._claims[stage] = claimed.claim
         return claimed
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+        """See `StageQueue.resume`."""
+        refuse_many(claims)
+        return self._link.call(RESUME, Resume(session=_bare(session), claims=claims))
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """See `StageQueue.report`. A large batch goes in parts, each of which is taken in once."""
         for number, part in parts_of(batch, messages):
-            self._link.call(REPORT, Report(claim=claim, batch=number, messages=part))
+            after = self._link.call(REPORT, Report(claim=claim, batch=number, messages=part, after=after))
+        return after
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
         """See `StageQueue.inputs_of`."""
@@ -341,7 +351,7 @@ class HttpBlobs:
             BatchTooLarge: More bytes than a mesh may store at once.
         """
         if len(data) > BLOB_BYTES_MAX:
-            raise BatchTooLarge(f"a blob of {len(data)} bytes; the root takes at most {BLOB_BYTES_MAX}")
+            raise BatchTooLarge(f"a blob of {counted(len(data), 'byte')}; the root takes at most {BLOB_BYTES_MAX}")
         self._link.send("PUT", _place_of(run, sha256), data, limit_ms=BLOB_LIMIT_MS, kind=BYTES)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
@@ -359,9 +369,9 @@ class HttpBlobs:
         return data
 
 
-def ask_terms(link: HttpLink, mesh: MeshId) -> LinkTerms:
-    """What holds for every mesh of the root. Raises as `HttpLink.call`."""
-    return link.call(TERMS, AskTerms(mesh=mesh))
+def ask_terms(link: HttpLink, mesh: MeshId, record: MeshRecord | None = None) -> LinkTerms:
+    """What holds for every mesh of the root, and what it says to the record. Raises as `HttpLink.call`."""
+    return link.call(TERMS, AskTerms(mesh=mesh, record=record))
 
 
 def trusted(ca_file: str | None) -> ssl.SSLContext | bool:

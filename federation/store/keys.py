@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.ids import MeshId, RunId, StageId
 
 #: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
-SCHEMA = 5
+SCHEMA = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,22 @@ class Keys:
 
     @property
     def tree(self) -> str:
-        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant and flavor `quota|…` and `use|…`; see `lua/lib_tree.lua`."""
+        """Hash: `tenant|<path>`, `parent|<path>`, and per tenant and flavor `quota|…`; see `lua/lib_tree.lua`."""
         return self._key("tree")
+
+    @property
+    def use(self) -> str:
+        """Hash: `tenant|flavor` to what the node is charged; see `lua/lib_tree.lua`."""
+        return self._key("use")
+
+    @property
+    def gone(self) -> str:
+        """Hash: tenant that is not in the tree any more, and still charged, to the parent it had."""
+        return self._key("gone")
+
+    def draft(self, name: str) -> str:
+        """Hash: rows of a tree that is not in force yet; gone by itself when nothing comes of it."""
+        return self._key("draft", name)
 
     @property
     def sessions(self) -> str:
@@ -125,7 +139,7 @@ class Keys:
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
         ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
         families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
-        return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""))
+        return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""), self.use, self.gone, self.draft(""))
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""

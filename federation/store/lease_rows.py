@@ -1,16 +1,14 @@
 """Leases, wants and sessions as rows of the ledger, as `lua/lib_lease.lua` writes them; and as people look at them."""
 
-import json
 from collections.abc import Iterable
 from functools import lru_cache
 
 from federation.errors import UnfitName
-from federation.leases import Kept, Lease, Want
+from federation.leases import WAITED_MS_MAX, Kept, Lease, Pays, Want
 from federation.snapshot import LeaseView, MeshRecord, MeshView, WantView
 from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
 from mesh.resources import AMOUNT_MAX, ResourceSet
-from mesh.wire import decode
 
 #: Stands in a holder's name between a mesh and the incarnation of an earlier session of it.
 EARLIER = "~"
@@ -77,7 +75,7 @@ def ask_line(want: Want) -> str:
     refuse_unfit(want.tenant, want.flavor)
     slots = min(want.slots, AMOUNT_MAX)
     pays_for = want.priority if want.pays_for is None else want.pays_for
-    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{pays_for}|{want.version}{_amounts(want.slot)}"
+    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{pays_for}|{want.version}|{_waited(want)}{_amounts(want.slot)}"
 
 
 def kept_line(part: Kept) -> str:
@@ -120,32 +118,49 @@ def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
     )
 
 
+def pays_row(pays: Pays) -> list[object]:
+    """As `heartbeat.lua` reads it. Raises as `refuse_unfit`."""
+    refuse_unfit(pays.tenant, pays.flavor)
+    return [pays.tenant, pays.flavor, pays.priority]
+
+
+def want_field(want: Want) -> str:
+    """Under which the ledger keeps it: what one want has to itself. Raises as `refuse_unfit`."""
+    refuse_unfit(want.tenant, want.flavor)
+    return f"{want.tenant}|{want.flavor}|{want.priority}{_amounts(want.slot)}"
+
+
 def want_row(want: Want) -> list[object]:
     """As `heartbeat.lua` reads it. Raises as `refuse_unfit`."""
-    refuse_unfit(want.tenant, want.flavor, want.slot)
-    return [want.tenant, want.flavor, dict(want.slot.items()), want.slots, want.priority]
+    return [want_field(want), min(want.slots, AMOUNT_MAX), _waited(want), min(want.beyond, AMOUNT_MAX)]
+
+
+def _waited(want: Want) -> int:
+    """For how long the mesh is believed that it waits, ms; -1: it does not say."""
+    return -1 if want.waited_ms is None else min(want.waited_ms, WAITED_MS_MAX)
 
 
 def want_view(mesh: MeshId, field: str, row: str, now_lt: int) -> WantView:
-    """From `tenant|flavor` and JSON of slot, slots, priority and the time on the lease clock since when."""
-    tenant, _, flavor = field.rpartition(SEPARATOR)
-    slot, slots, priority, since = json.loads(row)
+    """From `tenant|flavor|priority|resource|units…` and `slots|since when on the lease clock|slots beyond`."""
+    tenant, flavor, priority, *amounts = field.split(SEPARATOR)
+    slots, since, beyond = map(int, row.split(SEPARATOR))
     return WantView(
         mesh=mesh,
         tenant=TenantPath(tenant),
         flavor=FlavorName(flavor),
-        slot=ResourceSet({resource: int(units) for resource, units in slot.items()}),
-        slots=int(slots),
+        slot=ResourceSet(dict(zip(amounts[::2], map(int, amounts[1::2]), strict=True))),
+        slots=slots,
         priority=int(priority),
-        waiting_ms=max(0, now_lt - int(since)),
+        waiting_ms=max(0, now_lt - since),
+        beyond=beyond,
     )
 
 
-def mesh_view(row: list[bytes | int]) -> MeshView:
-    """From `snapshot.lua`."""
-    _, record, incarnation, alive, age_ms, waiting, claimed = row
+def mesh_view(row: list[bytes | int], record: MeshRecord) -> MeshView:
+    """From `snapshot.lua`, and the record that is packed in it."""
+    _, _, incarnation, alive, age_ms, waiting, claimed = row
     return MeshView(
-        record=decode(MeshRecord, bytes(record)),
+        record=record,
         incarnation=int(incarnation),
         alive=alive == 1,
         heartbeat_age_ms=int(age_ms),

@@ -15,6 +15,8 @@ from federation.dispatch import (
     STAGE_MESSAGES,
     Claim,
     ClaimedStage,
+    ClaimStanding,
+    HeldClaim,
     InboxEntry,
     Mail,
     MailKind,
@@ -22,13 +24,25 @@ from federation.dispatch import (
     OrphanKind,
     QueuedStage,
     StageAges,
+    digest_of,
 )
-from federation.errors import LeaseLost, LedgerLearning, StaleFence, TooManyClaims
+from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
 from federation.snapshot import MeshView, Snapshot
 from federation.store.memory_ledger import MemoryLedger
 from federation.store.memory_rows import Seat
-from federation.store.stage_letters import closing_state, ended, head_of, lost, refuse_foreign, waiting_for
+from federation.store.stage_letters import (
+    GONE,
+    UNKNOWN,
+    closing_state,
+    ended,
+    head_of,
+    lost,
+    refuse_foreign,
+    refuse_many,
+    standing_of,
+    waiting_for,
+)
 from mesh.clock import Clock
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -91,7 +105,7 @@ class MemoryStore(MemoryLedger):
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
-                wants=tuple(self._want_views()),
+                wants=tuple(self._wants.views(self._lt)),
                 version=self._version,
                 epoch=self._epoch,
                 learn_ms=self._learn_left(),
@@ -201,11 +215,14 @@ class MemoryStore(MemoryLedger):
                     raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
                 self._check_claims(session.mesh, record, lease)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
-                record.state, record.claim, record.paid_by = "claimed", claim, lease
-                record.since_ms = self._clock.wall_ms()
-                record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
-                claims[stage] = claim
+                self._make_claim(claim, record, lease)
             return _claimed(claims[stage], record)
+
+    def _make_claim(self, claim: Claim, record: _Stage, lease: Lease | None) -> None:
+        record.state, record.claim, record.paid_by, record.batch = "claimed", claim, lease, 0
+        record.since_ms = self._clock.wall_ms()
+        record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
+        self._claims[claim.mesh][claim.stage] = claim
 
     def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> None:
         """Raises TooManyClaims."""
@@ -230,7 +247,40 @@ class MemoryStore(MemoryLedger):
         row = self._rows.get(record.mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
         return row is not None and lease is not None and row.version > 0 and row.token != lease.token
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+        """See `StageQueue.resume`, and lua/resume.lua."""
+        refuse_many(claims)
+        with self._changed:
+            self._admit(session)
+            self._seat_of(session, live=True)
+            return tuple(standing_of(self._stands(session, held)) for held in claims)
+
+    def _stands(self, session: Session, held: HeldClaim) -> int:
+        record = self._stages.get(held.claim.stage)
+        if record is None:
+            return UNKNOWN if self._learn_left() else GONE
+        claim = replace(held.claim, mesh=session.mesh, incarnation=session.incarnation)
+        if record.claim == claim:
+            return record.batch if record.state == "claimed" or held.has_ended else GONE
+        if record.state != "queued" or record.mesh != session.mesh or not self._learn_left() or not held.is_whole:
+            return GONE
+        if claim.token >= self._epoch or digest_of(decode(StageSpec, record.spec)) != held.spec:
+            return GONE
+        if not held.has_ended and not self._may_pay(session.mesh, record, held.lease):
+            return GONE
+        self._make_claim(claim, record, None if held.has_ended else held.lease)
+        return 0
+
+    def _may_pay(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> bool:
+        if not self._pays(mesh, lease) and (lease is not None or record.head.slot):
+            return False
+        try:
+            self._check_claims(mesh, record, lease)
+        except TooManyClaims:
+            return False
+        return True
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """See `StageQueue.report`."""
         refuse_foreign(claim, messages)
         with self._changed:
@@ -238,16 +288,19 @@ class MemoryStore(MemoryLedger):
             if record is None or record.claim != claim or (record.state != "claimed" and batch > record.batch):
                 raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
             if batch <= record.batch:
-                return
-            after = closing_state(messages)
-            if after != "lost" and self._is_revoked(record):
+                return batch
+            state = closing_state(messages)
+            if state != "lost" and self._is_revoked(record):
                 raise StaleFence(f"the lease under which {claim.mesh} runs {claim.stage} was revoked")
+            if record.batch < after:
+                raise EarlierReportsLost(f"of {claim.stage} the store has lost what was reported before batch {batch}; report it again")
             record.batch = batch
             if messages:
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
-            if after is not None:
+            if state is not None:
                 self._claims[claim.mesh].pop(claim.stage, None)
-                self._close(record, after)
+                self._close(record, state)
+            return batch
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
         """See `StageQueue.deliver`."""
@@ -299,12 +352,19 @@ class MemoryStore(MemoryLedger):
     def ages(self) -> dict[MeshId, StageAges]:
         """See `StageQueue.ages`."""
         with self._changed:
-            now_ms, found = self._clock.wall_ms(), {mesh: [0, 0] for mesh in self._seats}
+            now_ms = self._clock.wall_ms()
+            found: dict[MeshId, dict[str, list[int]]] = {mesh: {"queued": [], "claimed": []} for mesh in self._seats}
             for record in self._stages.values():
                 if record.state in ("queued", "claimed") and record.mesh in found:
-                    place = int(record.state == "claimed")
-                    found[record.mesh][place] = max(found[record.mesh][place], now_ms - record.since_ms)
-            return {mesh: StageAges(queued_ms=queued, claimed_ms=claimed) for mesh, (queued, claimed) in found.items()}
+                    found[record.mesh][record.state].append(now_ms - record.since_ms)
+            return {
+                mesh: StageAges(
+                    queued_ms=max(told["queued"], default=0),
+                    claimed_ms=max(told["claimed"], default=0),
+                    claimed_ms_min=min(told["claimed"], default=0),
+                )
+                for mesh, told in found.items()
+            }
 
     def orphans(self) -> tuple[Orphan, ...]:
         """See `StageQueue.orphans`; here a stage's record is its place in the queue, so only claims can be lost."""

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Chapter, Lease, LeaseTerms, Session, Told
 from federation.store.lease_rows import holder_of
-from federation.store.memory_rows import LeaseKey, Row, Seat, Wanted, by_field
+from federation.store.memory_rows import LeaseKey, Row, Seat, by_field
+from federation.store.memory_wants import MemoryWants
 from federation.tenants import FlavorResource, TenantTree
 from mesh.clock import Clock
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
@@ -60,7 +61,7 @@ class MemoryBook(ABC):
         self._learn_since = 0  #: The epoch in which the last learning began.
         self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mark that the mesh had then.
         self._growing: set[MeshId] = set()
-        self._wants: dict[MeshId, dict[LeaseKey, Wanted]] = {}
+        self._wants = MemoryWants()
         self._planner: tuple[str, int, int] | None = None  #: Name, token, until when.
         self._plans = 0
         self._log: list[tuple[Chapter, MeshId | None]] = []
@@ -127,6 +128,11 @@ class MemoryBook(ABC):
         self._learn_since = self._learn_since if self._learn_left() else self._epoch
         self._learn = self._lt + self._terms.learn_ms
         self._note(Chapter(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
+
+    def epoch(self) -> int:
+        """See `LeaseLedger.epoch`."""
+        with self._changed:
+            return self._epoch
 
     def restart(self) -> None:
         """What a restart of the server does: writes may have been lost, so an epoch begins."""
@@ -244,7 +250,7 @@ class MemoryBook(ABC):
             epoch=self._epoch,
             learn_ms=self._learn_left(),
             mark=mark,
-            others_want=any(mesh != session.mesh for mesh, wants in self._wants.items() if wants),
+            others_want=any(mesh != session.mesh for mesh in self._wants.wanting()),
             leases=tuple(self._lease(session.mesh, row) for row in rows) if mark != session.mark else (),
         )
 
@@ -263,10 +269,10 @@ class MemoryBook(ABC):
 
     def _wake_wanting(self, flavors: set[FlavorName]) -> None:
         """Meshes that want what was given back look again, a few of them: see lua/lib_lease.lua."""
-        wanting = sorted(mesh for mesh, wants in self._wants.items() if wants)
+        wanting = list(self._wants.wanting())
         first = self._now_us() % max(1, len(wanting))
         looked = [*wanting[first:], *wanting[:first]][:_WAKE_LOOKS_MAX]
-        for mesh in [mesh for mesh in looked if any(flavor in flavors for _, flavor in self._wants[mesh])][:_WAKES_MAX]:
+        for mesh in [mesh for mesh in looked if flavors & self._wants.flavors_of(mesh)][:_WAKES_MAX]:
             self._wake(mesh)
 
     def _cut_down(self, holder: str, row: Row, verb: str) -> None:
@@ -274,8 +280,3 @@ class MemoryBook(ABC):
             self._set(row, resource, min(held, row.target[resource]), row.target[resource])
         row.cut = 0
         self._keep(holder, row, verb)
-
-    def _wanted_priority(self, mesh: MeshId, key: LeaseKey, default: int) -> int:
-        """Of what is noted for the lease."""
-        noted = self._wants.get(mesh, {}).get(key)
-        return default if noted is None else noted.want.priority

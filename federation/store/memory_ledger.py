@@ -8,16 +8,16 @@ here. Verbs stand in the order of the port.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from federation.auditing import Mismatch, mismatches
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, Acquired, Aim, Chapter, Granted, Kept, LeaseRefused, LookAgain, Session, Swept, Told, Want
-from federation.snapshot import LeaseView, Snapshot, WantView
+from federation.snapshot import LeaseView, Snapshot
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
-from federation.store.memory_rows import Row, Wanted, bounded
+from federation.store.memory_rows import Row, bounded
 from federation.store.memory_sessions import MemorySessions
+from mesh.counting import counted
 from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
@@ -34,21 +34,16 @@ class MemoryLedger(MemorySessions):
         """See `LeaseLedger.acquire`."""
         for want in bounded(wants, ROWS_MAX):
             if want.slots < 1:
-                raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
+                raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
             refuse_unfit(want.tenant, want.flavor, want.slot)
         with self._changed:
             self._admit(session)
             self._seat_of(session, live=True)
-            missing: list[tuple[Want, int]] = []
-            answers = tuple(self._grant(session.mesh, want, missing) for want in wants)
-            unmet = {(want.tenant, want.flavor) for want, _ in missing}
-            for want, answer in zip(wants, answers, strict=True):
-                if isinstance(answer, Granted) and (want.tenant, want.flavor) not in unmet:
-                    self._wants.get(session.mesh, {}).pop((want.tenant, want.flavor), None)
-            self._note_missing(session.mesh, missing)
+            answers = tuple(self._grant(session.mesh, want) for want in wants)
+            self._settle(session.mesh, zip(wants, answers, strict=True))
             return Acquired(answers=answers, told=self._told(session))
 
-    def _grant(self, mesh: MeshId, want: Want, missing: list[tuple[Want, int]]) -> Granted | LookAgain | LeaseRefused:
+    def _grant(self, mesh: MeshId, want: Want) -> Granted | LookAgain | LeaseRefused:
         if self._learn_left():
             return LeaseRefused(reason=Reason.LEDGER_LEARNING, tenant=want.tenant, flavor=want.flavor)
         if want.tenant not in self._configured.tenants:
@@ -59,17 +54,12 @@ class MemoryLedger(MemorySessions):
         free = {resource: self._free_for(row, resource) for resource in want.slot}
         slots = min([want.slots, *(free[resource] // units for resource, units in want.slot.items())])
         if slots == 0:
-            refused = self._refusal(want, free)
-            if refused.reason is Reason.QUOTA_EXHAUSTED:
-                missing.append((want, want.slots))
-            return refused
+            return self._refusal(want, free)
         for resource, units in want.slot.items():
             held = row.held.get(resource, 0) + slots * units
             self._set(row, resource, held, max(held, row.target.get(resource, 0)))
         row.priority = want.priority if want.pays_for is None else want.pays_for
         self._keep(mesh, row, "grant")
-        if slots < want.slots:
-            missing.append((want, want.slots - slots))
         return Granted(slots=slots)
 
     def _free_for(self, row: Row, resource: str) -> int:
@@ -94,16 +84,13 @@ class MemoryLedger(MemorySessions):
             available=free[resource],
         )
 
-    def _note_missing(self, mesh: MeshId, missing: list[tuple[Want, int]]) -> None:
-        wants = self._wants.setdefault(mesh, {})
+    def _settle(self, mesh: MeshId, answers: Iterable[tuple[Want, Granted | LookAgain | LeaseRefused]]) -> None:
+        """Note what is wanted still; whoever may hold it idle is asked when nobody knew of it."""
         is_news = False
-        for want, slots in missing:
-            key = (want.tenant, want.flavor)
-            before = wants.get(key)
-            if before is not None and before.want.priority > want.priority:
-                continue  # More urgent work wants the same lease: that stands.
-            is_news = is_news or before is None
-            wants[key] = Wanted(want=replace(want, slots=slots), since=self._lt if before is None else before.since)
+        for want, answer in answers:
+            granted = answer.slots if isinstance(answer, Granted) else 0
+            if granted or (isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED):
+                is_news = self._wants.settle(mesh, want, granted, want.slots - granted, self._lt) or is_news
         if is_news:
             for other in self._seats:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
@@ -154,7 +141,7 @@ class MemoryLedger(MemorySessions):
                     self._due[holder] = self._lt + _FORGET_MS
                     stages.extend(self._lose_stages(seat))
                     seat.expires = 0
-                    self._wants.pop(MeshId(holder), None)
+                    self._wants.drop(MeshId(holder))
                     meshes.append(MeshId(holder))
             for holder, row in self._overdue_cuts():
                 if leases >= limit:
@@ -194,6 +181,7 @@ class MemoryLedger(MemorySessions):
                 raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {version}; plan again")
             if self._learn_left():
                 raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; plan then")
+            aims = tuple([aim.from_now(self._aimed_at(aim)) for aim in aims])
             self._check_plan(aims)
             shrinking = {aim.mesh for aim in aims if self._aim(aim)}
             for mesh in sorted(shrinking):
@@ -209,8 +197,7 @@ class MemoryLedger(MemorySessions):
             seat = self._seats.get(aim.mesh)
             if seat is None or seat.expires == 0:
                 raise SessionUnknown(f"mesh {aim.mesh} has no session")
-            row = self._rows.get(aim.mesh, {}).get((aim.tenant, aim.flavor))
-            before = row.target if row is not None else {}
+            before = self._aimed_at(aim)
             for resource in sorted({*aim.target, *before}):
                 by = aim.target[resource] - before.get(resource, 0)
                 if by > 0:
@@ -222,6 +209,11 @@ class MemoryLedger(MemorySessions):
             if aim.tenant not in self._tree.tenants or self._tree.available(sums, aim.tenant, key) < by:
                 raise QuotaExceeded(f"the targets exceed a limit at {aim.tenant}/{aim.flavor}/{resource}")
             self._tree.charge(sums, aim.tenant, key, by)
+
+    def _aimed_at(self, aim: Aim) -> Mapping[str, int]:
+        """The target of the lease as it is."""
+        row = self._rows.get(aim.mesh, {}).get((aim.tenant, aim.flavor))
+        return row.target if row is not None else {}
 
     def _aim(self, aim: Aim) -> bool:
         """Set the target of a lease; does its mesh have to give something up?"""
@@ -268,13 +260,13 @@ class MemoryLedger(MemorySessions):
     def snapshot(self) -> Snapshot:
         """See `LeaseLedger.snapshot`."""
 
-    def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
         """See `LeaseLedger.story`."""
         with self._changed:
             about = [
                 chapter
                 for chapter, of in self._log
-                if chapter.lease is None or (mesh in (None, of) and tenant in (None, chapter.lease.tenant))
+                if chapter.lease is None or (mesh in (None, of) and (tenants is None or chapter.lease.tenant in tenants))
             ]
             return tuple(about[-limit:])
 
@@ -282,17 +274,3 @@ class MemoryLedger(MemorySessions):
         for holder, rows in self._rows.items():
             mesh, incarnation = holder_of(holder)
             yield from (view_of(self._lease(mesh, row), incarnation) for row in rows.values() if row.version)
-
-    def _want_views(self) -> Iterator[WantView]:
-        for mesh, wants in sorted(self._wants.items()):
-            for (tenant, flavor), wanted in sorted(wants.items()):
-                want, waiting_ms = wanted.want, max(0, self._lt - wanted.since)
-                yield WantView(
-                    mesh=mesh,
-                    tenant=tenant,
-                    flavor=flavor,
-                    slot=want.slot,
-                    slots=want.slots,
-                    priority=want.priority,
-                    waiting_ms=waiting_ms,
-                )

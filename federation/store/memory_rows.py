@@ -1,4 +1,4 @@
-"""What the ledger in memory is made of: sessions, leases and wants, as `lua/lib_lease.lua` and `lua/lib_session.lua` have them."""
+"""What the ledger in memory is made of: sessions and leases, as `lua/lib_lease.lua` and `lua/lib_session.lua` have them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from federation.errors import BatchTooLarge
-from federation.leases import Want
 from federation.snapshot import MeshRecord
 from federation.tenants import SEPARATOR
+from mesh.counting import counted
 from mesh.ids import FlavorName, TenantPath
 
 LeaseKey = tuple[TenantPath, FlavorName]
@@ -57,14 +57,6 @@ class Row:
         return any(units > self.held.get(resource, 0) for resource, units in self.target.items())
 
 
-@dataclass(slots=True, kw_only=True)
-class Wanted:
-    """What a mesh could use at once of a lease."""
-
-    want: Want
-    since: int  #: On the lease clock.
-
-
 def by_field(item: tuple[LeaseKey, Row]) -> str:
     """In the order in which the scripts go through leases."""
     return SEPARATOR.join(item[0])
@@ -77,5 +69,5 @@ def bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:
         BatchTooLarge: There are more.
     """
     if len(rows) > most:
-        raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
+        raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {most}")
     return rows

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from federation.errors import HoldingsWanted, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
-from federation.leases import ROWS_MAX, TOLD_MAX, Beat, Configured, Kept, Lease, Session, Told, Want
+from federation.leases import ROWS_MAX, TOLD_MAX, Beat, Configured, Kept, Lease, Pays, Session, Told
 from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
 from federation.store.memory_book import MemoryBook
-from federation.store.memory_rows import Row, Seat, Wanted, bounded, by_field
+from federation.store.memory_rows import Row, Seat, bounded, by_field
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
@@ -76,7 +76,7 @@ class MemorySessions(MemoryBook):
                 self._check_heir(mesh, adopt)
             elif before is not None and before.expires > 0:
                 freed = self._end(before)
-            self._wants.pop(mesh, None)
+            self._wants.drop(mesh)
             seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
             self._seats[mesh] = seat
             if adopt:
@@ -140,12 +140,14 @@ class MemorySessions(MemoryBook):
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
                 self._reconcile(session.mesh, beat.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in beat.acks]
+            for pays in beat.pays:
+                self._note_pays(session.mesh, pays)
+            if beat.wants is not None:
+                self._wants.replace(session.mesh, beat.wants, self._lt)
             if session.mesh in self._growing and not self._learn_left():
                 self._grow(session.mesh)
             seat.beat, seat.record = beat.number, record
             self._renew(seat)
-            if beat.wants is not None:
-                self._replace_wants(session.mesh, beat.wants)
             if any(freed):
                 self._wake_wanting({ack.flavor for ack in beat.acks})
             return self._told(session)
@@ -181,28 +183,26 @@ class MemorySessions(MemoryBook):
             self._cut_down(mesh, row, "shrink")
         return obeyed
 
+    def _note_pays(self, mesh: MeshId, pays: Pays) -> None:
+        row = self._rows.get(mesh, {}).get((pays.tenant, pays.flavor))
+        if row is not None and row.version:
+            row.priority = pays.priority  # No version of its own: the mesh knows it.
+
     def _grow(self, mesh: MeshId) -> None:
         for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=by_field) if row.grows]:
-            more = False
+            more: dict[str, int] = {}
             for resource, target in tuple(row.target.items()):
                 held = row.held.get(resource, 0)
                 by = min(target - held, max(0, self._room(self._usage, row, resource)))
                 if by > 0:
                     self._set(row, resource, held + by, target)
-                    more = True
+                    more[resource] = by
             if more:
-                row.priority = max(row.priority, self._wanted_priority(mesh, (row.tenant, row.flavor), row.priority))
+                met = self._wants.meet(mesh, (row.tenant, row.flavor), more)
+                row.priority = row.priority if met is None else max(row.priority, met)
                 self._keep(mesh, row, "grow")
         if not any(row.grows for row in self._rows.get(mesh, {}).values()):
             self._growing.discard(mesh)
-
-    def _replace_wants(self, mesh: MeshId, wants: tuple[Want, ...]) -> None:
-        before = self._wants.get(mesh, {})
-        self._wants[mesh] = {}
-        for want in wants:
-            key = (want.tenant, want.flavor)
-            since = before[key].since if key in before else self._lt
-            self._wants[mesh][key] = Wanted(want=want, since=since)
 
     def leave(self, session: Session) -> None:
         """See `LeaseLedger.leave`."""
@@ -214,7 +214,7 @@ class MemorySessions(MemoryBook):
             self._lose_stages(seat, Reason.MESH_LEFT)
             flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
-            self._wants.pop(session.mesh, None)
+            self._wants.drop(session.mesh)
             self._forget(seat)
             if freed:
                 self._wake_wanting(flavors)
@@ -234,5 +234,7 @@ def _check_beat(beat: Beat) -> None:
     bounded(beat.acks, ROWS_MAX)
     for want in bounded(beat.wants or (), TOLD_MAX):
         refuse_unfit(want.tenant, want.flavor, want.slot)
+    for pays in bounded(beat.pays, TOLD_MAX):
+        refuse_unfit(pays.tenant, pays.flavor)
     for claim in bounded(beat.claims or (), TOLD_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)

@@ -2,9 +2,11 @@
 
 import json
 import secrets
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any, cast
 
 import redis
@@ -18,7 +20,6 @@ from federation.errors import (
     QuotaExceeded,
     SessionUnknown,
     StoreUnavailable,
-    TenantCycle,
     TreeChanged,
 )
 from federation.leases import (
@@ -43,17 +44,19 @@ from federation.leases import (
 from federation.moving import moved
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, Snapshot
+from federation.store.amendment import amendment
 from federation.store.keys import Keys
+from federation.store.known_rows import KnownRows
+from federation.store.known_tree import LOOKS_MAX, KnownTree, new_name, not_whole
 from federation.store.lease_rows import (
     ask_line,
     holder_of,
     kept_line,
     lease_of,
     lines_of,
-    mesh_view,
+    pays_row,
     refuse_unfit,
     told_leases,
-    view_of,
     want_row,
     want_view,
 )
@@ -61,8 +64,9 @@ from federation.store.redis_client import home_of
 from federation.store.redis_durability import await_copy
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.session_calls import of_session, raise_named
-from federation.store.tree_rows import configured_of, quota_rows, tenant_rows, tree_of, usage_of
+from federation.store.tree_rows import gone_of, parts_of, rows_of
 from federation.tenants import SEPARATOR, TenantTree
+from mesh.counting import counted
 from mesh.errors import AmountError
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
@@ -70,6 +74,10 @@ from mesh.wire import encode
 
 #: Of the log that is read at once in search of a story.
 _PAGE = 1000
+#: For how long a draft is kept between two of its parts.
+_DRAFT_S = 600
+#: How often a tree is brought anew of which the server has lost a part.
+_DRAFTS_MAX = 3
 _GRANTED = f"GRANTED{SEPARATOR}"
 
 
@@ -109,6 +117,8 @@ class RedisLedger:
         self._founding = founding
         self._receipts = receipts
         self._copy_wait_ms = copy_wait_ms
+        self._tree = KnownTree(self._call)
+        self._rows = KnownRows()
         self._packed: tuple[MeshRecord | None, bytes] = (None, b"")  #: Of the last heartbeat: a mesh says the same record many times.
 
     # ---- tenants
@@ -127,19 +137,38 @@ class RedisLedger:
 
     def configured_at(self) -> tuple[int, TenantTree]:
         """The same, and its version: both of one instant."""
-        _, _, _, _, _, version, flat, *_ = self._call("snapshot")
-        return int(version), configured_of(_texts(pairs(flat)))
+        return self._tree.in_force()
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
-        terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
-        rows = json.dumps(tenant_rows(tree)), json.dumps(list(quota_rows(tree)))
-        code, *rest = self._call("configure", "" if expected is None else expected, *terms, int(is_strict), *rows)
+        name, known = self._tree.kept
+        changes = amendment(known, tree) if name else None
+        done = None
+        if changes is not None:
+            done = self._put(tree, changes.rows.items(), expected, name, *changes.gone, is_strict=is_strict)
+        for _ in range(_DRAFTS_MAX):
+            done = done or self._put(tree, rows_of(tree), expected, "", is_strict=is_strict)
+        if done is None:
+            raise StoreUnavailable(f"configure: Redis has lost parts of the tenant tree {_DRAFTS_MAX} times before it was whole; try again")
+        return done
+
+    def _put(
+        self, tree: TenantTree, rows: Iterable[tuple[str, str]], expected: int | None, amended: str | bytes, *gone: str, is_strict: bool
+    ) -> Configured | None:
+        """Put the tree in force; None when not all of it was there, or the one that it amends is not in force."""
+        draft, terms = new_name(tree), (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
+        count = 0
+        for part in parts_of(rows):
+            self._call("draft", draft, _DRAFT_S, *chain.from_iterable(part))
+            count += len(part)
+        how = "" if expected is None else expected, *terms, int(is_strict)
+        code, *rest = self._call("configure", *how, draft, count, amended, *gone)
         if code == b"VERSION":
             raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {expected}; look at it again")
-        if code == b"CYCLE":
-            raise TenantCycle(f"{rest[0].decode()} would be its own ancestor")
         if code == b"QUOTA":
             raise QuotaExceeded(f"over their limits would be: {', '.join(node.decode() for node in rest[0])}")
+        if code != b"OK":
+            return None
+        self._tree.keep(draft.encode(), tree)
         return Configured(version=int(rest[0]), over=tuple(node.decode() for node in rest[1]))
 
     # ---- sessions
@@ -158,7 +187,7 @@ class RedisLedger:
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
         """See `LeaseLedger.heartbeat`."""
         about = self._packed_of(record), beat.number
-        if not beat.acks and beat.wants is None and beat.claims is None:
+        if not beat.acks and not beat.pays and beat.wants is None and beat.claims is None:
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
                 return _nothing_new(*reply[1:5])
@@ -169,6 +198,8 @@ class RedisLedger:
             news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
         if beat.claims is not None:
             news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
+        if beat.pays:
+            news["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, TOLD_MAX)]
         return self._copied(self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:
@@ -194,7 +225,7 @@ class RedisLedger:
         """See `LeaseLedger.acquire`."""
         for want in wants:
             if want.slots < 1:
-                raise AmountError(f"{want.slots} slots were asked for; ask for at least 1")
+                raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
         reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
         answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
         return Acquired(answers=answers, told=self._copied(self._told(session, reply)))
@@ -223,7 +254,10 @@ class RedisLedger:
 
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
         """See `LeaseLedger.plan_apply`."""
-        rows = [[aim.mesh, aim.tenant, aim.flavor, dict(aim.target.items())] for aim in _bounded(aims, ROWS_MAX)]
+        rows = [
+            [aim.mesh, aim.tenant, aim.flavor, *(dict(some.items()) for some in (aim.target, aim.before) if some is not None)]
+            for aim in _bounded(aims, ROWS_MAX)
+        ]
         code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))
         if code == b"PLANNER":
             raise PlannerSuperseded(f"planner {planner} is not the planner any more")
@@ -245,16 +279,31 @@ class RedisLedger:
 
     # ---- looking
 
+    def epoch(self) -> int:
+        """See `LeaseLedger.epoch`."""
+        with redis_answers("read the epoch"):
+            found = cast("bytes | None", self._client.hget(self._keys.meta, "epoch"))
+        if found is None:
+            raise LedgerUninitialised("the server holds no ledger")
+        return int(found)
+
     def snapshot(self) -> Snapshot:
         """See `LeaseLedger.snapshot`."""
-        _, epoch, learn_ms, lt, now_ms, version, flat, meshes, leases, wants = self._call("snapshot")
-        rows = _texts(pairs(flat))
+        for _ in range(LOOKS_MAX):
+            _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, wants = self._call("snapshot")
+            configured = self._tree.named(name)
+            if configured is not None:
+                break
+        else:
+            raise not_whole()
+        usage, aimed = self._rows.charged(use)
+        vanished = gone_of(pairs(gone))
         return Snapshot(
             at_ms=int(now_ms),
-            tree=tree_of(rows),
-            usage=usage_of(rows),
-            meshes=tuple(sorted((mesh_view(row) for row in meshes), key=lambda view: view.record.mesh)),
-            leases=tuple(sorted(_lease_views(leases), key=lambda view: view.token)),
+            tree=self._tree.extended(configured, vanished, {**usage, **aimed}) if vanished else configured,
+            usage=usage,
+            meshes=self._rows.meshes(meshes),
+            leases=self._rows.leases(leases),
             wants=tuple(
                 want_view(MeshId(mesh.decode()), field, row, int(lt))
                 for mesh, flat_wants in sorted(wants)
@@ -269,7 +318,7 @@ class RedisLedger:
         """See `LeaseLedger.audit`. Counted by `TenantTree`, so the scripts are not checked by themselves."""
         return mismatches(self.snapshot())
 
-    def story(self, mesh: MeshId | None = None, tenant: TenantPath | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
         """See `LeaseLedger.story`."""
         found: list[Chapter] = []
         before = "+"
@@ -277,7 +326,7 @@ class RedisLedger:
             with redis_answers("read the log of leases"):
                 page = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(self._keys.lease_log, max=before, count=_PAGE))
             chapters = (chapter for entry, fields in page for chapter in reversed(_chapters(entry, fields)))
-            found.extend(chapter for chapter in chapters if _is_about(chapter, mesh, tenant))
+            found.extend(chapter for chapter in chapters if _is_about(chapter, mesh, tenants))
             if len(page) < _PAGE:
                 break
             before = f"({page[-1][0].decode()}"
@@ -331,7 +380,7 @@ def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes)
 
 def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     if len(rows) > most:
-        raise BatchTooLarge(f"{len(rows)} rows in one call; send at most {most}")
+        raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {most}")
     return rows
 
 
@@ -355,16 +404,6 @@ def _granted(answer: str) -> Granted:
     return Granted(slots=int(answer.removeprefix(_GRANTED)))
 
 
-def _lease_views(holders: list[Any]) -> list[Any]:
-    views = []
-    for name, flat in holders:
-        mesh, incarnation = holder_of(name.decode())
-        for field, row in _texts(pairs(flat)).items():
-            tenant, _, flavor = field.rpartition(SEPARATOR)
-            views.append(view_of(lease_of(mesh, tenant, flavor, row), incarnation))
-    return views
-
-
 def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
     """The changes of one call, in order; or the beginning of an epoch."""
     told = _texts(fields)
@@ -378,9 +417,9 @@ def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
     return chapters
 
 
-def _is_about(chapter: Chapter, mesh: MeshId | None, tenant: TenantPath | None) -> bool:
+def _is_about(chapter: Chapter, mesh: MeshId | None, tenants: Collection[TenantPath] | None) -> bool:
     lease = chapter.lease
-    return lease is None or ((mesh is None or lease.mesh == mesh) and (tenant is None or lease.tenant == tenant))
+    return lease is None or ((mesh is None or lease.mesh == mesh) and (tenants is None or lease.tenant in tenants))
 
 
 def _texts(rows: dict[bytes, bytes]) -> dict[str, str]:

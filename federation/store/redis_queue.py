@@ -12,6 +12,8 @@ from federation.dispatch import (
     STAGE_MESSAGES,
     Claim,
     ClaimedStage,
+    ClaimStanding,
+    HeldClaim,
     InboxEntry,
     Mail,
     MailKind,
@@ -20,14 +22,14 @@ from federation.dispatch import (
     QueuedStage,
     StageAges,
 )
-from federation.errors import LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
+from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.report_parts import parts_of
 from federation.store.session_calls import of_session, raise_named
-from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, waiting_for
+from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, refuse_many, standing_of, waiting_for
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
@@ -98,15 +100,27 @@ class RedisStageQueue:
             raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; claim then")
         return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+        """See `StageQueue.resume`."""
+        refuse_many(claims)
+        told = (part for held in claims for part in _told(held))
+        reply = self._scripts.call("resume", *of_session(session), CLAIMS_PER_UNIT, *told)
+        raise_named(reply, session.mesh)
+        return tuple(standing_of(int(batch)) for batch in reply[1:])
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """See `StageQueue.report`."""
         refuse_foreign(claim, messages)
         body = encode(list(messages), STAGE_MESSAGES) if messages else b""
-        answer = self._scripts.call(
-            "report", claim.stage, claim.mesh, claim.incarnation, claim.token, batch, body, closing_state(messages) or "claimed"
-        )
+        state = closing_state(messages) or "claimed"
+        answer = self._scripts.call("report", claim.stage, claim.mesh, claim.incarnation, claim.token, batch, body, state, after)
+        if answer == b"GAP":
+            raise EarlierReportsLost(
+                f"of {claim.stage} the store has lost what {claim.mesh} reported before batch {batch}; report it again"
+            )
         if answer != b"OK":
             raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
+        return batch
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
         """See `StageQueue.deliver`."""
@@ -137,7 +151,10 @@ class RedisStageQueue:
     def ages(self) -> dict[MeshId, StageAges]:
         """See `StageQueue.ages`."""
         rows = self._scripts.call("ages", LOOKED_AT_MAX)
-        return {MeshId(mesh.decode()): StageAges(queued_ms=int(queued), claimed_ms=int(claimed)) for mesh, queued, claimed in rows}
+        return {
+            MeshId(mesh.decode()): StageAges(queued_ms=int(queued), claimed_ms=int(oldest), claimed_ms_min=int(newest))
+            for mesh, queued, oldest, newest in rows
+        }
 
     def orphans(self) -> tuple[Orphan, ...]:
         """See `StageQueue.orphans`. What is there is found by SCAN: a trace of a mesh that nobody knows any more is an orphan too."""
@@ -210,6 +227,12 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
     )
 
 
+def _told(held: HeldClaim) -> tuple[str | int, ...]:
+    """A claim among the arguments of `lua/resume.lua`."""
+    paid = (held.lease.tenant, held.lease.flavor, held.lease.token) if held.lease is not None else ("", "", 0)
+    return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended))
+
+
 def _heads(rows: list[tuple[bytes, bytes]]) -> tuple[QueuedStage, ...]:
     return tuple(replace(decode(QueuedStage, head), reason=Reason(reason.decode())) for head, reason in rows)
 
@@ -224,7 +247,8 @@ class ChildStageQueue(RedisStageQueue):
     So a mesh whose `link` was changed goes on where it was, and the store takes none of its reports for one that it has.
     """
 
-    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...]) -> None:
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         """See `StageQueue.report`."""
         for number, part in parts_of(batch, messages):
-            super().report(claim, number, part)
+            after = super().report(claim, number, part, after=after)
+        return after

@@ -1,7 +1,7 @@
 """What both stage queues say and check about stages: bodies of inbox entries, the head of a spec, the end of a claim."""
 
-from federation.dispatch import STAGE_MESSAGES, Claim, QueuedStage
-from federation.errors import StaleFence
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, QueuedStage
+from federation.errors import BatchTooLarge, StaleFence
 from mesh.ids import MeshId, StageId
 from mesh.messages import StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
@@ -43,6 +43,25 @@ def closing_state(messages: tuple[StageMessage, ...]) -> str | None:
     if any(isinstance(message, StageLost) for message in messages):
         return "lost"
     return "ended" if any(isinstance(message, StageEnded) for message in messages) else None
+
+
+#: What stands for a batch where there is none: the claim is not current; nor is the stage known.
+GONE, UNKNOWN = -1, -2
+
+
+def standing_of(batch: int) -> ClaimStanding:
+    """What `lua/resume.lua` tells by the number of a batch."""
+    return ClaimStanding(is_current=batch >= 0, batch=max(0, batch), may_come=batch == UNKNOWN)
+
+
+def refuse_many(claims: tuple[HeldClaim, ...]) -> None:
+    """Others wait for the call.
+
+    Raises:
+        BatchTooLarge: There are more than may be asked about at once.
+    """
+    if len(claims) > RESUMED_MAX:
+        raise BatchTooLarge(f"{len(claims)} claims in one call; ask about at most {RESUMED_MAX}")
 
 
 def refuse_foreign(claim: Claim, messages: tuple[StageMessage, ...]) -> None:

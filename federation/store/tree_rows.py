@@ -1,65 +1,80 @@
 """A tenant tree as rows of the ledger, and back."""
 
 import json
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain, groupby
 from operator import itemgetter
 
 from federation.tenants import SEPARATOR, FlavorResource, Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, TenantPath
 
+#: What names of tenants' own rows begin with; those with their parents and quotas are the scripts'.
+_TENANT = b"tenant" + SEPARATOR.encode()
+_PART_ROWS_MAX, _PART_CHARACTERS_MAX = 500, 2**18
+#: Rows by which a tree is amended at once, most.
+AMENDED_ROWS_MAX = 1_000
 
-def tenant_rows(tree: TenantTree) -> list[list[str]]:
-    """Path, parent or nothing, the tenant as JSON."""
-    return [[tenant.path, tenant.parent or "", _tenant_json(tenant)] for tenant in tree.tenants.values()]
 
-
-def quota_rows(tree: TenantTree) -> Iterator[list[str]]:
-    """A row for each tenant and flavor, of what is not all zero: its limits, and what it has from its children."""
-    keys = sorted(tree.flavor_resources())
-    for path in tree.tenants:
-        for flavor, of_flavor in groupby(keys, key=itemgetter(0)):
-            parts = [part for key in of_flavor for part in _quota_parts(tree, path, key)]
+def rows_of(tree: TenantTree, paths: Iterable[TenantPath] | None = None) -> Iterator[tuple[str, str]]:
+    """All rows of these tenants of a tree, each with its name, those about one tenant together; None: of all."""
+    keys = _keys_of(tree)
+    for path in tree.tenants if paths is None else paths:
+        tenant = tree.tenants[path]
+        yield f"tenant|{path}", _tenant_json(tenant)
+        yield f"parent|{path}", tenant.parent or ""
+        for flavor, of_flavor in keys:
+            parts = [part for key in of_flavor for part in _quota_parts(tree, tenant, key)]
             if parts:
-                yield [path, flavor, SEPARATOR.join(parts)]
+                yield f"quota|{path}|{flavor}", SEPARATOR.join(parts)
 
 
-def _quota_parts(tree: TenantTree, path: TenantPath, key: FlavorResource) -> list[str]:
-    own, kept, limit = tree.own_quota(path, key), tree.kept(path, key), tree.quota(path, key).borrowing_limit
+def names_of(tree: TenantTree, path: TenantPath) -> Iterator[str]:
+    """The names that rows of a tenant may have."""
+    return chain((f"tenant|{path}", f"parent|{path}"), (f"quota|{path}|{flavor}" for flavor, _ in _keys_of(tree)))
+
+
+def _keys_of(tree: TenantTree) -> list[tuple[FlavorName, list[FlavorResource]]]:
+    """All that some tenant has a quota for, by flavors."""
+    return [(flavor, list(keys)) for flavor, keys in groupby(sorted(tree.flavor_resources()), key=itemgetter(0))]
+
+
+def _quota_parts(tree: TenantTree, tenant: Tenant, key: FlavorResource) -> list[str]:
+    """Of what is not all zero: the tenant's limits, and what it has from its children."""
+    own, kept = tree.own_quota(tenant.path, key), tree.kept(tenant.path, key)
+    limit = tenant.quotas[key].borrowing_limit if key in tenant.quotas else None
     return [key[1], str(own), str(kept), "-" if limit is None else str(limit)] if own or kept or limit is not None else []
 
 
-def usage_of(rows: dict[str, str]) -> dict[tuple[TenantPath, FlavorName, str], int]:
-    """What each node is charged: held, not aimed at."""
-    return {node: held for node, held in _charged(rows) if held}
+def parts_of(rows: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """So much at once that a script has noted it in a millisecond or two, however large the tree is and what stands in a row."""
+    part: list[tuple[str, str]] = []
+    size = 0
+    for row in rows:
+        if part and (len(part) == _PART_ROWS_MAX or size + len(row[1]) > _PART_CHARACTERS_MAX):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += len(row[1])
+    if part:
+        yield part
 
 
-def _charged(rows: dict[str, str]) -> Iterator[tuple[tuple[TenantPath, FlavorName, str], int]]:
-    """Each node for which something is held or aimed at, and what is held."""
-    for name, row in rows.items():
-        kind, _, node = name.partition(SEPARATOR)
-        if kind == "use":
-            path, _, flavor = node.partition(SEPARATOR)
-            parts = row.split(SEPARATOR)
-            for resource, held in zip(parts[::3], parts[1::3], strict=True):
-                yield (TenantPath(path), FlavorName(flavor), resource), int(held)
+def charged_of(name: bytes, row: bytes) -> dict[tuple[TenantPath, FlavorName, str], int]:
+    """What is held of each resource of a node for which something is held or aimed at."""
+    path, _, flavor = name.decode().partition(SEPARATOR)
+    parts = row.decode().split(SEPARATOR)
+    return {(TenantPath(path), FlavorName(flavor), resource): int(held) for resource, held in zip(parts[::3], parts[1::3], strict=True)}
 
 
-def tree_of(rows: dict[str, str]) -> TenantTree:
-    """The configured tenants, and the vanished ones that are still charged, or that a plan has still promised something."""
-    configured = configured_of(rows)
-    parents = {
-        TenantPath(name.removeprefix("parent" + SEPARATOR)): TenantPath(parent[1:]) if parent[1:] else None
-        for name, parent in rows.items()
-        if name.startswith("parent" + SEPARATOR)
-    }
-    gone = {path: parent for path, parent in parents.items() if path not in configured.tenants}
-    return configured.with_vanished(gone, dict(_charged(rows)))
+def gone_of(rows: Mapping[bytes, bytes]) -> dict[TenantPath, TenantPath | None]:
+    """Tenants that are not in the tree any more, with the parents they had."""
+    return {TenantPath(path.decode()): TenantPath(parent.decode()) if parent else None for path, parent in rows.items()}
 
 
-def configured_of(rows: dict[str, str]) -> TenantTree:
-    """The configured tenants alone."""
-    return TenantTree([_tenant_of(packed) for name, packed in rows.items() if name.startswith("tenant" + SEPARATOR)])
+def tree_of(rows: Mapping[bytes, bytes]) -> TenantTree:
+    """The configured tenants."""
+    return TenantTree([_tenant_of(packed) for name, packed in rows.items() if name.startswith(_TENANT)])
 
 
 def _tenant_json(tenant: Tenant) -> str:
@@ -76,10 +91,10 @@ def _tenant_json(tenant: Tenant) -> str:
     return json.dumps(row)
 
 
-def _tenant_of(packed: str) -> Tenant:
+def _tenant_of(packed: bytes) -> Tenant:
     row = json.loads(packed)
     quotas: dict[FlavorResource, Quota] = {
-        (FlavorName(flavor), resource): Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
+        (FlavorName(flavor), resource): _quota(nominal, borrowing, lending)
         for flavor, resource, nominal, borrowing, lending in row["quotas"]
     }
     return Tenant(
@@ -89,3 +104,9 @@ def _tenant_of(packed: str) -> Tenant:
         functions=tuple(row["functions"]),
         pickled_code=row["pickled_code"],
     )
+
+
+@lru_cache(maxsize=4096)
+def _quota(nominal: int, borrowing: int | None, lending: int | None) -> Quota:
+    """Kept, as many tenants have the same."""
+    return Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)

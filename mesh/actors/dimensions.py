@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 from mesh.actors.errors import ShapeError
+from mesh.counting import counted
 
 #: The one dimension of a group that was given no shape.
 RANK = "rank"
@@ -41,7 +42,7 @@ class Dimensions:
         """
         found = cls(dict(shape) if shape is not None else {RANK: members})
         if found.count != members:
-            raise ShapeError(f"{found} has {found.count} places, and there are {members} members")
+            raise ShapeError(f"{found} has {counted(found.count, 'place')}, and {counted(members, 'member is', 'members are')} there")
         return found
 
     @property
@@ -140,7 +141,7 @@ class Dimensions:
     def _inside(self, name: str, at: int) -> int:
         size = self.size(name)
         if isinstance(at, bool) or not isinstance(at, int) or not -size <= at < size:
-            raise ShapeError(f"{name}={at!r} is outside: {name} has {size} places, 0 to {size - 1}")
+            raise ShapeError(f"{name}={at!r} is outside: {name} has {counted(size, 'place')}, 0 to {size - 1}")
         return at % size
 
     def _places(self, name: str, choice: Choice) -> tuple[int, ...]:
@@ -151,7 +152,7 @@ class Dimensions:
         else:
             places = tuple(self._inside(name, at) for at in choice)
         if not places and self.size(name):
-            raise ShapeError(f"{name}={choice!r} leaves nobody: {name} has {self.size(name)} places")
+            raise ShapeError(f"{name}={choice!r} leaves nobody: {name} has {counted(self.size(name), 'place')}")
         if len(set(places)) < len(places):
             raise ShapeError(f"{name}={choice!r} names a place twice")
         return places

@@ -20,6 +20,7 @@ from mesh.actors.errors import DispatchError
 from mesh.actors.members import RankView
 from mesh.actors.pieces import cut, cut_at, even_bounds, length_along, padded
 from mesh.actors.results import Collect
+from mesh.counting import counted
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -160,7 +161,8 @@ class Parts:
         """One call a rank. Raises `DispatchError` unless there is exactly one part for each rank."""
         parts = chosen_arguments(FIRST, args, kwargs)[0]
         if len(parts) != len(ranks):
-            raise DispatchError(f"there are {len(parts)} parts for {len(ranks)} ranks; dispatch_fn='split' cuts by itself")
+            told = f"{counted(len(parts), 'part is', 'parts are')} there for {counted(len(ranks), 'rank')}"
+            raise DispatchError(f"{told}; dispatch_fn='split' cuts by itself")
         for rank in range(len(ranks)):
             yield rank, *with_arguments(args, kwargs, {0: parts[rank]})
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mesh.counting import counted
 from mesh.errors import MeshError
 from mesh.ids import AgentId
 
@@ -66,7 +67,7 @@ class GroupCallFailed(GroupError):
     def __init__(self, method: str, errors: Mapping[int, BaseException], results: Mapping[int, Any], places: Mapping[int, str]) -> None:
         count = len({*errors, *results, *places})
         told = "; ".join(f"{places.get(rank, f'rank {rank}')}: {_named(error)}" for rank, error in sorted(errors.items()))
-        super().__init__(f"{method}: {len(errors)} of {count} ranks failed. {told}")
+        super().__init__(f"{method}: {len(errors)} of {counted(count, 'rank')} failed. {told}")
         self.method = method
         self.errors = dict(errors)
         self.results = dict(results)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mesh.actors.dimensions import Dimensions
 from mesh.actors.errors import DispatchError
+from mesh.counting import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class PerRank:
         if callable(self.values):
             return self.values(Place(rank, dimensions.count, dimensions.coordinates(rank)))
         if len(self.values) != dimensions.count:
-            raise DispatchError(f"PerRank has {len(self.values)} values, and the group has {dimensions.count} ranks ({dimensions})")
+            has = f"PerRank has {counted(len(self.values), 'value')}"
+            raise DispatchError(f"{has}, and the group has {counted(dimensions.count, 'rank')} ({dimensions})")
         return self.values[rank]
 
 

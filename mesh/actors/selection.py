@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import SupportsIndex
 
 from mesh.actors.errors import GroupError
+from mesh.counting import counted
 from mesh.scheduling.tasks import DEFAULT_PRIORITY
 
 #: `draw(n)`: a whole number from 0 to n - 1.
@@ -112,7 +113,8 @@ def _looked_at(strategy: Strategy) -> Strategy:
         index: object = strategy(loads, turn, draw)
         if not isinstance(index, SupportsIndex) or isinstance(index, bool) or not 0 <= int(index) < len(loads):
             name = getattr(strategy, "__name__", repr(strategy))
-            raise GroupError(f"strategy {name} gave {index!r} for {len(loads)} agents; it has to give an index from 0 to {len(loads) - 1}")
+            gave = f"strategy {name} gave {index!r} for {counted(len(loads), 'agent')}"
+            raise GroupError(f"{gave}; it has to give an index from 0 to {len(loads) - 1}")
         return int(index)
 
     return choose

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from mesh.counting import counted, times
 from mesh.errors import IllegalTransition
 from mesh.ids import JobId
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
@@ -213,7 +214,7 @@ class JobController:
     def _failed(self, job: JobRecord, record: MemberRecord, detail: str, at_ms: int) -> Decisions:
         record.failures += 1
         record.detail = detail
-        limit, times = job.spec.restart_limit, f"{record.member} failed {_times(record.failures)}"
+        limit, failed = job.spec.restart_limit, f"{record.member} failed {times(record.failures)}"
         if job.is_over or record.failures > limit:
             record.move(MemberState.GIVEN_UP)
         else:
@@ -222,11 +223,13 @@ class JobController:
         if job.is_over:
             return
         if record.state is MemberState.GIVEN_UP and (record.member.is_leader or job.workers_left < job.spec.workers_needed):
-            left = "" if record.member.is_leader else f", {job.workers_left} workers are left, {job.spec.workers_needed} are needed"
-            why = f"{times}, and may be started again {_times(limit)}{left}; the last time: {detail}"
+            left = f", {counted(job.workers_left, 'worker is', 'workers are')} left, and at least {job.spec.workers_needed} needed"
+            left = "" if record.member.is_leader else left
+            why = f"{failed}, and may be started again {times(limit)}{left}; the last time: {detail}"
             yield from self._end(job, Stage.FAILED, Reason.RESTART_LIMIT, why, at_ms)
         elif record.member.is_leader:
-            yield from self._restart_leader(job, f"{times}, {limit - record.failures} restarts are left: {detail}", at_ms)
+            left = counted(limit - record.failures, "restart is", "restarts are")
+            yield from self._restart_leader(job, f"{failed}, {left} left: {detail}", at_ms)
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -236,7 +239,7 @@ class JobController:
             who = (
                 "its leader"
                 if not job.leader.holds_place
-                else f"{job.workers_placed} workers have places, {job.spec.workers_needed} are needed"
+                else f"{counted(job.workers_placed, 'worker has', 'workers have')} places, and at least {job.spec.workers_needed} needed"
             )
             yield from self._reschedule(job, f"lost: {who}" if not job.leader.holds_place else who, at_ms)
         yield from self._go_on(job, at_ms)
@@ -373,7 +376,3 @@ def _lose(job: JobRecord, record: MemberRecord, detail: str) -> None:
         record.unplace()
     if record.member.is_leader:
         job.leader_address = None
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mesh.counting import counted
 from mesh.jobs.controller import JobController
 from mesh.jobs.members import members_of
 from mesh.jobs.records import JobRecord
@@ -30,7 +31,7 @@ def _of_places(job: JobRecord) -> Iterator[str]:
         if record.failures > job.spec.restart_limit + 1:
             yield f"{record.member} was started again beyond the limit"
     if job.stage in _UP and not job.may_start:
-        yield f"it is {job.stage.value} without places for its leader and {job.spec.workers_needed} workers"
+        yield f"it is {job.stage.value} without places for its leader and {counted(job.spec.workers_needed, 'worker')}"
     if job.stage in _UP and job.spec.basic_policy is BasicPolicy.GANG and job.workers_placed < job.spec.workers_num:
         yield "a part of its gang has no place"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and any(record.holds_place for record in job.members.values()):

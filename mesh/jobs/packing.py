@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.nodes import Units
 from mesh.policies.policy import BoolArray, IntArray
 from mesh.resources import format_units
@@ -82,13 +83,13 @@ def shortage(demands: Demands, free: IntArray, limit: Units | None, resources: S
         return Shortage(is_of_pool=False, text=f"the leader fits on no node: {_why_not(leader, free, resources)}")
     copies = sum(_copies(part, free) for part in demands.sets)
     if copies < needed:
-        return Shortage(is_of_pool=False, text=f"{needed} workers are needed, {copies} would fit at most")
+        return Shortage(is_of_pool=False, text=f"{counted(needed, 'worker is', 'workers are')} needed, {copies} would fit at most")
     least = _least(demands)
     bounds = [(False, "nodes", free.sum(axis=0))] + ([] if limit is None else [(True, "pool", limit)])
     for is_of_pool, who, bound in bounds:
         short = np.flatnonzero(least > bound)
         if short.size:
-            text = f"the leader and {needed} workers take more {resources[int(short[0])]} than the {who} can give"
+            text = f"the leader and {counted(needed, 'worker')} take more {resources[int(short[0])]} than the {who} can give"
             return Shortage(is_of_pool=is_of_pool, text=text)
     return None
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.ids import JobId, NodeName, PoolName
 from mesh.jobs.members import THE_LEADER, Member, replica_of, selector_of
 from mesh.jobs.ordering import Turn, TurnQueue
@@ -212,12 +213,13 @@ class _Round:
         room, capacity = self.room, self.room.pool_capacity(work.spec.pool)
         never = shortage(demands, room.total, capacity, room.resources)
         if never is None and not self._could_hold(demands, capacity):
-            never = Shortage(is_of_pool=False, text=f"no arrangement of the leader and {demands.needed} workers fits on the nodes")
+            text = f"no arrangement of the leader and {counted(demands.needed, 'worker')} fits on the nodes"
+            never = Shortage(is_of_pool=False, text=text)
         if never is not None:
             # A job that has run before fitted once: the node that is missing may come back, so it waits.
             for_ever = len(room) > 0 and not self.may_grow and work.job.incarnation == 1
             return Reason.POOL_TOO_SMALL if never.is_of_pool else Reason.NO_NODE_FITS, f"even when empty: {never.text}", for_ever
-        text = now.text if now else f"no arrangement of the leader and {demands.needed} workers was found"
+        text = now.text if now else f"no arrangement of the leader and {counted(demands.needed, 'worker')} was found"
         return Reason.POOL_BUSY if now and now.is_of_pool else Reason.NODES_BUSY, f"now: {text}", False
 
     def _could_hold(self, demands: Demands, capacity: Units | None) -> bool:

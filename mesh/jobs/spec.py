@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mesh.counting import counted
 from mesh.errors import JobSpecError, SelectorError
 from mesh.ids import JobId, LabelName, PoolName, TenantPath
 from mesh.labels import check_selector
@@ -171,7 +172,8 @@ def _minimum_problems(spec: JobSpec) -> Iterator[Problem]:
     elif spec.min_workers_num > spec.workers_num and all(workers.counts > 0 for workers in spec.worker_sets):
         yield Problem(
             "min_workers_num",
-            f"{spec.min_workers_num} is more than the {spec.workers_num} workers of all sets together; lower it, or raise a set's `counts`",
+            f"{spec.min_workers_num} is more than the {counted(spec.workers_num, 'worker')} of all sets together; "
+            "lower it, or raise a set's `counts`",
         )
 
 

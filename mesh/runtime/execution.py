@@ -26,6 +26,7 @@ import cloudpickle
 import ray
 
 from mesh.arguments import resolve
+from mesh.counting import counted
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.reasons import Reason
 from mesh.runtime.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
@@ -340,7 +341,7 @@ def _short(text: str) -> str:
     if len(text) <= TEXT_CHARS_MAX:
         return text
     half = TEXT_CHARS_MAX // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return f"{text[:half]}\n... {counted(len(text) - 2 * half, 'character')} left out ...\n{text[-half:]}"
 
 
 def _announce(present: _Present) -> None:

@@ -20,6 +20,7 @@ import cloudpickle
 import fsspec
 import ray
 
+from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
@@ -105,7 +106,8 @@ def read_verified(stored: StoredValue, data: bytes | None) -> bytes | bytearray:
             raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} was to come through the control store, and did not")
         return _read_file(stored, stored.uri)
     if len(data) != stored.size_bytes or hashlib.sha256(data).hexdigest() != stored.sha256:
-        raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} is corrupt: {len(data)} of {stored.size_bytes} bytes came")
+        came = f"{len(data)} of {counted(stored.size_bytes, 'byte')} came"
+        raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} is corrupt: {came}")
     return data
 
 

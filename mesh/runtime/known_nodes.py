@@ -15,6 +15,9 @@ log = structlog.get_logger(__name__)
 
 Nodes = list[dict[str, Any]]
 
+SILENT = "Ray does not tell its nodes; those that were known are looked after"
+REMEDY = "look whether the head of the Ray cluster runs, and whether it is too busy to answer; work goes on, and nodes are asked again"
+
 
 def _of_ray() -> Nodes:
     nodes: Nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
@@ -41,10 +44,10 @@ class KnownNodes:
         try:
             self._nodes, self._asked = self._asked.result(wait_s), None
         except NotYet:
-            log.warning("Ray does not tell its nodes; those that were known are looked after")
+            log.warning(SILENT, remedy=REMEDY)
         except Exception as away:  # noqa: BLE001  Ray has many ways to say that its control service is away
             self._asked = None
-            log.warning("Ray does not tell its nodes; those that were known are looked after", error=str(away))
+            log.warning(SILENT, error=str(away), remedy=REMEDY)
         return self._nodes
 
     def _answer(self, asked: Future[Nodes]) -> None:

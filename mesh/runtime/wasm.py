@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.plugins import CandidateFacts, Plugin, PluginError, TaskFacts
 from mesh.policies.policy import Demand, FloatArray, IntArray, NodeView
 from mesh.policies.shares import column
@@ -164,7 +165,7 @@ class _Module:
                 f"plugin {self._name}: {path} cannot be read: {error.strerror}; give the path of a .wasm or .wat file"
             ) from error
         if len(source) > SOURCE_BYTES_MAX:
-            raise PluginError(f"plugin {self._name}: {path} has {len(source)} bytes; at most {SOURCE_BYTES_MAX} are taken")
+            raise PluginError(f"plugin {self._name}: {path} has {counted(len(source), 'byte')}; at most {SOURCE_BYTES_MAX} are taken")
         try:
             binary = self._wasmtime.wat2wasm(source) if path.suffix == ".wat" else source
             return self._wasmtime.Module(self._engine, binary)

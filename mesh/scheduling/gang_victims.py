@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.ids import LabelName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
@@ -70,7 +71,8 @@ def plan_together(
         found = search.among(asked)
         if found is not None:
             return _plan(wants, *found)
-    words = f"{len(wants.seats)} places are wanted at once, and all that may give way would not make room for each of them"
+    wanted = f"{counted(len(wants.seats), 'place is', 'places are')} wanted at once"
+    words = f"{wanted}, and all that may give way would not make room for each of them"
     return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=words)
 
 

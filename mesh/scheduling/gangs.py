@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mesh.counting import counted
 from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.scheduling.decisions import RemoveGroup
@@ -35,7 +36,8 @@ def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tup
         return place(state, record, places.get(record.request.task, ()))
     known = state.gangs.get(record.request.gang, [])
     if len(known) < record.request.gang_size:
-        return Reason.WAITING_FOR_GANG, f"{len(known)} of {record.request.gang_size} members of gang {record.request.gang} are known"
+        known_of = f"{len(known)} of {counted(record.request.gang_size, 'member')} of gang {record.request.gang}"
+        return Reason.WAITING_FOR_GANG, f"{known_of} are known"
     before, placed = len(state.orders), list[TaskRecord]()
     queued = [state.records[task] for task in known if task in state.queues]
     for member in queued:
@@ -45,7 +47,7 @@ def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tup
                 _take_back(state, other)
             state.orders[before:] = [order for order in state.orders[before:] if isinstance(order, RemoveGroup)]
             _give_up(state, queued)
-            return refusal[0], f"gang {record.request.gang}: {len(placed)} of {len(queued)} members fit now; {refusal[1]}"
+            return refusal[0], f"gang {record.request.gang}: {len(placed)} of {counted(len(queued), 'member')} fit now; {refusal[1]}"
         placed.append(member)
     for member in placed:
         member.in_admitted_gang = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from mesh.counting import counted
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.ids import GroupId, NodeName, PoolName, TaskId
 from mesh.pools import PoolSpec
@@ -69,7 +70,7 @@ class GroupLedger:
         if group in self.records:
             raise LedgerError(f"there is a placement group {group} already")
         if len(nodes) != len(shape.bundles):
-            raise LedgerError(f"placement group {group} has {len(shape.bundles)} bundles on {len(nodes)} nodes")
+            raise LedgerError(f"placement group {group} has {counted(len(shape.bundles), 'bundle')} on {counted(len(nodes), 'node')}")
         record = GroupRecord(group=group, pool=pool, shape=shape, layer=layer, nodes=nodes)
         if holder is not None:
             self._give(record, holder)
@@ -86,7 +87,7 @@ class GroupLedger:
         record = self._expect(group, "is made", GroupState.CREATING)
         if nodes is not None:
             if len(nodes) != len(record.nodes):
-                raise LedgerError(f"placement group {group} has {len(record.nodes)} bundles on {len(nodes)} nodes")
+                raise LedgerError(f"placement group {group} has {counted(len(record.nodes), 'bundle')} on {counted(len(nodes), 'node')}")
             record.nodes = nodes
         if record.holder is None:
             self._lay_by(record, now_ms)

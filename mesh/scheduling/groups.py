@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from mesh.counting import counted
 from mesh.ids import GroupId, NodeName, PoolName, TaskId
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.shapes import GroupShape
@@ -74,7 +75,7 @@ class GroupRecord:
         if state in (GroupState.IDLE, GroupState.REMOVING) and self.holder is not None:
             yield f"{name} is {state.value} and {self.holder}'s"
         if len(self.nodes) != len(self.shape.bundles):
-            yield f"{name} has {len(self.shape.bundles)} bundles on {len(self.nodes)} nodes"
+            yield f"{name} has {counted(len(self.shape.bundles), 'bundle')} on {counted(len(self.nodes), 'node')}"
 
 
 def covers(has: GroupShape, wanted: GroupShape) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.ids import NodeName
 from mesh.nodes import Units
 from mesh.scheduling.groups import GroupState
@@ -47,12 +48,12 @@ def _tasks(state: MeshState) -> Iterator[str]:
         if record.group is not None and (group is None or group.holder != task):
             yield f"{task} stands on group {record.group}, which is {group.holder if group else 'nobody'}'s"
     if len(state.records) != len(state.tasks):
-        yield f"{len(state.records)} tasks are kept, {len(state.tasks)} have a state"
-    counted = Counter(
+        yield f"{counted(len(state.records), 'task is', 'tasks are')} kept, {len(state.tasks)} have a state"
+    found = Counter(
         state.base_priority(record.request) for record in _running(state) if record.request.agent is None and record.request.preemptible
     )
-    if counted != Counter(state.running):
-        yield f"{dict(counted)} run by priority, {state.running} are counted"
+    if found != Counter(state.running):
+        yield f"{dict(found)} run by priority, {state.running} are counted"
 
 
 def _running(state: MeshState) -> Iterator[TaskRecord]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mesh.counting import counted
 from mesh.ids import AgentId, PoolName
 from mesh.labels import matches
 from mesh.pools import Pool
@@ -215,7 +216,7 @@ def _no_node(state: MeshState, bucket: Bucket) -> Refusal:
     if not feasible:
         labels = ", ".join(f"{key}={value}" for key, value in bucket.key.selector)
         return Reason.NO_NODE_FITS, f"no node has {wanted}{f' and the labels {labels}' if labels else ''}, even when empty"
-    return Reason.NODES_BUSY, f"{wanted} would fit on {feasible} nodes if they were empty; none has so much free"
+    return Reason.NODES_BUSY, f"{wanted} would fit on {counted(feasible, 'node')} when empty; none has so much free"
 
 
 def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:

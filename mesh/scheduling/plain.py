@@ -15,6 +15,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any
 
+from mesh.counting import counted
 from mesh.errors import AmountError, MeshError
 from mesh.resources import ResourceSet
 
@@ -168,7 +169,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Form:
     def decode_each(plain: Any) -> tuple[Any, ...]:
         items = _array(plain)
         if len(items) != len(forms):
-            raise PlainValueError(f"{plain!r} has {len(items)} items, and should have {len(forms)}")
+            raise PlainValueError(f"{plain!r} has {counted(len(items), 'item')}, and should have {len(forms)}")
         return tuple(_in_place(place, form.decode, item) for place, (form, item) in enumerate(zip(forms, items, strict=True)))
 
     return Form(encode_each, decode_each)

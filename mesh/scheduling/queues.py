@@ -22,6 +22,7 @@ from itertools import count
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]  # it carries no types
 
+from mesh.counting import counted
 from mesh.errors import AmountError, LedgerError
 from mesh.ids import LabelName, TaskId
 
@@ -211,7 +212,7 @@ class LabelQueues:
         found = [f"bucket {name!r} is empty and kept" for name, kept in self._buckets.items() if not kept.order]
         listed = {task: key for kept in self._buckets.values() for key in kept.order for task in key[2:]}
         if listed != {task: entry[0] for task, entry in self._entries.items()}:
-            found.append(f"{len(listed)} tasks stand in buckets, {len(self._entries)} are known, or not by the same keys")
+            found.append(f"buckets hold {counted(len(listed), 'task')}, {len(self._entries)} are known, or not by the same keys")
         of_labels = {name: kept for label in self._labels.values() for name, kept in label.buckets.items()}
         if of_labels != self._buckets:
             found.append("the labels have other buckets than the queues")

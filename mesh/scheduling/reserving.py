@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.ids import NodeName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
@@ -131,7 +132,8 @@ def holder_of(reservation: Reservation) -> str:
 
 
 def _words(wants: Wants, lacking: int) -> Refusal:
-    return Reason.GATHERING_ROOM, f"room is set aside for it as it comes free; {lacking} of {len(wants.seats)} places are still to come"
+    to_come = f"{lacking} of {counted(len(wants.seats), 'place')} {'is' if lacking == 1 else 'are'} still to come"
+    return Reason.GATHERING_ROOM, f"room is set aside for it as it comes free; {to_come}"
 
 
 def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[int]) -> int:

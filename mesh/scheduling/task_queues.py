@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mesh.counting import counted
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.ids import AgentId, JobId, TaskId
 from mesh.resources import AMOUNT_MAX, NOTHING, ResourceSet
@@ -240,14 +241,14 @@ class SchedulingQueues:
             if task not in self._queues[kept.state]
         ]
         if sum(self.counts().values()) != len(self._tasks):
-            found.append(f"{len(self._tasks)} tasks are known, {sum(self.counts().values())} are queued")
+            found.append(f"{counted(len(self._tasks), 'task is', 'tasks are')} known, {sum(self.counts().values())} are queued")
         for state, queue in self._queues.items():
-            counted: dict[str, int] = {}
+            summed: dict[str, int] = {}
             for task in queue:
                 for name, amount in queue.resources_of(task).items():
-                    counted[name] = min(counted.get(name, 0) + amount, AMOUNT_MAX)
-            if counted != dict(queue.wanted.items()):
-                found.append(f"{state.value} says that it wants {queue.wanted}, its tasks want {ResourceSet(counted)}")
+                    summed[name] = min(summed.get(name, 0) + amount, AMOUNT_MAX)
+            if summed != dict(queue.wanted.items()):
+                found.append(f"{state.value} says that it wants {queue.wanted}, its tasks want {ResourceSet(summed)}")
         shapes = {task: shape for shape in self._ready.shapes() for task in self._ready.of_shape(shape)}
         if shapes != {task: self._ready.resources_of(task) for task in self._ready}:
             found.append("the ready tasks by shape are not the ready tasks")

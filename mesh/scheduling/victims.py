@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mesh.counting import counted
 from mesh.ids import GroupId, LabelName, PoolName, TaskId
 from mesh.nodes import NodeTable
 from mesh.reasons import Reason
@@ -269,7 +270,7 @@ class _Search:
             left_by_row.append((sum(lacks / amount for lacks, amount in zip(room, self.wanted, strict=True) if amount), row, room))
         share, _, room = min(left_by_row)
         if not share:
-            return f"at most {self.per_minute_max} tasks of a label give way in a minute, and more are needed"
+            return f"of a label at most {counted(self.per_minute_max or 0, 'task')} may give way in a minute, and more are needed"
         return f"the node that comes nearest would lack {_amounts(self.names, room)} even then"
 
 

@@ -7,17 +7,18 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from mesh.errors import MeshError
-from serve_apps.cli import applying, checking, dead, federation, joining, lifecycle, runs, stopping, waiting
-from serve_apps.cli.checking import print_version
-from serve_apps.cli.render import error_json, error_line
+from serve_apps.cli.commands import Commands
+from serve_apps.cli.output import console_for
+from serve_apps.cli.told_errors import error_json, error_line
+from serve_apps.cli.versions import print_version
 
 #: Exit codes: something is wrong; the command line is wrong (typer's own); Ctrl-C, as shells count it.
 FAILED, INTERRUPTED = 1, 130
 
 app = typer.Typer(
+    cls=Commands,
     help="One federation over many Ray clusters: tenants, quotas that hold, and workflows that go where labels, quota and data say.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,10 +35,6 @@ def _root(
     """What holds before any command."""
 
 
-for commands in (lifecycle, applying, joining, runs, waiting, federation, stopping, dead, checking):
-    commands.register(app)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """The console entry point; ends the process with an exit code."""
     sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
@@ -52,7 +49,7 @@ def run_command(arguments: list[str]) -> int:
     except MeshError as error:
         if "--json" in arguments:
             typer.echo(error_json(error))
-        Console(stderr=True, highlight=False).print(error_line(str(error)), soft_wrap=True)
+        console_for(stderr=True).print(error_line(str(error)), soft_wrap=True)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

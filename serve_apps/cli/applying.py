@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from federation.config import tenants_of
+from federation.config.loading import tenants_of
 from federation.quota.from_config import standing_orders_of
 from federation.tenants import SEPARATOR, TenantTree
+from mesh.counting import counted
 from serve_apps.applied_changes import Changes, Difference, as_json, changes
-from serve_apps.cli.lifecycle import STATE, ConfigArgument, StateOption, read_told, running_stores
+from serve_apps.cli.output import console_for
 from serve_apps.cli.session import JsonOption
+from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
+from serve_apps.client_default import gone_default, publish_default
 from serve_apps.state_folder import StateFolder
 from serve_apps.taken_at_start import differing, refuse_another
 
@@ -39,15 +41,20 @@ def apply(
     if not dry_run:
         stores.ledger.configure(tree)
         stores.orders.publish(asked)
-    left = differing(folder, checked)
+    left, gone = differing(folder, checked), gone_default(folder, checked)
+    if gone is not None and not dry_run:
+        publish_default(folder, gone)
     if json_asked:
         told = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
+        told["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
         typer.echo(json.dumps(told, indent=2))
         return
-    console = Console(highlight=False)
-    console.print(f"{'would be applied' if dry_run else 'applied'}: {len(tree.tenants)} tenants")
+    console = console_for()
+    console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
     for words in _lines(found, left):
         console.print(words, markup=False, soft_wrap=True)
+    if gone is not None:
+        console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
@@ -62,14 +69,20 @@ def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
     yield from _changed("limits", found.limits)
     yield from _changed("settings", found.settings)
     if found.over:
-        yield "over their limits, and granted nothing until that has ended:"
-        yield from (f"  {tenant}: {flavor}.{resource}" for tenant, flavor, resource in (row.split(SEPARATOR) for row in found.over))
+        yield "over their limits, and granted nothing more until they are within them:"
+        yield from (_over(row, is_stopped=row in found.stopped) for row in found.over)
     if left:
         yield f"not applied, these take `down` and `up`: {', '.join(left)}"
+
+
+def _over(row: str, *, is_stopped: bool) -> str:
+    tenant, flavor, resource = row.split(SEPARATOR)
+    words = "as much work is stopped as that takes (`on_cut: evict`)" if is_stopped else "what runs goes on to its end (`on_cut: keep`)"
+    return f"  {tenant}: {flavor}.{resource}; {words}"
 
 
 def _changed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     if differences:
         yield f"{title} that change:"
     for one in differences:
-        yield f"  {one.tenant or 'the federation'}: {one.what} {one.before} → {one.after}"
+        yield f"  {one.tenant or 'the federation'}: {one.what}: {one.before} → {one.after}"

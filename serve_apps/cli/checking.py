@@ -1,19 +1,22 @@
-"""`validate` and `version`: nothing runs, nobody is asked."""
+"""`validate`: nothing runs, nobody is asked."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from importlib.metadata import version as version_of
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from dag.errors import SpecError
+from dag.json_places import nearest, places_of
 from dag.spec import parse
 from federation.errors import ConfigError
+from federation.located import Located, in_parts
+from mesh.counting import counted
+from serve_apps.cli.output import console_for
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec
 from serve_apps.config_file import read_config
@@ -23,15 +26,14 @@ from serve_apps.config_file import read_config
 class _Checked:
     """What there is to say about a file."""
 
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    problems: tuple[Located, ...] = ()
+    warnings: tuple[Located, ...] = ()
     told: str = ""  #: Where there are no problems.
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
+    """Add the command of this file."""
     app.command()(validate)
-    app.command()(version)
 
 
 def validate(
@@ -42,43 +44,53 @@ def validate(
     checked = _check_spec(file) if names_spec(str(file)) else _check_config(file)
     problems, warnings = checked.problems, checked.warnings
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "ok": not problems, "problems": problems, "warnings": warnings}, indent=2))
+        told = {"problems": [_for_programs(one) for one in problems], "warnings": [_for_programs(one) for one in warnings]}
+        typer.echo(json.dumps({"file": str(file), "ok": not problems, **told}, indent=2, ensure_ascii=False))
     else:
-        out = Console(highlight=False, stderr=bool(problems))
-        last = f"{file}: {len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else checked.told
-        for line in (*problems, *(f"warning: {warning}" for warning in warnings), last):
+        out = console_for(stderr=bool(problems))
+        last = f"{file}: {counted(len(problems), 'problem')}" if problems else checked.told
+        for line in (*map(str, problems), *(f"warning: {warning}" for warning in warnings), last):
             out.print(line, markup=False, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
-
-
-def print_version(asked: bool) -> None:
-    """`schedulemesh --version`. Raises typer.Exit when it was asked for."""
-    if asked:
-        version()
-        raise typer.Exit
-
-
-def version(as_json: JsonOption = False) -> None:
-    """Print the version."""
-    found = version_of("schedulemesh")
-    typer.echo(json.dumps({"version": found}) if as_json else found)
 
 
 def _check_config(file: Path) -> _Checked:
     try:
         config = read_config(file)
     except ConfigError as wrong:
-        return _Checked(problems=str(wrong).splitlines(), warnings=list(wrong.warnings))
-    told = f"{file}: ok, {len(config.clusters)} clusters, {len(config.meshes)} meshes, {len(config.flavors)} flavors"
-    return _Checked(warnings=list(config.warnings), told=told)
+        return _Checked(problems=wrong.located, warnings=wrong.warnings)
+    told = (counted(len(config.clusters), "cluster"), counted(len(config.meshes), "mesh"), counted(len(config.flavors), "flavor"))
+    return _Checked(warnings=config.warnings, told=f"{file}: ok, {', '.join(told)}")
 
 
 def _check_spec(file: Path) -> _Checked:
     try:
-        spec = parse(file.read_bytes())
+        body = file.read_bytes()
+        spec = parse(body)
     except OSError as refused:
-        return _Checked(problems=[f"{file}: cannot be read: {refused.strerror}"])
+        return _Checked(problems=(Located(source=str(file), message=f"cannot be read: {refused.strerror}"),))
     except SpecError as wrong:
-        return _Checked(problems=[f"{file}: {place}: {problem}" if place else f"{file}: {problem}" for place, problem in wrong.problems])
-    return _Checked(told=f"{file}: ok, {len(spec.nodes)} nodes, {len(spec.outputs)} outputs")
+        return _Checked(problems=tuple(sorted(_located(file, body, wrong), key=lambda one: (one.line or 0, one.column or 0, one.place))))
+    return _Checked(told=f"{file}: ok, {counted(len(spec.nodes), 'node')}, {counted(len(spec.outputs), 'output')}")
+
+
+def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:
+    """The problems of a spec with their lines; what is no JSON has one place, where it breaks."""
+    text = body.decode(errors="replace")
+    try:
+        json.loads(text)
+        places, broken = places_of(text), None
+    except json.JSONDecodeError as no_json:
+        places, broken = {}, (no_json.lineno, no_json.colno)
+    except (ValueError, RecursionError):  # JSON of a kind that is refused as a whole: too deep, numbers too long.
+        places, broken = {}, None
+    for place, problem in wrong.problems:
+        line, column = broken or (nearest(places, place) if place and places else (None, None))
+        message, remedy = in_parts(problem)
+        yield Located(source=str(file), line=line, column=column, place=place, message=message, remedy=remedy)
+
+
+def _for_programs(one: Located) -> dict[str, object]:
+    """Where and what; the file stands above."""
+    return {name: value for name, value in asdict(one).items() if name != "source"}

@@ -10,14 +10,15 @@ from urllib.parse import quote
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from dag.errors import UnknownLetter
 from dag.requeueing import requeue
 from mesh.clock import SystemClock
-from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
+from serve_apps.cli.output import console_for
 from serve_apps.cli.render import audit_page, letter_page, letters_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.dead_views import audit_view, letter_view, letters_view
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
@@ -112,4 +113,4 @@ def _show(view: BaseModel, shown: RenderableType, *, as_json: bool) -> None:
     if as_json:
         typer.echo(view.model_dump_json(indent=2))
     else:
-        Console(highlight=False).print(shown)
+        console_for().print(shown)

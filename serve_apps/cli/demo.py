@@ -7,14 +7,15 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Client, Run, connect
 from mesh.clock import SystemClock
+from mesh.counting import counted
 from serve_apps.cli.graph_file import load_graph
-from serve_apps.cli.render import duration, run_panel, tenants_table
+from serve_apps.cli.output import RoomyTable
+from serve_apps.cli.render import cut_text, duration, run_panel, stages_heard_of, tenants_table
 from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
 
@@ -68,7 +69,7 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
     picture.write_bytes(report["picture_png"])
     sizes = ", ".join(f"{count} to {part}" for part, count in report["sizes"].items())
     console.print(f"\n[bold]result[/bold]: {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
     table.add_column("accuracy", justify="right")
     for row in report["table"]:
@@ -79,12 +80,12 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
 
 def _tell_stages(views: list[RunView], console: Console) -> None:
     console.print("[bold]where each stage ran, and why there[/bold]")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
     table.add_column("why there", overflow="fold")
     for view in views:
-        for stage in view.stages:
+        for stage in stages_heard_of(view.stages):
             table.add_row(*_stage_cells(view, stage))
     console.print(table)
     console.print()
@@ -94,7 +95,8 @@ def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
     name = f"{view.outputs[0]} {stage.id.rpartition('.')[2]}"
     waited = duration(stage.started_ms - stage.sent_ms) if stage.started_ms else "-"
     ran = duration(stage.ended_ms - stage.started_ms) if stage.started_ms else "-"
-    return (name, stage.mesh, stage.cluster[:8], str(sum(stage.counts.values())), str(stage.slots), waited, ran, stage.why_here)
+    why = "; ".join(part for part in (stage.why_here, cut_text(stage).plain) if part)
+    return (name, stage.mesh, stage.cluster[:8], str(sum(stage.counts.values())), str(stage.slots), waited, ran, why)
 
 
 def _waits(run: Run) -> list[str]:
@@ -105,14 +107,14 @@ def _waits(run: Run) -> list[str]:
 
 def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
     console.print("[bold]what each tenant held, and waited for[/bold]")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", no_wrap=True)
     table.add_column("held at most", no_wrap=True)
     table.add_column("waited", justify="right", no_wrap=True)
     table.add_column("for", overflow="fold")
     for view, reasons in zip(views, waits, strict=True):
         waited_ms = sum(stage.started_ms - stage.sent_ms for stage in view.stages if stage.started_ms)
-        table.add_row(view.tenant, f"{_most_slots(view.stages)} slots of 1 cpu", duration(waited_ms), "\n".join(reasons))
+        table.add_row(view.tenant, f"{counted(_most_slots(view.stages), 'slot')} of 1 cpu", duration(waited_ms), "\n".join(reasons))
     console.print(table)
     console.print(
         "A tenant may borrow what others leave unused; what is its own it takes back from who has borrowed it, once that has run for "

@@ -5,22 +5,20 @@ Drains are the operator's. Whoever runs the stack of this state folder is one; f
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
-from dag.store.client_access import STATE_VARIABLE
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId
 from serve_apps.child_marks import living
-from serve_apps.cli.lifecycle import STATE, StateOption, meshes_in_file, running_stores
-from serve_apps.cli.mesh_render import meshes_table
+from serve_apps.cli.mesh_render import beside_the_table, meshes_table
+from serve_apps.cli.output import console_for
 from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.cli.state import STATE, StateOption, roster_of_stack, running_stores
 from serve_apps.draining import drain_mesh, only, undrain_mesh
 from serve_apps.federation_views import meshes_view
 from serve_apps.schemas.meshes import MeshesView
@@ -56,28 +54,14 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
         session.tell_json(view)
         return
     session.console.print(meshes_table(view))
-    missing = () if is_elsewhere(address) else not_joined(Path(os.environ.get(STATE_VARIABLE) or STATE))
-    if missing:
-        session.console.print(f"not joined yet: {', '.join(missing)} (`schedulemesh join` brings them in)", markup=False, soft_wrap=True)
+    for words in beside_the_table(view):
+        session.console.print(words, markup=False, soft_wrap=True)
 
 
 def _with_processes(view: MeshesView, state_folder: Path | None) -> MeshesView:
     """The view with the processes that the stack of this state folder has started."""
     pids = living(StateFolder(state_folder)) if state_folder is not None else {}
     return view.model_copy(update={"meshes": [mesh.model_copy(update={"pid": pids.get(mesh.mesh)}) for mesh in view.meshes]})
-
-
-def not_joined(state: Path) -> tuple[str, ...]:
-    """Meshes that the file of the stack in this folder names, and that have never been seen; none where no stack runs.
-
-    Raises:
-        StoreUnavailable: The store does not answer.
-    """
-    if StateFolder(state).owner() is None:
-        return ()
-    stores = running_stores(state)
-    seen = {view.record.mesh for view in stores.ledger.snapshot().meshes} | stores.registry.standings().meshes.keys()
-    return tuple(mesh for mesh in meshes_in_file(state) if mesh not in seen)
 
 
 def drain(
@@ -92,8 +76,10 @@ def drain(
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
-        view = _seen(only(drain_mesh(stores.ledger, stores.registry, MeshId(mesh), reason=reason, by="terminal"), MeshId(mesh)))
-    _show(view, f"{mesh} gets nothing new; what it has runs to its end", as_json=as_json)
+        known, roster = MeshId(mesh), roster_of_stack(state)
+        view = _seen(only(drain_mesh(stores.ledger, stores.registry, known, reason=reason, by="terminal", roster=roster), known))
+    words = f"{mesh} gets nothing new; what it has runs to its end"
+    _show(view, words, as_json=as_json, absent=f"{mesh} is not there; when it comes it gets nothing, until `schedulemesh undrain {mesh}`")
 
 
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
@@ -102,8 +88,9 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
-        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, MeshId(mesh))[0], MeshId(mesh)))
-    _show(view, f"{mesh} gets work again", as_json=as_json)
+        known, roster = MeshId(mesh), roster_of_stack(state)
+        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, known, roster=roster)[0], known))
+    _show(view, f"{mesh} gets work again", as_json=as_json, absent=f"{mesh} is not there; it gets work when it comes")
 
 
 def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:
@@ -114,11 +101,14 @@ def _seen(snapshot: Snapshot) -> MeshesView:
     return meshes_view(snapshot, lambda _: True)
 
 
-def _show(view: MeshesView, words: str, *, as_json: bool) -> None:
+def _show(view: MeshesView, words: str, *, as_json: bool, absent: str) -> None:
+    """`absent` in the place of `words` where the mesh is not there."""
     if as_json:
         typer.echo(view.model_dump_json(indent=2))
         return
-    console = Console(highlight=False)
-    console.print(words)
+    console = console_for()
+    console.print(words if view.meshes else absent, markup=False, soft_wrap=True)
     if view.meshes:
         console.print(meshes_table(view))
+    for more in beside_the_table(view):
+        console.print(more, markup=False, soft_wrap=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from federation.config import FederationConfig, mesh_record_of
+from federation.config.loading import FederationConfig, mesh_record_of
 from federation.errors import LinkRefused
 from federation.link import LinkTerms
 from federation.snapshot import MeshRecord, PoolRecord
@@ -20,9 +19,10 @@ from federation.store.http_link import ask_terms
 from mesh.errors import AmountError, MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
+from serve_apps.cli.output import console_for
 from serve_apps.config_file import read_config
 from serve_apps.process import configure_logging
-from serve_apps.ray_access import MODE_VARIABLE, auth_mode
+from serve_apps.ray_access import MODE_VARIABLE, auth_mode, check_answers
 from serve_apps.settings import ChildSettings, LinkSettings
 from serve_apps.stores import open_link
 
@@ -66,8 +66,10 @@ def join(
         offer = _offer_in(read_config(config), mesh)
     else:
         offer = (_offer_of(mesh, pool or [], _pairs(label), tuple(tenant or ("*",))), _pairs(node_label), warm_runners)
-    terms = _terms(link, mesh)
-    Console(stderr=True, highlight=False).print(f"joining as {mesh}; heartbeat every {terms.heartbeat_ms} ms")
+    check_answers(ray, "--ray")
+    terms = _terms(link, offer[0])
+    _warn(mesh, terms.warnings)
+    console_for(stderr=True).print(f"joining as {mesh}; heartbeat every {terms.heartbeat_ms} ms")
     configure_logging()
     _run(settings_of(link, offer, terms, ray))
 
@@ -77,7 +79,18 @@ def _run(settings: ChildSettings) -> None:
     os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 
-    child_process.run(settings)
+    child_process.run(settings, _tell_joined)
+
+
+def _tell_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:
+    _warn(mesh, warnings)
+    words = f"{mesh} is up on the Ray cluster {cluster[:8]}, as process {pid}; Ctrl-C leaves in good order"
+    console_for().print(words, markup=False, soft_wrap=True)
+
+
+def _warn(mesh: str, warnings: tuple[str, ...]) -> None:
+    for words in warnings:
+        console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", markup=False, soft_wrap=True)
 
 
 #: What a mesh tells of itself, its slice of the cluster as Ray labels of nodes, and how many runners are kept started.
@@ -127,11 +140,11 @@ def _addresses(text: str) -> tuple[str, ...]:
     return roots
 
 
-def _terms(link: LinkSettings, mesh: str) -> LinkTerms:
-    """What the root tells before a mesh joins: a wrong key or name is told at once, not by a mesh that never comes up."""
+def _terms(link: LinkSettings, record: MeshRecord) -> LinkTerms:
+    """What the root tells before a mesh joins: a wrong key, name or pool is told at once, not by a mesh that never comes up."""
     opened = open_link(link)
     try:
-        return ask_terms(opened, MeshId(mesh))
+        return ask_terms(opened, record.mesh, record)
     except LinkRefused as refused:
         raise JoinProblem(f"{refused}") from None
     finally:

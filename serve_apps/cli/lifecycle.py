@@ -12,15 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import psutil
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from dag.store.client_access import STATE_VARIABLE
-from federation.config import FederationConfig
+from federation.config.loading import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import load_verbs
@@ -30,24 +28,19 @@ from mesh.ids import MeshId, TenantPath
 from serve_apps.access import EVERYBODY
 from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
+from serve_apps.cli.output import RoomyTable, console_for
 from serve_apps.cli.session import JsonOption
-from serve_apps.config_file import read_config
+from serve_apps.cli.stack_log import FILE, StackLog, without_time
+from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
 from serve_apps.process import configure_logging, stop_on_signals
-from serve_apps.settings import RootSettings
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
-from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS, Stores, open_stores
+from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS
 from serve_apps.taken_at_start import refuse_another
 
-STATE = Path(".schedulemesh")
 WATCH_S = 1.0
 UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
-
-StateOption = Annotated[
-    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="The state folder: Redis' file, logs, keys.")
-]
-ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
 
 #: What is told of a key beside its id.
 KEY_FIELDS = ("tenant", "mesh", "user", "created_ms", "revoked")
@@ -73,7 +66,7 @@ def up(
     ] = False,
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
-    console = Console()
+    console = console_for()
     checked = read_told(config)
     refuse_another(StateFolder(state), checked, config)
     if foreground:
@@ -83,27 +76,32 @@ def up(
 
 
 def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
-    configure_logging()
-    with _stack(config, state, console, rebuild_ledger=rebuild_ledger) as stack:
-        console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything", soft_wrap=True)
+    log = StackLog(console)
+    configure_logging(cast("TextIO", log))
+    with contextlib.closing(log), _stack(config, state, log, rebuild_ledger=rebuild_ledger) as stack:
+        log.say(f"up: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything", style="bold")
         stop = stop_on_signals()
         while not stop.wait(WATCH_S):
             stack.watch()
-        console.print("stopping")
+        log.say("stopping")
 
 
 def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     folder = StateFolder(state)
     with folder:
         pass  # Nobody else owns it; otherwise this says who.
-    log = folder.path / "logs" / "stack.log"
+    log = folder.path / FILE
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state", str(folder.path), "--foreground"]
     command += ["--rebuild-ledger"] if rebuild_ledger else []
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())  # Until there is something that could be ended.
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends the start as Ctrl-C does: with all that it has begun.
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends the start as Ctrl-C does: with all that it has begun.
+        if asked.is_set():
+            signal.raise_signal(signal.SIGTERM)
         _follow_start(process, folder, log, console)
     except KeyboardInterrupt:
         console.print("stopping what was started")
@@ -126,7 +124,7 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
     with log.open() as lines:
         while time.monotonic() < deadline:
             ended = process.poll() is not None
-            for line in lines:
+            for line in map(without_time, lines):
                 if not line.startswith(("up: ", "warning: ")):  # They are said here.
                     console.print(line.rstrip(), highlight=False, markup=False)
             if folder.read("stack.json").get("state") == "up":
@@ -141,7 +139,7 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
 
 def down(state: StateOption = STATE) -> None:
     """Stop the federation that runs with this state folder. Runs and results stay in the folder."""
-    console = Console()
+    console = console_for()
     owner = StateFolder(state).owner()
     if owner is None:
         console.print(f"nothing runs with the state folder {state}")
@@ -172,7 +170,7 @@ def load_redis_verbs(
     """Bring this version's verbs of the ledger to a Redis whose root may only call them; once per version."""
     with connect(url, timeout_ms=ANSWER_MS_MAX) as client:
         number = load_verbs(client, VERB_FOLDERS)
-    Console().print(f"loaded: {number} verbs")
+    console_for().print(f"loaded: {number} verbs")
 
 
 def demo(
@@ -181,10 +179,10 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
-    console = Console(highlight=False)
+    console = console_for()
     checked = read_told(config)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), console) as stack:
+    with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), StackLog(console)) as stack:
         started = time.monotonic()
         show_demo(stack.address, stack.api_key, console, out)
         console.print(f"\nstart {started - begun:.1f} s, run {time.monotonic() - started:.1f} s")
@@ -220,11 +218,11 @@ def create_key(
         raise typer.BadParameter("name either a tenant or, with --mesh, a mesh")
     if mesh is not None and user:
         raise typer.BadParameter("a mesh's key is no user's; --user goes with a tenant")
-    stores, settings = running_stores(state), _root_settings(state)
+    stores, settings = running_stores(state), root_settings(state)
     ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
     if mesh is not None:
-        if mesh not in settings.meshes:
-            raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.meshes)}")
+        if mesh not in settings.roster.meshes:
+            raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.roster.meshes)}")
         _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
         return
     path = TenantPath(str(tenant))
@@ -245,11 +243,11 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
         listed = RedisKeyRing(stores.client, stores.keys).list()
         typer.echo(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
         return
-    table = Table("id", "of", "user", "created", "revoked")
+    table = RoomyTable("id", "of", "user", "created", "revoked", box=None, pad_edge=False, header_style="bold")
     for key in RedisKeyRing(stores.client, stores.keys).list():
-        created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(key.created_ms / 1000))
+        created = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(key.created_ms / 1000))
         table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, created, "yes" if key.revoked else "")
-    Console().print(table)
+    console_for().print(table)
 
 
 @keys_app.command("revoke")
@@ -264,45 +262,8 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-def read_told(config: Path) -> FederationConfig:
-    """The checked file; its warnings are printed. Raises ConfigError."""
-    checked = read_config(config)
-    for warning in checked.warnings:
-        Console(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
-    return checked
-
-
-def running_stores(state: Path) -> Stores:
-    """The stores of the stack that runs with this folder. Raises as `_root_settings`."""
-    settings = _root_settings(state)
-    return open_stores(
-        settings.redis_url,
-        ledger=settings.ledger,
-        lease_ttl_ms=settings.lease_ttl_ms,
-        lease_grace_ms=settings.lease_grace_ms,
-        limits=settings.backlog,
-    )
-
-
-def meshes_in_file(state: Path) -> tuple[str, ...]:
-    """The meshes that the file of the stack of this folder names. Raises as `_root_settings`."""
-    return _root_settings(state).meshes
-
-
-def _root_settings(state: Path) -> RootSettings:
-    """What the root of the stack that runs with this folder was told.
-
-    Raises:
-        MeshError: None does.
-    """
-    file = StateFolder(state).path / "settings" / "root.json"
-    if StateFolder(state).owner() is None or not file.exists():
-        raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
-    return RootSettings.read(str(file))
-
-
 @contextlib.contextmanager
-def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
+def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
     """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
     interrupted = threading.Event()
 
@@ -311,7 +272,7 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
         raise KeyboardInterrupt
 
     def say(words: str) -> None:
-        console.print(words, highlight=False)
+        log.say(words)
         # Python drops what a signal raises where a finalizer runs, and that is anywhere: the next words find out.
         if interrupted.is_set():
             raise KeyboardInterrupt
@@ -319,6 +280,7 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     with StateFolder(state) as folder:
+        log.attach(folder.path)
         stack = Stack(config, folder, say=say, rebuild_ledger=rebuild_ledger)
         try:
             stack.start()
@@ -331,11 +293,11 @@ def _stack(config: FederationConfig, state: Path, console: Console, *, rebuild_l
         finally:
             failure = sys.exc_info()[1]
             if isinstance(failure, KeyboardInterrupt):
-                console.print("\ninterrupted: stopping everything that was started …")
+                log.say("\ninterrupted: stopping everything that was started …")
             elif failure is not None:
-                console.print("it does not come up: stopping everything that was started …")
+                log.say("it does not come up: stopping everything that was started …")
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             stack.stop()
             if failure is None or isinstance(failure, KeyboardInterrupt):
-                console.print("nothing is left running")  # An error is told after this, and is to be the last word.
+                log.say("nothing is left running")  # An error is told after this, and is to be the last word.

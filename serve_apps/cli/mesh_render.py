@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from serve_apps.cli.render import clock_time, duration
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 
 #: How wide states, labels and pools become in the table before they go on in the next line; where that is too wide, the second ones.
 _WIDTHS = ((24, 24, 32), (16, 1, 1))
@@ -27,6 +27,28 @@ def meshes_table(view: MeshesView) -> RenderableType:
     if not view.meshes:
         return Text("no mesh has joined that this key may use")
     return _Meshes(view)
+
+
+def beside_the_table(view: MeshesView) -> Iterator[str]:
+    """What is told below it, a line each: where meshes differ from the root's file, and which are not there."""
+    yield from (f"warning: {mesh.mesh}: {words}" for mesh in view.meshes for words in mesh.warnings)
+    for state, words, remedy in _AWAY:
+        names = [_absent_name(mesh) for mesh in view.absent if mesh.state == state]
+        if names:
+            yield f"{words}: {', '.join(names)} ({remedy})"
+
+
+_AWAY = (
+    ("not_joined", "not joined yet", "`schedulemesh join` brings them in"),
+    ("left", "left in good order", "`schedulemesh join` brings them back"),
+    ("lost", "lost long ago", "`schedulemesh join` brings them back"),
+)
+
+
+def _absent_name(mesh: AbsentEntry) -> str:
+    if not mesh.draining:
+        return mesh.mesh
+    return f"{mesh.mesh} [drained: {mesh.drain_reason}]" if mesh.drain_reason else f"{mesh.mesh} [drained]"
 
 
 @dataclass(frozen=True, slots=True)

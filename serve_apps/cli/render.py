@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -11,11 +10,11 @@ from datetime import datetime, timezone
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from dag.states import NodeState, RunState, StageState
-from mesh.errors import MeshError
+from mesh.counting import counted
+from serve_apps.cli.output import RoomyTable
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
@@ -33,6 +32,7 @@ COLOURS: Mapping[str, str] = {
     StageState.PLANNED.value: "bright_black",
     StageState.QUEUED.value: "yellow",
     StageState.ENDED.value: "green",
+    StageState.STOPPED.value: "bright_black",
     StageState.LOST.value: "red",
     NodeState.WAITING.value: "bright_black",
     NodeState.BLOCKED.value: "yellow",
@@ -53,6 +53,8 @@ _TOLD = (
 )
 #: How nodes end that did not succeed.
 _IN_VAIN = (NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED)
+#: How stages end before their nodes do.
+_CUT = (StageState.STOPPED.value, StageState.LOST.value)
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
 #: Characters of a run's id that stand in one line.
@@ -70,7 +72,7 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     """`schedulemesh runs`."""
     if not view.runs:
         return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # An id is there to be copied: other columns give way first.
     table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
@@ -99,10 +101,12 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
 def run_panel(view: RunView, now_ms: int) -> RenderableType:
     """`schedulemesh watch`: the run, a bar per stage, and why what waits waits."""
     parts: list[RenderableType] = [_headline(view, now_ms)]
-    if view.stages:
-        parts.append(_stages_table(view.stages))
-    if len(view.meshes) > 1:
-        parts.append(_shares_line(view.meshes))
+    sent = stages_heard_of(view.stages)
+    if sent:
+        parts.append(_stages_table(sent))
+    shares = [share for share in view.meshes if share.counts]
+    if len(shares) > 1:
+        parts.append(_shares_line(shares))
     for blocked in view.blocked:
         names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
         parts.append(Text.assemble((f"blocked {blocked.reason}", "yellow"), f": {blocked.count} ({names}): {blocked.detail}"))
@@ -139,7 +143,7 @@ def failure_summary(view: NoResultView) -> RenderableType:
 
 def tenants_table(view: TenantsView) -> RenderableType:
     """`schedulemesh tenants`: who has what of which flavor."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", overflow="fold", max_width=26)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
     table.add_column("resource", overflow="ellipsis", no_wrap=True, max_width=10)
@@ -160,13 +164,13 @@ def letters_table(view: LettersView) -> RenderableType:
     """`schedulemesh dead list`: what failed for good."""
     if not view.letters:
         return Text("no dead letters")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("letter", overflow="fold", max_width=28)
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
+    table.add_column("letter", no_wrap=True)  # It is there to be copied: all others give way first.
     table.add_column("tenant", overflow="fold", max_width=16)
     table.add_column("reason", overflow="fold", max_width=18)
     table.add_column("tries", justify="right", no_wrap=True)
     table.add_column("died", no_wrap=True)
-    table.add_column("message", overflow="ellipsis", no_wrap=True, max_width=24)
+    table.add_column("message", overflow="fold", max_width=24)
     for letter in view.letters:
         message = Text(letter.message.partition("\n")[0])
         reason, tries = Text(letter.reason, style="red"), str(letter.attempts)
@@ -187,18 +191,6 @@ def audit_page(view: AuditView) -> RenderableType:
         f"SUM_DIFFERS {sums.tenant} {sums.flavor}/{sums.resource}: {sums.kept} kept, {sums.counted} counted" for sums in view.mismatches
     ]
     return Text("\n".join(lines), style="red") if lines else Text("records, queues, leases and sums agree", style="green")
-
-
-def error_line(message: str) -> RenderableType:
-    """An error as one clear statement."""
-    return Text.assemble(("error: ", "bold red"), message)
-
-
-def error_json(error: MeshError) -> str:
-    """An error for programs: `code` is the name of its type, `problems` are those of a graph that was refused."""
-    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
-    problems = [{"place": place, "problem": problem} for place, problem in getattr(error, "problems", ())]
-    return json.dumps({"error": {"code": code, "message": str(error), "problems": problems}}, indent=2, ensure_ascii=False)
 
 
 def duration(span_ms: int) -> str:
@@ -235,7 +227,7 @@ def _headline(view: RunView, now_ms: int) -> RenderableType:
 
 
 def _stages_table(stages: Sequence[StageView]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("stage", no_wrap=True)
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("state", no_wrap=True)
@@ -245,17 +237,43 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     table.add_column("why", overflow="fold", max_width=34)
     for stage in stages:
         total, done = sum(stage.counts.values()), stage.counts.get(NodeState.SUCCEEDED.value, 0)
-        why = ": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here
+        went_on = not total and stage.state in _CUT  # All of its nodes are counted where they went.
         table.add_row(
             Text(stage.id.rpartition(".")[2]),
             Text(stage.mesh),
             state_text(stage.state),
-            ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH),
-            Text("\n").join([Text(_done_of_all(stage.counts)), *_in_vain(stage.counts)]),
+            Text() if went_on else _stage_bar(stage.state, done, total),
+            Text() if went_on else Text("\n").join([Text(_done_of_all(stage.counts)), *_in_vain(stage.counts)]),
             slots_text(stage.state, stage.slots, stage.width),
-            Text(why),
+            _why_stage(stage),
         )
     return table
+
+
+def stages_heard_of(stages: Sequence[StageView]) -> list[StageView]:
+    """Without those that were planned, taken apart and planned anew before anybody heard of them."""
+    return [stage for stage in stages if stage.sent_ms or stage.counts or stage.state != StageState.ENDED.value]
+
+
+def _stage_bar(state: str, done: int, total: int) -> ProgressBar:
+    """How much has succeeded, in the colour of the state: rich's own is a red, which would look like a fault."""
+    return ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH, complete_style=COLOURS[state], finished_style="green")
+
+
+def _why_stage(stage: StageView) -> Text:
+    """Why it ended before its time, or why it waits, else why it is where it is."""
+    return cut_text(stage) or Text(": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here)
+
+
+def cut_text(stage: StageView) -> Text:
+    """Why it was stopped or lost; empty for any other. What gave way did so on purpose: only what is a fault is red."""
+    if stage.state not in _CUT:
+        return Text()
+    told = ": ".join(part for part in (stage.reason, stage.detail) if part)
+    if stage.state == StageState.LOST.value:
+        return Text(f"lost: {told}" if told else "lost", style=COLOURS[stage.state])
+    word = "gave way" if stage.started_ms else "taken back"  # Only what had started held something.
+    return Text(f"{word}: {told}" if told else word)
 
 
 def slots_text(state: str, slots: int, width: int) -> str:
@@ -263,6 +281,12 @@ def slots_text(state: str, slots: int, width: int) -> str:
     if not slots:
         return ""
     return f"{slots} of {width}" if state == StageState.RUNNING.value and slots < width else str(slots)
+
+
+def slots_in_words(state: str, slots: int, width: int) -> str:
+    """The same with the word: `1 slot`, `1 of 2 slots`."""
+    told = slots_text(state, slots, width)
+    return told and (f"{told.removesuffix(str(width))}{counted(width, 'slot')}" if " of " in told else counted(slots, "slot"))
 
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
@@ -273,9 +297,10 @@ def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
 def _output_text(name: str, output: OutputView) -> RenderableType:
     if output.inline and output.encoding == "json":
         told = json.dumps(output.value, indent=2, ensure_ascii=False)
-        more = f"\n… {len(told) - _VALUE_SHOWN} more characters" if len(told) > _VALUE_SHOWN else ""
+        more = f"\n… {counted(len(told) - _VALUE_SHOWN, 'more character')}" if len(told) > _VALUE_SHOWN else ""
         return Text.assemble((f"{name}: ", "bold"), told[:_VALUE_SHOWN] + more)
-    size = f"{output.size_bytes:,} bytes of {'JSON' if output.encoding == 'json' else 'pickled Python'}"
+    kind = "JSON" if output.encoding == "json" else "pickled Python"
+    size = f"{counted(output.size_bytes, 'byte')} of {kind}"
     return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes them to a file, `dag.get_run(…).result()` gives the value")
 
 

@@ -99,6 +99,7 @@ def _is_there(session: Session, run_id: str) -> bool:
 
 def runs(
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and below.")] = None,
+    state: Annotated[RunState | None, typer.Option(case_sensitive=False, help="Only runs in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
     moving: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     address: AddressOption = None,
@@ -108,7 +109,7 @@ def runs(
     session = open_session(address, as_json=as_json)
 
     def look() -> RunsView:
-        return session.view(RunsView, "/v1/runs", {"tenant": tenant, "limit": limit})
+        return session.view(RunsView, "/v1/runs", {"tenant": tenant, "state": state.value if state is not None else None, "limit": limit})
 
     if as_json:
         session.tell_json(look())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -11,13 +10,13 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from dag.store.client_access import ADDRESS_VARIABLE, find_access
+from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
+from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
+from serve_apps.cli.output import console_for
 
-#: A pipe has no width; nothing that goes into one is cut short.
-PIPE_COLUMNS = 400
 V = TypeVar("V", bound=BaseModel)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -63,8 +62,8 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     Raises:
         ApiError: None is named, or nothing runs with the state folder that the environment names.
     """
-    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), address_called="--address")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), asked=IN_TERMINAL)
+    console = console_for()
     return Session(Client(access), console, as_json=as_json, state_folder=access.state_folder)
 
 
@@ -79,5 +78,5 @@ def read_view(kind: type[V], answer: object) -> V:
         return kind.model_validate(answer)
     except ValidationError as strange:
         raise RuntimeDoorError(
-            f"the root's answer is not a {kind.__name__} ({strange.error_count()} differences); is it of another version?"
+            f"the root's answer is not a {kind.__name__} ({counted(strange.error_count(), 'difference')}); is it of another version?"
         ) from None

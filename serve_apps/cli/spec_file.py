@@ -50,7 +50,7 @@ def named(path: Path) -> Iterator[None]:
     except ApiError as refused:
         if not refused.problems:
             raise
-        raise ApiError(refused.status, f"{path}: {refused}", refused.problems) from None
+        raise ApiError(refused.status, f"{path}: {refused}", refused.problems, code=refused.code) from None
 
 
 _REMEDY = "`schedulemesh validate {path}` tells what a graph of the form dag/1 needs"

@@ -10,13 +10,13 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from federation.quota.policies import Stop
 from mesh.ids import TenantPath
-from serve_apps.cli.lifecycle import STATE, StateOption, running_stores
+from serve_apps.cli.output import console_for
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.federation_views import stop_view
 from serve_apps.schemas.stops import StopView
 from serve_apps.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
@@ -64,7 +64,7 @@ def release(tenant: TenantArgument, address: AddressOption = None, state: StateO
         stores = running_stores(state)
         orders, was_stopped = release_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
         view = stop_view(TenantPath(tenant), orders, changed=was_stopped)
-    words = f"{tenant} takes in work again" if view.changed else f"{tenant} was not stopped by hand"
+    words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by hand"
     if view.stop != Stop.NONE.value:
         words += f"; the federation file says `stop: {view.stop}` of it, and that stands"
     _show(view, words, as_json=as_json)
@@ -86,4 +86,4 @@ def _show(view: StopView, words: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(view.model_dump_json(indent=2))
     else:
-        Console(highlight=False).print(Text(words))
+        console_for().print(Text(words))

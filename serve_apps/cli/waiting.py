@@ -75,7 +75,9 @@ def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 
 def story(
-    tenant: Annotated[str | None, typer.Argument(help="Only leases of this tenant; left out: all.", metavar="TENANT")] = None,
+    tenant: Annotated[
+        str | None, typer.Argument(help="Only leases of this tenant and those below; left out: all.", metavar="TENANT")
+    ] = None,
     mesh: Annotated[str | None, typer.Option(help="Only leases of this mesh.")] = None,
     flavor: Annotated[str | None, typer.Option(help="Only leases of this flavor.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the last ones.")] = 50,

@@ -9,8 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mesh.counting import counted, times
 from mesh.reasons import PASSING, Reason
-from serve_apps.cli.render import clock_time, duration, slots_text, state_text
+from serve_apps.cli.output import RoomyTable
+from serve_apps.cli.render import clock_time, duration, slots_in_words, state_text
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
@@ -20,6 +22,10 @@ from serve_apps.schemas.runs import BlockedView
 from serve_apps.schemas.stories import ChapterView, StoryView
 
 _PASSING = frozenset(reason.value for reason in PASSING)
+#: Why work gives way that is not at fault, and runs again.
+_GAVE_WAY = frozenset(
+    reason.value for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_CUT, Reason.FAIR_SHARE, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT)
+)
 #: What is long is told below the table, for the first of them.
 _TOLD_BELOW = 5
 _PLACES = "place: in the queue of its mesh (of its tenant, on any mesh), among those that could take the same flavor"
@@ -59,23 +65,23 @@ def explanation_picture(view: RunExplanation) -> RenderableType:
 
 def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
     """`schedulemesh explain RUN STAGE`."""
-    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts = RoomyTable(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     facts.add_row("stage", Text.assemble((view.stage, "bold"), "  ", state_text(view.state)))
     facts.add_row("at", f"{view.mesh}: {view.why_here}" if view.why_here else view.mesh)
     facts.add_row("for", f"{view.tenant}, submitted by {view.user}" if view.user else view.tenant)
-    facts.add_row("needs", f"{_amounts(view.slot)} to start; {view.nodes} node{'s' if view.nodes != 1 else ''}")
-    slots = slots_text(view.state, view.slots, view.width)
+    facts.add_row("needs", f"{_amounts(view.slot)} to start; {counted(view.nodes, 'node')}")
+    slots = slots_in_words(view.state, view.slots, view.width)
     if slots:
         more = "; it gets no more before it ends, even where its tenant's quota comes free" if view.slots < view.width else ""
-        facts.add_row("has", f"{slots} slots{more}")
+        facts.add_row("has", f"{slots}{more}")
     if view.reason:
         facts.add_row("why", _why(view.reason, view.detail))
     if view.position is not None:
         own = f", {view.tenant_position}. of its tenant" if view.tenant_position is not None else ""
         facts.add_row("place", f"{view.position}. in the queue of {view.mesh}{own}")
-        facts.add_row("start", _start(view.start_ms, now_ms))
+        facts.add_row("start", _start(view, now_ms))
     parts: list[RenderableType] = [facts]
     if view.changes:
         told = _levers(view.changes, view.tenant_position)
@@ -93,7 +99,7 @@ def plan_picture(view: PlanView) -> RenderableType:
     if view.reason:
         parts.append(Text.assemble("kept back at once: ", _why(view.reason, view.detail)))
     if view.stages:
-        table = Table(box=None, pad_edge=False, header_style="bold")
+        table = RoomyTable(box=None, pad_edge=False, header_style="bold")
         table.add_column("stage", justify="right", no_wrap=True)
         table.add_column("mesh", no_wrap=True, overflow="ellipsis", max_width=14)
         table.add_column("nodes", justify="right", no_wrap=True)
@@ -103,7 +109,7 @@ def plan_picture(view: PlanView) -> RenderableType:
         table.add_column("why", overflow="fold", max_width=36)
         for stage in view.stages:
             place = f"{stage.position} ({stage.tenant_position})" if stage.goes_first else ""
-            start = _start(stage.start_ms, view.at_ms) if stage.goes_first else ""
+            start = _start(stage, view.at_ms) if stage.goes_first else ""
             cells = (Text(stage.mesh), str(stage.count), _amounts(stage.slot), place, start, _planned_why(stage))
             table.add_row(_number(stage.stage), *cells)
         table.caption = _PLACES
@@ -124,7 +130,7 @@ def leases_table(view: LeasesView) -> RenderableType:
     """`schedulemesh leases`."""
     if not view.leases:
         return Text("no leases are held")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", overflow="fold", max_width=26)
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=14)
@@ -149,7 +155,7 @@ def story_table(view: StoryView) -> RenderableType:
     """`schedulemesh story`."""
     if not view.chapters:
         return Text("nothing has happened to leases that this key reaches")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("at", no_wrap=True)
     table.add_column("what", no_wrap=True)
     table.add_column("tenant", overflow="fold", max_width=26)
@@ -163,7 +169,7 @@ def story_table(view: StoryView) -> RenderableType:
 
 
 def _waiting_table(view: QueueView) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("stage", overflow="fold", max_width=26)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=10)
@@ -174,7 +180,7 @@ def _waiting_table(view: QueueView) -> Table:
     for one in view.waiting:
         place = f"{one.position}" if one.tenant_position is None else f"{one.position} ({one.tenant_position})"
         why = Text(one.reason, style=_style(one.reason))
-        table.add_row(Text(one.stage), Text(one.tenant), Text(one.mesh), place, _amounts(one.slot), _start(one.start_ms, view.at_ms), why)
+        table.add_row(Text(one.stage), Text(one.tenant), Text(one.mesh), place, _amounts(one.slot), _start(one, view.at_ms), why)
     table.caption = _PLACES
     table.caption_justify, table.caption_style = "left", "dim"
     return table
@@ -189,7 +195,7 @@ def _changes_of_first(waiting: Sequence[WaitingView]) -> list[RenderableType]:
 
 
 def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold", max_width=24)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("place", justify="right", no_wrap=True)
@@ -203,20 +209,21 @@ def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
 
 
 def _unmet_table(unmet: Sequence[UnmetView]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("wants", overflow="fold", max_width=18)
     table.add_column("since", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for one in unmet:
-        wants = f"{one.slots} times {_amounts(one.slot)}"
+        wants = _amounts(one.slot) if one.slots == 1 else f"{times(one.slots)} {_amounts(one.slot)}"
+        wants += f", {one.beyond} more wait" if one.beyond else ""
         table.add_row(Text(one.mesh), Text(one.tenant), wants, duration(one.waiting_ms), _why(one.reason, one.detail))
     return table
 
 
 def _stages_table(view: RunExplanation) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("stage", justify="right", no_wrap=True)
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("state", no_wrap=True)
@@ -232,7 +239,7 @@ def _stages_table(view: RunExplanation) -> Table:
             state_text(stage.state),
             _needs(stage),
             f"{stage.position} ({stage.tenant_position})" if in_queue else "",
-            _start(stage.start_ms, view.at_ms) if in_queue else "",
+            _start(stage, view.at_ms) if in_queue else "",
             _why(stage.reason, stage.detail) if stage.reason else Text(),
         )
     if any(stage.position is not None for stage in view.stages):
@@ -242,12 +249,12 @@ def _stages_table(view: RunExplanation) -> Table:
 
 
 def _needs(stage: StageExplanation) -> str:
-    slots = slots_text(stage.state, stage.slots, stage.width)
-    return f"{_amounts(stage.slot)}; has {slots} slots" if slots else _amounts(stage.slot)
+    slots = slots_in_words(stage.state, stage.slots, stage.width)
+    return f"{_amounts(stage.slot)}; has {slots}" if slots else _amounts(stage.slot)
 
 
 def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = RoomyTable(box=None, pad_edge=False, header_style="dim")
     for column in ("tenant", "mesh", "flavor", "gives", "because"):
         table.add_column(column, no_wrap=column not in ("tenant", "because"), overflow="fold")
     for one in givers:
@@ -260,7 +267,7 @@ def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
 
 
 def _events_table(view: StageExplanation) -> RenderableType:
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = RoomyTable(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
@@ -293,7 +300,7 @@ def _planned_why(stage: PlannedStageView) -> Text:
 
 def _blocked_text(blocked: BlockedView) -> RenderableType:
     names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
-    told = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {blocked.count} node{'s' if blocked.count != 1 else ''}: {names}")
+    told = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {counted(blocked.count, 'node')}: {names}")
     return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
 
 
@@ -316,14 +323,16 @@ def _why(reason: str, detail: str) -> Text:
 
 def _style(reason: str) -> str:
     """What passes by itself is yellow; what somebody has to change is red."""
-    told = {Reason.QUOTA_RECLAIMED.value, Reason.QUOTA_CUT.value, Reason.FAIR_SHARE.value, Reason.LOWER_IN_QUEUE.value}
-    return "yellow" if reason in _PASSING or reason in told else "red"
+    return "yellow" if reason in _PASSING | _GAVE_WAY else "red"
 
 
-def _start(start_ms: int | None, now_ms: int) -> str:
-    if start_ms is None:
+def _start(one: WaitingView | StageExplanation | PlannedStageView, now_ms: int) -> str:
+    """About when; where what has to end first overruns, nobody can say any more, and by how much it does is told."""
+    if one.overdue_ms:
+        return f"overdue by {duration(one.overdue_ms)}"
+    if one.start_ms is None:
         return "not known yet"
-    return "now" if start_ms <= now_ms else f"in ~{duration(start_ms - now_ms)}"
+    return "now" if one.start_ms <= now_ms else f"in ~{duration(one.start_ms - now_ms)}"
 
 
 def _move(held: Mapping[str, Quantity], target: Mapping[str, Quantity]) -> Text:

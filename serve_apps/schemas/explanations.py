@@ -37,6 +37,9 @@ class StageExplanation(View):
     start_ms: int | None = Field(
         default=None, description="When it starts, about; null: nobody can say (no stage has ended yet), or it has started."
     )
+    overdue_ms: int = Field(
+        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+    )
     gives_way: list[GivesWayView] = Field(default=[], description="Whom its mesh or the planner would ask for it.")
     story: list[EventView] = Field(default=[], description="What happened to it; only where one stage is asked about.")
 

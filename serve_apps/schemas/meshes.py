@@ -45,6 +45,7 @@ class MeshEntry(View):
     labels: dict[str, str]
     cluster: str
     tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
+    warnings: list[str] = Field(default=[], description="Where it tells itself otherwise than the root's file does.")
     pools: list[PoolView]
     waiting: int = Field(description="Stages in its queue.")
     running: int = Field(description="Stages it runs.")
@@ -52,8 +53,19 @@ class MeshEntry(View):
     oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
 
 
+class AbsentEntry(View):
+    """A mesh that the root's file names, or that somebody has drained, and that is not there."""
+
+    mesh: str
+    state: str = Field(description="`not_joined`: it never came. `left`: in good order. `lost`: long ago; it is forgotten but for this.")
+    draining: bool = Field(default=False, description="It gets nothing when it comes.")
+    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
+    labels: dict[str, str] = Field(default={}, description="As the root's file has them.")
+
+
 class MeshesView(View):
     """The meshes that the key's tenant may use, or some tenant below it."""
 
     at_ms: int
     meshes: list[MeshEntry]
+    absent: list[AbsentEntry] = Field(default=[], description="Those that are known and not there.")

@@ -28,6 +28,9 @@ class PlannedStageView(View):
     tenant_position: int
     changes: list[ChangeView] = Field(default=[])
     start_ms: int | None = None
+    overdue_ms: int = Field(
+        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+    )
     gives_way: list[GivesWayView] = Field(default=[])
 
 

@@ -45,6 +45,9 @@ class WaitingView(View):
     reason: str
     changes: list[ChangeView] = Field(default=[], description="What would have to change in the quotas; all of it together would do.")
     start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, as when no stage has ended yet.")
+    overdue_ms: int = Field(
+        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+    )
     slot: dict[str, Quantity] = Field(description="What it needs to start.")
     width: int
 
@@ -67,7 +70,8 @@ class UnmetView(View):
     mesh: str
     tenant: str
     flavor: str
-    slots: int = Field(description="How many are missing.")
+    slots: int = Field(description="How many are missing, of those that the mesh could hold at once.")
+    beyond: int = Field(default=0, description="How many more its work waits for, when the mesh told it last.")
     slot: dict[str, Quantity]
     reason: str
     detail: str

@@ -78,7 +78,7 @@ class StageView(View):
     cluster: str = Field(description="Ray's own id of the cluster; empty until the stage has started.")
     level: int
     state: str
-    reason: str | None = Field(description="While it waits: why.")
+    reason: str | None = Field(description="While it waits: why. Once it was stopped or lost: why that.")
     detail: str
     why_here: str = Field(description="The routing decision in words.")
     slots: int

@@ -16,7 +16,7 @@ from federation_bed import CONFIG, TENANT, eventually, patient_stores
 from dag.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config import load_config
+from federation.config.loading import load_config
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores

@@ -18,7 +18,7 @@ from ray.util.placement_group import placement_group_table
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config import load_config
+from federation.config.loading import load_config
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 

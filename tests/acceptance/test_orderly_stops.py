@@ -20,7 +20,7 @@ from dag.runs import RunRecord, RunStore
 from dag.states import RunState
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config import load_config
+from federation.config.loading import load_config
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
@@ -117,6 +117,6 @@ def test_a_run_outlives_more_orderly_stops_than_it_may_lose_attempts(cluster: Ow
         runs = stack._stores().runs
         node = await_success(runs).nodes[NODE]
         assert (node.attempt, node.losses, node.kills, node.retries_used) == (STOPS + 1, 0, 0, 0)
-        lost = [event.reason for event in runs.events(RUN, 0, 1_000) if event.kind == "stage" and event.after == "LOST"]
-        assert lost == [Reason.MESH_LEFT] * STOPS
+        cut = [event for event in runs.events(RUN, 0, 1_000) if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
+        assert [(event.after, event.reason) for event in cut] == [("STOPPED", Reason.MESH_LEFT)] * STOPS
     assert len((tmp_path / "attempts").read_text().splitlines()) == STOPS + 1

@@ -65,11 +65,11 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was lost."""
+    """The mesh and the reason of each stage that was stopped or lost."""
     return [
         (event.mesh, event.reason.value if event.reason is not None else None)
         for event in run.events()
-        if event.kind == "stage" and event.after == "LOST"
+        if event.kind == "stage" and event.after in ("STOPPED", "LOST")
     ]
 
 

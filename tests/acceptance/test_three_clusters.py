@@ -13,7 +13,7 @@ from federation_bed import LIMIT_S, REPOSITORY, eventually, patient_stores, subm
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
-from federation.config import FederationConfig, load_config
+from federation.config.loading import FederationConfig, load_config
 from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
@@ -146,8 +146,8 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was lost."""
-    lost = [event for event in run.events() if event.kind == "stage" and event.after == "LOST"]
+    """The mesh and the reason of each stage that was stopped or lost."""
+    lost = [event for event in run.events() if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
     return [(event.mesh, event.reason.value if event.reason is not None else None) for event in lost]
 
 

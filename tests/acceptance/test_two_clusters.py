@@ -14,7 +14,7 @@ import dag
 from dag.errors import RunCancelled, RunFailed
 from dag.states import RunState
 from dag.store.remote import Client
-from federation.config import load_config, tenants_of
+from federation.config.loading import load_config, tenants_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.reasons import Reason

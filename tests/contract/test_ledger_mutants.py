@@ -12,7 +12,8 @@ import pytest
 import redis
 from ledger_stores import Store, redis_store
 
-from federation.errors import FederationError, StaleFence
+from federation.dispatch import HeldClaim, digest_of
+from federation.errors import EarlierReportsLost, FederationError, StaleFence
 from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, Want
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
@@ -219,6 +220,19 @@ def a_claim_under_another_token_reports_nothing(store: Store) -> None:
         store.queue.report(forged, 1, (StageEnded(stage=STAGE),))
 
 
+def a_report_does_not_hide_that_the_one_before_it_was_lost(store: Store) -> None:
+    west = mesh(store)
+    take(west, 1)
+    store.queue.submit(MeshId("west"), StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1))
+    claimed = store.queue.claim(west.session, STAGE, west.lease(LAB, RED))
+    assert claimed is not None
+    kept = store.keep()
+    taken = store.queue.report(claimed.claim, 1, ())
+    store.lose(kept)
+    with pytest.raises(EarlierReportsLost):
+        store.queue.report(claimed.claim, 2, (StageEnded(stage=STAGE),), after=taken)
+
+
 def nothing_is_claimed_under_a_lease_that_was_revoked(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
@@ -235,6 +249,85 @@ def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
     store.restart()
     west.claim_all()
     assert is_refused(lambda: store.queue.claim(west.session, STAGE, west.lease(LAB, RED)))
+
+
+def lost_claim(store: Store, west: HandMesh) -> HeldClaim:
+    """A claim that the ledger has lost; it learns, and has heard what the mesh holds."""
+    take(west, 1)
+    spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1)
+    store.queue.submit(MeshId("west"), spec)
+    kept, paid_by = store.keep(), west.lease(LAB, RED)
+    claimed = store.queue.claim(west.session, STAGE, paid_by)
+    assert claimed is not None
+    store.lose(kept)
+    west.claim_all()
+    return HeldClaim(claim=claimed.claim, spec=digest_of(spec), lease=paid_by, is_whole=True)
+
+
+def is_claimed_again(store: Store, west: HandMesh, held: HeldClaim) -> bool:
+    (standing,) = store.queue.resume(west.session, (held,))
+    return standing.is_current
+
+
+def learn_to_the_end(store: Store, west: HandMesh) -> None:
+    while store.ledger.snapshot().learn_ms:
+        store.advance(STEP_MS)
+        west.claim_all()
+
+
+def a_lost_claim_is_made_again(store: Store) -> None:
+    west = mesh(store)
+    assert is_claimed_again(store, west, lost_claim(store, west))
+
+
+def a_lost_claim_takes_nothing_from_who_has_claimed_since(store: Store) -> None:
+    west = mesh(store)
+    held = lost_claim(store, west)
+    learn_to_the_end(store, west)
+    later = store.queue.claim(west.session, STAGE, west.lease(LAB, RED))
+    assert later is not None
+    store.restart()
+    west.claim_all()
+    assert not is_claimed_again(store, west, held)
+    store.queue.report(later.claim, 1, (StageEnded(stage=STAGE),))
+
+
+def a_lost_claim_is_made_again_only_while_the_ledger_learns(store: Store) -> None:
+    west = mesh(store)
+    held = lost_claim(store, west)
+    learn_to_the_end(store, west)
+    assert not is_claimed_again(store, west, held)
+
+
+def a_lost_claim_is_made_again_under_no_token_of_the_present_epoch(store: Store) -> None:
+    west = mesh(store)
+    held = lost_claim(store, west)
+    assert not is_claimed_again(store, west, replace(held, claim=replace(held.claim, token=west.session.epoch)))
+
+
+def a_lost_claim_is_made_again_on_the_same_work_only(store: Store) -> None:
+    west = mesh(store)
+    assert not is_claimed_again(store, west, replace(lost_claim(store, west), spec="0" * 40))
+
+
+def a_lost_claim_is_not_made_again_when_a_part_of_what_was_told_is_gone(store: Store) -> None:
+    west = mesh(store)
+    assert not is_claimed_again(store, west, replace(lost_claim(store, west), is_whole=False))
+
+
+def a_lost_claim_is_not_made_again_under_a_lease_that_was_revoked(store: Store) -> None:
+    west = mesh(store)
+    held = lost_claim(store, west)
+    store.ledger.revoke(tenant=LAB, hard=True)
+    assert not is_claimed_again(store, west, held)
+
+
+def a_lost_claim_is_made_again_at_its_own_mesh_only(store: Store) -> None:
+    west, east = mesh(store), mesh(store, "east")
+    held = lost_claim(store, west)
+    east.claim_all()
+    foreign = replace(held, claim=replace(held.claim, mesh=MeshId("east"), incarnation=east.session.incarnation), has_ended=True)
+    assert not is_claimed_again(store, east, foreign)
 
 
 SCENARIOS = [
@@ -255,8 +348,17 @@ SCENARIOS = [
     what_is_set_aside_by_plan_is_granted_to_nobody_else,
     an_earlier_session_says_nothing,
     a_claim_under_another_token_reports_nothing,
+    a_report_does_not_hide_that_the_one_before_it_was_lost,
     nothing_is_claimed_under_a_lease_that_was_revoked,
     nothing_is_claimed_while_the_ledger_learns,
+    a_lost_claim_is_made_again,
+    a_lost_claim_takes_nothing_from_who_has_claimed_since,
+    a_lost_claim_is_made_again_only_while_the_ledger_learns,
+    a_lost_claim_is_made_again_under_no_token_of_the_present_epoch,
+    a_lost_claim_is_made_again_on_the_same_work_only,
+    a_lost_claim_is_not_made_again_when_a_part_of_what_was_told_is_gone,
+    a_lost_claim_is_not_made_again_under_a_lease_that_was_revoked,
+    a_lost_claim_is_made_again_at_its_own_mesh_only,
 ]
 
 #: The safeguard, the text that is it, and what stands there without it.
@@ -283,10 +385,18 @@ MUTANTS = [
     pytest.param("min(free, unplanned)", "free", id="what a plan has set aside"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
+    pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the look for reports that were lost"),
     pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),
     pytest.param(
         "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims while learning"
     ),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of who has claimed since"),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a claim that is made again"),
+    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of making claims again"),
+    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="the whole of what was told"),
+    pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a claim that is made again"),
+    pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a claim that is made again"),
+    pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a claim that is made again"),
 ]
 
 

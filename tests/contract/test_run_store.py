@@ -571,7 +571,7 @@ def tight(store, kept) -> RunStore:
 def test_a_tenant_with_all_below_it_may_have_so_many_runs_open(store, tight):
     tight.create(a_record("r-1", tenant="acme/lab"), {})
     tight.create(a_record("r-2", tenant="acme/ops"), {})
-    with pytest.raises(BacklogFull, match="acme has 2 open runs") as full:
+    with pytest.raises(BacklogFull, match=r"acme has 2 open runs, as many as it may \(dispatch.runs_max: 2\)") as full:
         tight.create(a_record("r-3", tenant="acme/lab"), {X: b"x"})
     assert full.value.retry_after_ms > 0
     assert (tight.load(RunId("r-3")), store.blobs.get(RunId("r-3"), (X,)), len(store.queue.inbox(0))) == (None, {}, 2)
@@ -584,8 +584,21 @@ def test_the_repeat_of_what_was_accepted_is_never_refused(tight):
     assert tight.create(a_record("r-1"), {}) is False
 
 
+def test_a_question_for_room_is_answered_as_the_run_itself_would_be_and_stores_nothing(store, tight):
+    tight.check_room(a_record("r-1", tenant="acme/lab"), {X: b"x" * 50})
+    assert (tight.load(RunId("r-1")), store.queue.inbox(0)) == (None, ())
+    with pytest.raises(BacklogFull, match=r"dispatch\.bytes_max"):
+        tight.check_room(a_record("r-1"), {X: b"x" * 100})
+    for run in ("r-1", "r-2"):
+        tight.create(a_record(run, tenant="acme/lab"), {})
+    with pytest.raises(BacklogFull, match="acme has 2 open runs"):
+        tight.check_room(a_record("r-3", tenant="acme/ops"), {})
+    tight.check_room(a_record("r-1", tenant="acme/lab"), {})  # A repeat is never refused.
+    tight.check_room(a_record("r-3", tenant="rival"), {})
+
+
 def test_a_tenant_may_have_so_many_bytes_open(tight):
-    with pytest.raises(BacklogFull):
+    with pytest.raises(BacklogFull, match=r"this one has 1\d\d bytes .* \(dispatch.bytes_max: 100\)"):
         tight.create(a_record(), {X: b"x" * 100})
     assert tight.create(a_record(), {X: b"x" * 50})
 
@@ -620,6 +633,8 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
     try:
         with pytest.raises(StoreFull):
             full.create(a_record("late"), {})
+        with pytest.raises(StoreFull):
+            full.check_room(a_record("late"), {})
         assert kept.runs.commit(record, add_event(record))
     finally:
         if kept.client is not None:

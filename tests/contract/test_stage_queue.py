@@ -7,8 +7,17 @@ import pytest
 import redis
 from ledger_stores import redis_store
 
-from federation.dispatch import STAGE_MESSAGES, Claim, Mail, MailKind
-from federation.errors import EpochChanged, LeaseLost, LedgerLearning, SessionLost, StaleFence, TooManyClaims
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, Mail, MailKind, digest_of
+from federation.errors import (
+    BatchTooLarge,
+    EarlierReportsLost,
+    EpochChanged,
+    LeaseLost,
+    LedgerLearning,
+    SessionLost,
+    StaleFence,
+    TooManyClaims,
+)
 from federation.leases import LeaseTerms
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -313,6 +322,214 @@ def test_a_batch_is_taken_in_once(store, west):
     store.queue.report(claim, 2, ())
     store.queue.report(claim, 2, (started(claim),))
     assert inbox(store) == [started(claim)]
+
+
+def test_a_batch_whose_predecessor_the_store_has_lost_is_not_taken_in_before_that_was_told_again(store, west):
+    claim = claimed(store, west)
+    first, second, third = (NodeStarted(stage=ONE, node=NodeId(node), attempt=1, started_ms=1) for node in "abc")
+    taken = store.queue.report(claim, 1, (first,))
+    before = store.keep()
+    lost = store.queue.report(claim, 2, (second,), after=taken)
+    store.lose(before)
+    inbox(store)
+    with pytest.raises(EarlierReportsLost):
+        store.queue.report(claim, 3, (third,), after=lost)
+    assert inbox(store) == []
+    store.queue.report(claim, 1, (first,))
+    assert store.queue.report(claim, 2, (second,), after=taken) == lost
+    store.queue.report(claim, 3, (third,), after=lost)
+    assert inbox(store) == [second, third]
+
+
+def test_an_end_that_the_store_has_lost_is_told_again_with_one_effect(store, west):
+    claim = claimed(store, west)
+    taken = store.queue.report(claim, 1, (started(claim),))
+    before = store.keep()
+    store.queue.report(claim, 2, (StageEnded(stage=ONE),), after=taken)
+    store.lose(before)
+    inbox(store)
+    for _ in range(2):
+        store.queue.report(claim, 1, (started(claim),))
+        store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+    west.claim_all()
+    assert store.queue.claims_of(west.session) == ()
+
+
+# ---- claims that the store has lost
+
+
+def held(claim, west, **but) -> HeldClaim:
+    """The claim as an honest mesh tells of it."""
+    known = {"spec": digest_of(spec(claim.stage)), "lease": west.lease(LAB, CPU), "is_whole": True}
+    return HeldClaim(claim=claim, **{**known, **but})
+
+
+def lost_claim(store, west) -> Claim:
+    """Made, and lost since; the ledger learns, and has heard what the mesh holds."""
+    store.queue.submit(WEST, spec())
+    pay(west)
+    before = store.keep()
+    claim = take(store, west).claim
+    store.advance(1)
+    store.lose(before)
+    inbox(store)
+    west.claim_all()
+    return claim
+
+
+CURRENT, GONE, UNKNOWN = ClaimStanding(is_current=True), ClaimStanding(is_current=False), ClaimStanding(is_current=False, may_come=True)
+
+
+def test_a_claim_that_was_not_lost_stands_with_what_was_reported_of_it(store, west):
+    claim = claimed(store, west)
+    taken = store.queue.report(claim, 3, (started(claim),))
+    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStanding(is_current=True, batch=taken),)
+    store.restart()
+    west.claim_all()
+    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStanding(is_current=True, batch=taken),)
+
+
+def test_while_the_ledger_learns_a_lost_claim_is_made_again_under_its_old_token(store, west):
+    claim = lost_claim(store, west)
+    assert store.queue.claims_of(west.session) == ()
+    for _ in range(2):  # The first answer may be lost.
+        assert store.queue.resume(west.session, (held(claim, west),)) == (CURRENT,)
+    (again,) = store.queue.claims_of(west.session)
+    assert (again.claim, again.spec, store.queue.queued(WEST)) == (claim, spec(), ())
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert inbox(store) == [StageEnded(stage=ONE)]
+    assert store.queue.claims_of(west.session) == ()
+
+
+def test_what_is_claimed_again_counts_against_its_lease_until_it_has_ended(store, west):
+    claim = lost_claim(store, west)
+    store.queue.resume(west.session, (held(claim, west),))
+    store.advance(store.ttl_ms)
+    west.claim_all()
+    store.advance(store.grace_ms + 1)
+    west.claim_all()
+    for stage in (TWO, THREE):
+        store.queue.submit(WEST, spec(stage))
+    assert take(store, west, TWO) is not None
+    with pytest.raises(TooManyClaims):
+        take(store, west, THREE)
+    store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+    assert take(store, west, THREE) is not None
+
+
+def test_when_learning_is_over_nothing_is_claimed_again(store, west):
+    claim = lost_claim(store, west)
+    store.advance(store.ttl_ms)
+    west.claim_all()
+    store.advance(store.grace_ms + 1)
+    west.claim_all()
+    assert store.queue.resume(west.session, (held(claim, west),)) == (GONE,)
+    later = take(store, west).claim
+    assert later.token > claim.token
+    assert store.queue.resume(west.session, (held(claim, west),)) == (GONE,)
+    with pytest.raises(StaleFence):
+        store.queue.report(claim, 1, (StageEnded(stage=ONE),))
+
+
+def test_who_has_claimed_the_stage_since_keeps_it_while_the_ledger_learns_again(store, west):
+    claim = lost_claim(store, west)
+    store.advance(store.ttl_ms)
+    west.claim_all()
+    store.advance(store.grace_ms + 1)
+    west.claim_all()
+    later = take(store, west).claim
+    store.restart()
+    west.claim_all()
+    assert store.queue.resume(west.session, (held(claim, west), held(later, west))) == (GONE, CURRENT)
+    assert [each.claim for each in store.queue.claims_of(west.session)] == [later]
+
+
+@pytest.mark.parametrize(
+    "but",
+    [
+        pytest.param({"spec": "0" * 40}, id="another spec"),
+        pytest.param({"is_whole": False}, id="something of it that cannot be told again"),
+        pytest.param({"lease": None}, id="no lease"),
+    ],
+)
+def test_nothing_else_is_claimed_again(store, west, but):
+    claim = lost_claim(store, west)
+    assert store.queue.resume(west.session, (held(claim, west, **but),)) == (GONE,)
+    assert (store.queue.claims_of(west.session), store.queue.queued(WEST)) == ((), (ONE,))
+
+
+def test_a_claim_is_made_again_under_no_token_that_may_be_given_out_after_the_loss(store, west):
+    claim = lost_claim(store, west)
+    forged = replace(claim, token=west.session.epoch)
+    assert store.queue.resume(west.session, (held(forged, west),)) == (GONE,)
+
+
+def test_a_claim_whose_lease_was_revoked_hard_is_not_made_again(store, west):
+    claim = lost_claim(store, west)
+    paid_by = west.lease(LAB, CPU)
+    store.ledger.revoke(tenant=LAB, hard=True)
+    assert store.queue.resume(west.session, (held(claim, west, lease=paid_by),)) == (GONE,)
+
+
+def test_a_stage_that_has_ended_is_claimed_again_without_a_lease_to_tell_that(store, west):
+    claim = lost_claim(store, west)
+    west.release(LAB, CPU)
+    assert store.queue.resume(west.session, (held(claim, west, lease=None, has_ended=True),)) == (CURRENT,)
+    store.queue.report(claim, 1, (started(claim),))
+    store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert inbox(store) == [started(claim), StageEnded(stage=ONE)]
+
+
+def test_of_a_claim_that_was_closed_only_one_that_has_ended_may_be_asked_about_again(store, west):
+    claim = claimed(store, west)
+    taken = store.queue.report(claim, 2, (StageEnded(stage=ONE),))
+    assert store.queue.resume(west.session, (held(claim, west, has_ended=True), held(claim, west))) == (
+        ClaimStanding(is_current=True, batch=taken),
+        GONE,
+    )
+
+
+@pytest.mark.parametrize("change", ["cancel", "elsewhere"])
+def test_a_stage_that_does_not_wait_at_the_mesh_is_not_claimed_again(store, west, change):
+    east = HandMesh(store.ledger, record(EAST))
+    claim = lost_claim(store, west)
+    east.claim_all()
+    if change == "cancel":
+        store.queue.cancel(ONE)
+        assert store.queue.resume(west.session, (held(claim, west),)) == (GONE,)
+    else:
+        foreign = replace(claim, mesh=EAST, incarnation=east.session.incarnation)
+        assert store.queue.resume(east.session, (held(foreign, west, lease=None, has_ended=True),)) == (GONE,)
+        assert store.queue.queued(WEST) == (ONE,)
+
+
+def test_a_stage_that_nobody_knows_may_come_as_long_as_the_ledger_learns(store, west):
+    store.queue.submit(WEST, spec(TWO))
+    pay(west)
+    before = store.keep()
+    store.queue.submit(WEST, spec())
+    claim = take(store, west).claim
+    store.advance(1)
+    store.lose(before)
+    west.claim_all()
+    assert store.queue.resume(west.session, (held(claim, west),)) == (UNKNOWN,)
+    store.queue.submit(WEST, spec())
+    assert store.queue.resume(west.session, (held(claim, west),)) == (CURRENT,)
+
+
+def test_claims_are_asked_about_under_the_present_epoch_by_the_present_session_and_not_too_many_at_once(store, west):
+    claim = claimed(store, west)
+    with pytest.raises(BatchTooLarge):
+        store.queue.resume(west.session, (held(claim, west),) * (RESUMED_MAX + 1))
+    store.restart()
+    with pytest.raises(EpochChanged):
+        store.queue.resume(west.session, (held(claim, west),))
+    west.claim_all()
+    earlier = west.session
+    store.ledger.join(record(WEST))
+    with pytest.raises(SessionLost):
+        store.queue.resume(earlier, (held(claim, west),))
 
 
 def test_the_last_batch_may_be_repeated_after_it_ended_the_claim(store, west):
@@ -749,7 +966,7 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
     assert store.queue.take_back_overdue() == ()
 
 
-def test_of_however_many_claims_the_oldest_is_told(store, west, monkeypatch):
+def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west, monkeypatch):
     monkeypatch.setattr("federation.store.redis_queue.LOOKED_AT_MAX", 1)
     for number in range(140):  # Of so many a server keeps no order by itself.
         stage = StageId(f"run-1/s{number}")
@@ -758,7 +975,9 @@ def test_of_however_many_claims_the_oldest_is_told(store, west, monkeypatch):
         if number == 0:
             store.advance(300_000)
             west.beat()
-    assert store.queue.ages()[WEST].claimed_ms == pytest.approx(300_000, abs=100_000)
+    ages = store.queue.ages()[WEST]
+    assert ages.claimed_ms == pytest.approx(300_000, abs=100_000)
+    assert ages.claimed_ms_min == pytest.approx(0, abs=100_000)
 
 
 def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
@@ -770,12 +989,12 @@ def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
     store.advance(180_000)
     ages = store.queue.ages()
     assert ages[WEST].queued_ms == pytest.approx(360_000, abs=60_000)
-    assert (ages[WEST].claimed_ms, ages[EAST].queued_ms, ages[EAST].claimed_ms) == (0, 0, 0)
+    assert (ages[WEST].claimed_ms, ages[WEST].claimed_ms_min, ages[EAST].queued_ms, ages[EAST].claimed_ms) == (0, 0, 0, 0)
     take(store, west, ONE)
     store.advance(90_000)
     ages = store.queue.ages()
     assert ages[WEST].queued_ms == pytest.approx(270_000, abs=60_000)
-    assert ages[WEST].claimed_ms == pytest.approx(90_000, abs=60_000)
+    assert ages[WEST].claimed_ms == ages[WEST].claimed_ms_min == pytest.approx(90_000, abs=60_000)
 
 
 # ---- exactly one effect

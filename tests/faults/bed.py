@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
-from faults.parts import FLAVOR, HEARTBEAT_MS, STEADY_TTL_MS, ChildOrder, ask_watchdog, ledger_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, STEADY_TTL_MS, TERMS, ChildOrder, ask_watchdog, ledger_of
 from faults.proxy import Proxy
 from faults.server import PATIENT_MS, Server
 from patience import eventually
@@ -233,6 +233,17 @@ class Bed:
         """Heartbeats of its session that were taken in."""
         row = self.server.client.hget(Keys().sessions, mesh) or b"0|0|0|0|0"
         return int(row.split(b"|")[3])
+
+    def is_taken_back(self, mesh: str) -> None:
+        """I5: when the lease clock has gone on by TTL + G since the mesh was heard, a sweep takes back all that it held."""
+        eventually(lambda: self._is_overdue(mesh), PATIENCE_S)
+        self.ledger.sweep()
+        assert self.held(mesh) == 0
+
+    def _is_overdue(self, mesh: str) -> bool:
+        """Is its session gone, or should be?"""
+        row = self.server.client.hget(Keys().sessions, mesh)
+        return row is None or self.lt() > int(row.split(b"|")[2]) + self.ttl_ms + TERMS.grace_ms
 
     def plans(self) -> int:
         """Calls that have set targets."""

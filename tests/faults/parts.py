@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 import structlog
 
-from federation.child import ChildMesh
+from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
 from federation.leases import Aim, LeaseTerms
 from federation.planning.seat import PlannerSeat
@@ -181,11 +181,12 @@ def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
         Path(said).write_text(type(refused).__name__)
 
 
-def writer(folder: str, bytes_max: int, said: str) -> None:
-    """Write a value larger than any file may be on this node, then one that fits; what came of it is written down. It lives until it is
-    ended, so that whoever had it started finds it."""
+def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
+    """Write a value larger than the disk, or (`is_limited`) than any file of this process may be, then one that fits; what came of it is
+    written down. It lives until it is ended, so that whoever had it started finds it."""
     node, url = NodeId("n"), Path(folder).as_uri()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
+    if is_limited:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
     told = []
     for size_bytes in (bytes_max * 2, bytes_max // 2):
         try:

@@ -107,6 +107,7 @@ def test_fault_02_a_whole_child_is_killed(brief_bed: Bed, row: Row) -> None:
     for process in (*west.processes(), *(psutil.Process(work.pid) for work in west.work())):
         kill(process)
     bed.submit("east", 2)
+    bed.is_taken_back("west")
     bed.is_running("east", 2)
     assert [bed.told_of(stage).count("stage_lost") for stage in stages] == [1, 1]
     row.held("stages reported lost once, quota back after TTL + G")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from mesh.resources import ResourceSet
 pytestmark = pytest.mark.faults
 
 HERD, CHILDREN = 1_000, 100
+#: Commands that the server carries out for a mesh that comes back, however many there are, and for each lease: twice what it takes.
+RETURN_COMMANDS_MAX, LEASE_COMMANDS_MAX = 16, 9
 #: Long enough for the longest script of these rows on a busy machine.
 PATIENT_MS = 20_000
 
@@ -182,6 +185,21 @@ def patient_ledger(server: Server) -> RedisLedger:
     return ledger
 
 
+@contextmanager
+def commands(server: Server) -> Iterator[Counter[str]]:
+    """How often the server has carried out each command meanwhile, those of scripts as well; known at the end."""
+    server.client.config_resetstat()
+    counted: Counter[str] = Counter()
+    yield counted
+    rows = server.client.info("commandstats")
+    counted.update({name.removeprefix("cmdstat_"): row["calls"] for name, row in rows.items()})
+
+
+def verbs(counted: Counter[str]) -> int:
+    """Calls of the ledger, which are functions on a newer server and scripts on an older one."""
+    return counted["fcall"] + counted["evalsha"]
+
+
 def percentile(taken_s: list[float], share: float) -> float:
     """In milliseconds."""
     return sorted(taken_s)[min(len(taken_s) - 1, int(len(taken_s) * share))] * 1000
@@ -196,11 +214,13 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
         list(pool.map(lambda hand: hand.acquire(LAB, FLAVOR, SLOT), hands))
         lt, asleep_since = int(server.client.hget(Keys().meta, "lt")), time.monotonic()
         eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # Nobody can reach a root.
-        taken_s = list(pool.map(beat_and_measure, hands))
+        with commands(server) as counted:
+            taken_s = list(pool.map(beat_and_measure, hands))
         assert ledger.sweep().meshes == ()
+    assert (verbs(counted), counted.total() <= RETURN_COMMANDS_MAX * HERD) == (HERD, True), counted
     assert int(server.client.hget(Keys().meta, "lt")) - lt < TERMS.learn_ms
     assert ledger.snapshot().usage[LAB, FLAVOR, "cpu"] == HERD * 10_000
-    row.held(f"no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
+    row.held(f"one call each, no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
 
 def beat_and_measure(hand: HandMesh) -> float:
@@ -245,13 +265,16 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     learn_ms = 10**9  # All that follows is learned.
     server.client.hset(Keys().meta, "learn", str(learn_ms))
     taken_s: list[float] = []
-    with another_beats(ledger, taken_s):
+    with commands(server) as counted, another_beats(ledger, taken_s):
         for hand in hands:
             token = hand.session.incarnation + 1  # Granted in this session, and lost.
             leases = tuple(lease_named(hand.record.mesh, name, token) for name in names)
             hand.beat(claims=leases)
             with pytest.raises(BatchTooLarge):
                 ledger.heartbeat(hand.session, hand.record, Beat(number=2, claims=(*leases, leases[0])))
+    assert len(taken_s) >= CHILDREN // 10  # It had its turn between the others.
+    assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for what is too much.
+    assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * TOLD_MAX, counted
     used = ledger.snapshot().usage
     assert {used[TenantPath(name), FLAVOR, "cpu"] for name in names} == {CHILDREN * 10_000}
     row.held(f"100,000 leases came back; 1,001 in a beat are refused; beside it a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, tree_of
 from faults.oracle import CPU
-from faults.parts import FLAVOR, HEARTBEAT_MS, PARTED_TTL_MS, TERMS, ledger_of, record_of
+from faults.parts import FLAVOR, HEARTBEAT_MS, PARTED_TTL_MS, TERMS, UID, ledger_of, record_of
 from faults.server import Server
+from faults.small_disk import FULL_DISKS, small_disk
 from faults.table import Row
 from patience import eventually
 
+from dag.runs import RunRecord
+from dag.spec import digest, parse
+from dag.store.redis_runs import RedisRunStore
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.leases import Granted
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
 from federation.store.redis_scripts import key_places, library
 from federation.store.testing import move_time
 from federation.testing import HandMesh
 from mesh.clock import EnduringClock
 from mesh.resources import NOTHING
+from serve_apps.accepted_runs import AcceptedRuns
 
 pytestmark = pytest.mark.faults
 
@@ -83,6 +89,80 @@ def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(br
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
     row.held("the mesh's claims brought its leases back before anything was granted")
+
+
+@pytest.mark.slow
+def test_fault_18_the_end_of_a_stage_is_lost_with_the_end_of_the_file(brief_bed: Bed, row: Row) -> None:
+    bed = brief_bed
+    bed.mesh("west")
+    ended, stays = bed.submit("west", 2)
+    bed.is_running("west", 2)
+    eventually(lambda: bed.fate_of(ended) == bed.fate_of(stays) == ["stage_started"], PATIENCE_S)
+    kept_bytes = bed.server.log_file().stat().st_size
+    bed.finish([ended])
+    eventually(lambda: bed.fate_of(ended) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
+    before = pids(bed, "west")
+    bed.server.kill()
+    bed.server.cut(kept_bytes)
+    bed.server.start()
+    assert bed.fate_of(ended) == ["stage_started"]
+    eventually(lambda: bed.fate_of(ended) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.held("west") == 1, PATIENCE_S)
+    assert (bed.fate_of(ended)[1:], bed.fate_of(stays), pids(bed, "west")) == (
+        ["node_succeeded", "stage_ended"],
+        ["stage_started"],
+        before,
+    )
+    row.held("the mesh told again what the ledger had answered and lost; nothing ran twice")
+
+
+@pytest.mark.slow
+def test_fault_18_claims_are_lost_with_the_end_of_the_file(brief_bed: Bed, row: Row) -> None:
+    bed = brief_bed
+    west = bed.mesh("west")
+    west.cut_off()
+    ended, stays = bed.submit("west", 2)
+    kept_bytes = bed.server.log_file().stat().st_size
+    west.cut_off(False)
+    bed.is_running("west", 2)
+    bed.finish([ended])
+    eventually(lambda: bed.fate_of(ended)[-1:] == ["stage_ended"] and bed.fate_of(stays) == ["stage_started"], PATIENCE_S)
+    before = pids(bed, "west")
+    bed.server.kill()
+    bed.server.cut(kept_bytes)
+    bed.server.start()
+    eventually(lambda: bed.fate_of(ended) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
+    eventually(lambda: bed.fate_of(stays) == ["stage_started"], PATIENCE_S)
+    assert bed.ledger.snapshot().learn_ms > 0
+    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.held("west") == 1, PATIENCE_S)
+    assert pids(bed, "west") == before
+    bed.finish([stays])
+    eventually(lambda: bed.fate_of(stays) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
+    row.held("claims were made again under their tokens: what ran went on, what had ended did not run again")
+
+
+def test_fault_18_a_run_that_was_accepted_is_lost_with_the_end_of_the_file(server: Server, row: Row) -> None:
+    client = server.client
+    ledger = RedisLedger(client, Keys(), terms=TERMS, uid=UID, founding=False)
+    ledger.configure(tree_of(lab=1))
+    runs, queue = RedisRunStore(client, Keys()), RedisStageQueue(client, Keys())
+    accepted = AcceptedRuns(runs, epoch=ledger.epoch, clock=EnduringClock())
+    body = b'{"spec": "dag/1", "tenant": "lab", "nodes": {"a": {"call": "work:do"}}, "outputs": {"a": {"$ref": "a"}}}'
+    record = RunRecord(run=RUN, tenant=LAB, digest=digest(parse(body)), spec=body, created_ms=1)
+    kept_bytes = server.log_file().stat().st_size
+    assert accepted.create(record, {"sha": b"code"}, epoch=ledger.epoch())
+    server.kill()
+    server.cut(kept_bytes)
+    server.start()
+    assert runs.active() == ()
+    ledger.sweep()  # As a coordinator does every second: the epoch is begun.
+    assert [accepted.look() for _ in range(2)] == [1, 0]
+    assert runs.active() == (RUN,)
+    assert [entry.run for entry in queue.inbox(0)] == [RUN]
+    assert RedisBlobs(client, Keys()).get(RUN, ("sha",)) == {"sha": b"code"}
+    row.held("the gateway stored it again, once, with its code")
 
 
 @pytest.mark.slow
@@ -336,9 +416,27 @@ def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: P
     row.held("refused for min-replicas-to-write")
 
 
+@pytest.fixture
+def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Callable[[], None]]]:
+    """A server whose disk has room for twice what its scripts take; and how to make room, for when it is down."""
+    folder, size_bytes = tmp_path / "redis", 800_000
+    if request.param == "a file limit":
+        limited = Server(folder, file_bytes_max=size_bytes)
+        yield limited, lambda: setattr(limited, "file_bytes_max", None)
+        limited.close()
+        return
+    with small_disk(folder, size_bytes * 3 // 2) as disk:  # Its log and settings lie there, too.
+        server = Server(folder)
+        yield server, lambda: disk.grow(100 * size_bytes)
+        server.close()
+
+
 @pytest.mark.slow
-def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[..., Bed], tmp_path: Path, row: Row) -> None:
-    server = Server(tmp_path / "redis", file_bytes_max=800_000)  # Twice what the scripts take.
+@pytest.mark.parametrize("filling", FULL_DISKS, indirect=True)
+def test_fault_27_the_disk_is_full_and_redis_is_killed_then(
+    filling: tuple[Server, Callable[[], None]], make_bed: Callable[..., Bed], row: Row
+) -> None:
+    server, make_room = filling
     bed = make_bed(ttl_ms=TERMS.ttl_ms, server=server, lab=2)
     bed.mesh("west")
     bed.submit("west", 2)
@@ -347,7 +445,7 @@ def test_fault_27_the_disk_is_full_and_redis_is_killed_then(make_bed: Callable[.
         fill_up(lambda _: server.client.set("junk", "x" * 20_000))
     bed.is_running("west", 0)
     server.kill()
-    server.file_bytes_max = None
+    make_room()
     server.start()
     eventually(lambda: bed.view("west"), PATIENCE_S)
     bed.submit("west", 2)

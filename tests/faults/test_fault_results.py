@@ -18,6 +18,7 @@ from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, kill, tree_of
 from faults.nursery import ROOT, Nursery
 from faults.parts import VALUE, VALUE_BYTES, record_of
 from faults.server import Server
+from faults.small_disk import FULL_DISKS, small_disk
 from faults.table import Row
 from patience import eventually
 
@@ -63,15 +64,17 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     row.held("told only when the bytes were there")
 
 
-def test_fault_46_the_disk_is_full_at_the_child(nursery: Nursery, tmp_path: Path, row: Row) -> None:
-    said, values = tmp_path / "said", tmp_path / "values"
-    writer = nursery.start("writer", tmp_path / "writer.log", str(values), 100_000, str(said))
-    try:
-        eventually(said.exists, PATIENCE_S)
-    finally:
-        kill(writer)
-    assert said.read_text() == f"{Reason.VALUE_LOST.value} stored"
-    assert len([path for path in values.rglob("*") if path.is_file()]) == 1
+@pytest.mark.parametrize("disk", FULL_DISKS)
+def test_fault_46_the_disk_is_full_at_the_child(nursery: Nursery, tmp_path: Path, row: Row, disk: str) -> None:
+    said, values, is_limited = tmp_path / "said", tmp_path / "disk" / "values", disk == "a file limit"
+    with contextlib.nullcontext() if is_limited else small_disk(tmp_path / "disk", 120_000):
+        writer = nursery.start("writer", tmp_path / "writer.log", str(values), 100_000, str(said), is_limited)
+        try:
+            eventually(said.exists, PATIENCE_S)
+        finally:
+            kill(writer)
+        assert said.read_text() == f"{Reason.VALUE_LOST.value} stored"
+        assert len([path for path in values.rglob("*") if path.is_file()]) == 1
     row.held("refused with VALUE_LOST, nothing half was left; what fitted was stored")
 
 

@@ -190,7 +190,7 @@ def test_s1_a_part_of_a_part_is_a_part(group):
 
 
 def test_a_group_is_as_large_as_its_shape_and_has_each_rank_once(handles):
-    with pytest.raises(ShapeError, match="tensor=3 has 3 places, and there are 4 members"):
+    with pytest.raises(ShapeError, match="tensor=3 has 3 places, and 4 members are there"):
         ActorGroup([member(handle, rank) for rank, handle in enumerate(handles)], {"tensor": 3})
     with pytest.raises(ShapeError, match="the ranks 0 to 1, each once"):
         ActorGroup([member(handles[0], 0), member(handles[1], 2)])

@@ -17,11 +17,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config import load_config
+from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
 from serve_apps.auth import issue_for_mesh
-from serve_apps.process import READY
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 from serve_apps.stores import Stores
@@ -144,18 +143,20 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
     key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("guest"), 0))
     command = [sys.executable, "-m", "serve_apps.cli", "join", "--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file)]
     command += ["--mesh", "guest", "--ray", stack.clusters["local"].address]
-    command += ["--pool", "general=standard:cpu=1", "--label", "zone=far"]
+    command += ["--pool", "general=standard:cpu=64", "--label", "zone=far"]
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(REPOSITORY)}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
         assert process.stdout is not None
-        assert next(line for line in process.stdout if line.startswith(READY))
+        assert process.stdout.readline().startswith("guest is up on the Ray cluster ")
         assert run_in(client, "far") == 10_003
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, (tmp_path / "log").read_text()
+    told = (tmp_path / "log").read_text()
+    assert process.returncode == 0, told
+    assert "warning: mesh guest: its pools promise 64 cpu, its nodes have " in told
     eventually(lambda: _guest_has_left(stores))
 
 

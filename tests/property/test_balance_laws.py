@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.balance import LeaseBalance, sum_of
+from federation.child.balance import LeaseBalance, sum_of
 from federation.leases import Lease, Told
 from mesh.resources import ResourceSet
 

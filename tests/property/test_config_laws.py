@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.config import load_config
-from federation.config_shape import JsonSchema, resolved, schema
+from federation.config.loading import load_config
+from federation.config.shape import JsonSchema, resolved, schema
 from federation.errors import ConfigError
 
 SMALL = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.deadlines import Deadlines
+from federation.child.deadlines import Deadlines
 from federation.leases import Granted, LeaseTerms
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from federation.auditing import mismatches
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage
+from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
-from federation.leases import Aim, Beat, LeaseTerms, Session, Want
+from federation.leases import Aim, Beat, LeaseTerms, Pays, Session, Want
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
@@ -52,6 +52,20 @@ meshes = st.sampled_from(MESHES)
 tenants = st.sampled_from(list(map(TenantPath, PARENTS)))
 slots = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 3), min_size=1).map(ResourceSet)
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6)).map(ResourceSet)
+wants_told = st.lists(
+    st.builds(
+        Want,
+        tenant=tenants,
+        flavor=st.just(FLAVORS[0]),
+        slot=st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 2), min_size=1).map(ResourceSet),
+        slots=st.integers(1, 4),
+        priority=st.integers(-1, 2),
+        waited_ms=st.none() | st.sampled_from([0, 10 * STEP_MS, 100 * LEAP_MS]),
+        beyond=st.integers(0, 1),
+    ),
+    max_size=3,
+).map(tuple)
+pays_told = st.lists(st.builds(Pays, tenant=tenants, flavor=st.just(FLAVORS[0]), priority=st.integers(-1, 2)), max_size=2).map(tuple)
 
 
 @st.composite
@@ -121,6 +135,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.queue = RedisStageQueue(self.client, KEYS)
         self.twins: dict[MeshId, Twins] = {}
         self.claims: list[tuple[Claim, Claim]] = []
+        self.paid = {}  #: Of a claim at memory: what paid for it at both, and the digest of its spec.
         self.uses: dict[tuple[int, MeshId, int], object] = {}  #: What a token or version was used for.
         self.copies = None
         self.cut = False  #: The tree was replaced while leases were held, so they may exceed the present limits.
@@ -221,13 +236,12 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = sorted(self.twins[mesh].hands[0].leases) or [(TenantPath("a"), FLAVORS[0])]
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
-    @rule(mesh=meshes, wants=st.none() | st.lists(tenants, max_size=2, unique=True))
-    def beat(self, mesh, wants):
-        told = None if wants is None else tuple(Want(tenant=tenant, flavor=FLAVORS[0], slot=ResourceSet({"cpu": 1})) for tenant in wants)
+    @rule(mesh=meshes, told=st.none() | wants_told, pays=pays_told)
+    def beat(self, mesh, told, pays):
         twins = self.twins[mesh]
         beats = tuple(Beat(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "beat", wants=told)
+        self.hands(mesh, "beat", wants=told, pays=pays)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):
@@ -302,7 +316,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.move(STEP_MS, STEP_MS)
         self.memory.lose_writes(self.copies[0])
         lose_writes(self.client, KEYS, self.copies[1])
-        self.claims.clear()
         self.cut = True  # Of two trees one is back.
         self.both("sweep")
 
@@ -351,10 +364,37 @@ class LedgerMachine(RuleBasedStateMachine):
         replies = self.both("claim", self.sessions(mesh), stage, leases)
         if isinstance(replies[0], ClaimedStage):
             self.claims.append((replies[0].claim, replies[1].claim))
+            self.paid[replies[0].claim] = leases, digest_of(replies[0].spec)
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data(), batch=st.integers(1, 3), end=st.sampled_from(["", "", StageEnded, StageLost]))
-    def report(self, data, batch, end):
+    @rule(data=st.data(), is_whole=st.sampled_from([True, True, False]), has_ended=st.booleans())
+    def resume(self, data, is_whole, has_ended):
+        """As a mesh does that is told of another epoch: with a claim that stands, was closed, or was lost with the last writes."""
+        pair = data.draw(st.sampled_from(self.claims))
+        leases, spec = self.paid[pair[0]]
+        held = tuple(
+            (HeldClaim(claim=claim, lease=lease, spec=spec, is_whole=is_whole, has_ended=has_ended),)
+            for claim, lease in zip(pair, leases, strict=True)
+        )
+        before = self.present(pair[0].stage)
+        self.both("resume", self.sessions(pair[0].mesh), held)
+        after = self.present(pair[0].stage)
+        assert before in (after, (None, None))  # Whoever has the stage keeps it, under its own token.
+
+    def present(self, stage):
+        """The present claims on a stage, at both."""
+        found = [None, None]
+        for side, store in enumerate((self.memory, self.queue)):
+            for mesh in self.twins:
+                for each in store.claims_of(self.sessions(mesh)[side]):
+                    found[side] = each.claim if each.claim.stage == stage else found[side]
+        return tuple(found)
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(), batch=st.integers(1, 3), end=st.sampled_from(["", "", StageEnded, StageLost]), after=st.sampled_from([0, 0, 1, 2])
+    )
+    def report(self, data, batch, end, after):
         pair = data.draw(st.sampled_from(self.claims))
         stage, mesh = pair[0].stage, pair[0].mesh
         said = [NodeStarted(stage=stage, node=NodeId("n"), attempt=1, started_ms=batch)] * (batch - 1)
@@ -362,7 +402,7 @@ class LedgerMachine(RuleBasedStateMachine):
             said.append(StageEnded(stage=stage))
         elif end is StageLost:
             said.append(StageLost(stage=stage, mesh=mesh, incarnation=1, reason=Reason.WORKER_LOST))
-        self.both("report", pair, batch, (tuple(said), tuple(said)))
+        self.both("report", pair, batch, (tuple(said), tuple(said)), after=min(after, batch - 1))
 
     @rule(
         mesh=meshes, stage=stages, verb=st.sampled_from(["deliver", "deliver", "cancel", "explain", "explain", "forget"]), odd=st.booleans()
@@ -447,7 +487,9 @@ def without_tokens(snapshot):
         (view.lease, view.amounts, view.target, view.priority, view.incarnation is None) for view in map(shown, snapshot.leases)
     )
     views = [(view.record, view.alive, view.waiting, view.claimed) for view in snapshot.meshes]
-    wants = sorted((want.mesh, want.tenant, want.flavor, repr(want.slot), want.slots, want.priority) for want in snapshot.wants)
+    wants = sorted(
+        (want.mesh, want.tenant, want.flavor, repr(want.slot), want.slots, want.priority, want.beyond) for want in snapshot.wants
+    )
     return leases, views, wants, snapshot.learn_ms > 0
 
 

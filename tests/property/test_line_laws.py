@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, Pace
-from federation.outlook import Outlooks
+from federation.explaining.outlook import Outlooks
 from federation.quota.policies import QueueSettings, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
@@ -85,7 +85,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
         for one in waiting
     )
     orders = OrdersInForce(filed=StandingOrders(settings={LAB: QueueSettings(is_strict=True)}))
-    about = Outlooks(snapshot, orders, {EAST: queue}, CostRules())
+    about = Outlooks(snapshot, orders, {EAST: queue}, CostRules(), {})
     told = {stage.stage: about.of(stage.stage) for stage in queue}
     behind = {one.offer.workload for one in waiting if one.told is not None and one.told[0] is Reason.BEHIND_HEAD}
     assert {stage for stage, outlook in told.items() if outlook.reason is Reason.BEHIND_HEAD} == behind

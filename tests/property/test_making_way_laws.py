@@ -10,10 +10,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.balance import LeaseBalance
-from federation.foreseeing import RunningStage, foresee
+from federation.child.balance import LeaseBalance
+from federation.child.making_way import MakingWay
+from federation.explaining.foreseeing import RunningStage, foresee
 from federation.leases import Lease, Told
-from federation.making_way import MakingWay
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease

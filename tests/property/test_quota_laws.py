@@ -154,9 +154,42 @@ def busy_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
     return QuotaScheduler(forest, settings, rules), [works[at : at + size] for at in range(0, len(works), size)]
 
 
+def reclaiming_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
+    """Large borrowers, owners who take a part of theirs back, and small work that would fit only where a borrower has left."""
+    nodes = [ForestNode(name="c0"), ForestNode(name="c1", parent="c0")]
+    for number in range(chance.randint(3, 5)):
+        borrowing = chance.choice([None, None, chance.randint(2, 12)])
+        quota = Quota(nominal=chance.randint(0, 6), borrowing_limit=borrowing, lending_limit=chance.choice([None, None, 2]))
+        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice(["c0", "c0", "c1"]), quotas={RED: quota}, is_queue=True))
+    nodes.append(ForestNode(name="borrower", parent="c0", quotas={RED: Quota()}, is_queue=True))
+    forest = QuotaForest(nodes)
+    groups = (ResourceGroup(resources=("gpu",), flavors=("red",)),)
+    policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
+    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=0, hold_ms=chance.choice([0, 10_000]))
+    queues = [forest.names[queue] for queue in forest.queues]
+    most = max(1, sum(node.quotas[RED].nominal for node in nodes if node.is_queue))
+    waves = [[("borrower", chance.randint(most // 2, most))]]
+    waves += [[(chance.choice(queues), chance.choice([1, 1, 2, 3, 6])) for _ in range(4)] for _ in range(4)]
+    works = [
+        [
+            Workload(
+                workload=f"w{wave}-{place}",
+                queue=queue,
+                created_ms=wave,
+                priority=chance.randint(0, 3),
+                replica_sets=(ReplicaSet(name="main", count=1, amounts={"gpu": units}),),
+            )
+            for place, (queue, units) in enumerate(listed)
+        ]
+        for wave, listed in enumerate(waves)
+    ]
+    return QuotaScheduler(forest, {queue: QueueSettings(policies=policies, groups=groups) for queue in forest.queues}, rules), works
+
+
 used = st.builds(any_use, chances)
 scheduled = st.builds(any_world, chances)
 busy = st.builds(busy_world, chances)
+reclaiming = st.builds(reclaiming_world, chances)
 
 
 def deficits(scheduler: QuotaScheduler) -> dict[tuple[int, object], int]:
@@ -332,6 +365,20 @@ def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
         assert not any(deficits(scheduler).values())
 
 
+@given(st.one_of(reclaiming, busy), chances)
+def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_included(case, chance):
+    scheduler, waves = case
+    for number in range(len(waves) + 6):
+        for work in waves[number] if number < len(waves) else ():
+            scheduler.submit(work)
+        scheduler.round(number * 25)
+        assert not any(deficits(scheduler).values())
+        for name in leaving(scheduler):
+            if chance.random() < 0.5:
+                scheduler.stopped(name, number * 25 + 1)
+                assert not any(deficits(scheduler).values())
+
+
 @given(scheduled)
 def test_the_same_calls_give_the_same_decisions(case):
     scheduler, works = case
@@ -429,6 +476,19 @@ def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, c
             if chance.random() < 0.6:
                 snapshot.charge(queue, expected.assignment.amounts)
     assert next(order, None) is None
+
+
+def test_by_the_rules_of_kueue_more_may_run_until_those_who_give_way_have_stopped():
+    beyond = 0
+    for seed in range(60):
+        known, waves = reclaiming_world(Random(seed))
+        scheduler = QuotaScheduler(known.forest, known.settings, replace(known.rules, counts_leaving=False))
+        for number, wave in enumerate(waves):
+            for work in wave:
+                scheduler.submit(work)
+            scheduler.round(number * 25)
+            beyond += any(deficits(scheduler).values())
+    assert beyond
 
 
 @pytest.mark.parametrize("seed", [2827, 2875])

@@ -93,7 +93,7 @@ class PlainReclaiming:
                     taken.append((lease, part))
             if short:
                 break
-        if taken and not short:
+        if not short and (taken or claim.want.is_crowded):
             assert self.board.ledger.fits(claim.node, needed)
             return slots, tuple(lease for lease, _ in taken)
         found = 0 if claim.want.is_crowded or not taken else self.slots_that_fit(claim)

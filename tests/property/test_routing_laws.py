@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.demand import Demand
 from federation.estimates import CostRules, Pace
-from federation.openness import may_use
 from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing import Refused, Routed, route
+from federation.routing.demand import Demand
+from federation.routing.openness import may_use
+from federation.routing.route import Refused, Routed, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness

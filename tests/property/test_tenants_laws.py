@@ -1,11 +1,19 @@
 """Laws of the quota arithmetic over random trees and random use."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.auditing import Audit, mismatches
+from federation.errors import ConfigError
 from federation.leases import Lease
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import QuotaLedger
+from federation.snapshot import LeaseView, Snapshot
+from federation.store.amendment import Amendment, amendment
+from federation.store.tree_rows import rows_of
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -166,3 +174,70 @@ def test_a_tenant_is_offered_what_the_planner_reckons_with_also_after_cuts(tree,
     for path in tree.tenants:
         for key in KEYS:
             assert max(0, tree.available(usage, path, key)) == planned.available(forest.queue_of(path), key)
+
+
+@given(leased(), st.integers(1, 4), st.data())
+def test_an_audit_tenant_by_tenant_finds_something_where_one_of_all_does_and_nothing_where_it_does_not(case, at_once, data):
+    tree, leases, usage = case
+    if data.draw(st.booleans()):
+        row = (data.draw(st.sampled_from(list(tree.tenants))), *data.draw(st.sampled_from(KEYS)))
+        usage = {**usage, row: data.draw(units)}
+    views = tuple(
+        LeaseView(lease=str(one.token), tenant=one.tenant, mesh=one.mesh, flavor=one.flavor, amounts=one.amounts, token=one.token)
+        for one in leases
+    )
+    snapshot = Snapshot(at_ms=0, tree=tree, usage={row: used for row, used in usage.items() if used}, leases=views)
+    audit = Audit(at_once=at_once)
+    found = [wrong for _ in range(len(tree.tenants)) for wrong in audit.look(snapshot)]
+    assert bool(found) is bool(mismatches(snapshot))
+    assert {wrong for wrong in mismatches(snapshot) if not tree.children(wrong.tenant)} <= set(found)
+
+
+@given(trees(), st.data())
+def test_a_tree_with_vanished_tenants_is_the_tree_that_is_made_of_all_of_them(tree, data):
+    parents = {}
+    for number in range(data.draw(st.integers(0, 4))):
+        parents[TenantPath(f"a{number}")] = data.draw(st.none() | st.sampled_from([*tree.tenants, *parents]))
+    charged = {(path, *data.draw(st.sampled_from(KEYS))): 1 for path in data.draw(st.sets(st.sampled_from([*tree.tenants, *parents])))}
+    found = tree.with_vanished(parents, charged)
+    is_as_if_made_anew(found)
+
+
+@given(trees(), st.data())
+def test_a_tree_with_a_tenant_under_another_parent_is_the_tree_that_is_made_of_these(tree, data):
+    path = data.draw(st.sampled_from(list(tree.tenants)))
+    others = [other for other in tree.tenants if not tree.is_within(other, path)]
+    parent = data.draw(st.sampled_from([None, *others]))
+    if parent is None and any((quota.borrowing_limit, quota.lending_limit) != (None, None) for quota in tree.tenant(path).quotas.values()):
+        with pytest.raises(ConfigError, match="needs a parent"):
+            tree.with_parent(path, parent)
+        return
+    before = TenantTree(tree.tenants.values())
+    found = tree.with_parent(path, parent)
+    assert found == TenantTree([replace(tree.tenant(path), parent=parent), *(kept for kept in tree.tenants.values() if kept.path != path)])
+    is_as_if_made_anew(found)
+    assert tree == before  # And it is as it was.
+    is_as_if_made_anew(tree)
+
+
+@given(trees(), trees())
+def test_what_amends_one_tree_makes_all_rows_of_the_other_of_its_rows(before, after):
+    changes = amendment(before, after)
+    assert changes is not None
+    rows = {**dict(rows_of(before)), **changes.rows}
+    assert {name: row for name, row in rows.items() if name not in changes.gone} == dict(rows_of(after))
+    assert amendment(after, after) == Amendment(rows={}, gone=())
+
+
+def is_as_if_made_anew(found):
+    whole = TenantTree(found.tenants.values())
+    assert found == whole
+    assert list(found.tenants) == list(whole.tenants)
+    for path in whole.tenants:
+        assert found.children(path) == whole.children(path)
+        for key in KEYS:
+            assert (found.own_quota(path, key), found.kept(path, key), found.potential(path, key)) == (
+                whole.own_quota(path, key),
+                whole.kept(path, key),
+                whole.potential(path, key),
+            )

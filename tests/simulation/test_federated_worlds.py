@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,14 +14,15 @@ from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import RunState
 from federation.quota.policies import Rules, StandingOrders
-from federation.snapshot import MeshRecord, PoolRecord
+from federation.snapshot import MeshRecord, PoolRecord, Snapshot
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stages import TaskSpec
 from mesh.testing import value_of
-from simulator.world import Faults, World
+from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
 
 CPU = (FlavorName("standard"), "cpu")
 OWNER, GUEST, OTHER = TenantPath("shared/owner"), TenantPath("shared/guest"), TenantPath("shared/other")
@@ -149,6 +151,42 @@ def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed
     if faults == FAULTS["all goes well"]:
         assert reclaimed(through, late) > 0
         assert records[soon].ended_ms < records[late].ended_ms
+
+
+class LongWork(World):
+    """Nothing comes back by itself."""
+
+    def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+        _, fails = super()._behaviour(task)
+        return 600_000, fails
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
+@pytest.mark.seeds(4)
+def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: int, faults: Faults) -> None:
+    quotas = {OWNER: 20, GUEST: 0}
+    shared = TenantPath("shared")
+    teams = (Tenant(path=path, parent=shared, quotas={CPU: Quota(nominal=own * 10_000)}, functions=("*",)) for path, own in quotas.items())
+    through = LongWork(seed, TenantTree((Tenant(path=shared, parent=None), *teams)), (mesh("east", 24), mesh("west", 24)), replace(faults))
+    through.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    for number in range(20):  # Each of them a stage of its own.
+        submit(through, fan(f"borrows{number}", GUEST, 1, "west"))
+    until_borrowed(through, 20 * 10_000)
+    claims = [submit(through, fan(f"claims{number}", OWNER, 1, "east")) for number in range(30)]
+    wanted_ms = until(
+        through, lambda seen: sum(view.waiting + view.claimed for view in seen.meshes if view.record.mesh == "east") == len(claims)
+    )
+    met_ms = until(through, lambda seen: seen.usage.get((OWNER, *CPU), 0) == 20 * 10_000)
+    assert met_ms - wanted_ms <= 2 * (LEASE_TTL_MS + GRACE_MS)
+
+
+def until(through: World, holds: Callable[[Snapshot], bool]) -> int:
+    """When it does."""
+    for _ in range(STEPS_MAX):
+        if holds(through.store.snapshot()):
+            return through.clock.now_ms
+        step(through)
+    pytest.fail(f"seed {through.seed}: it never came to that")
 
 
 @pytest.mark.seeds(12)

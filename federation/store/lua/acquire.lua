@@ -4,11 +4,11 @@
 -- Inside its own quota and by borrowing alike, the script grants what nominal, borrowing and lending limits of all
 -- ancestors leave, but nothing that a plan has set aside for somebody. n slots are granted where n is the least that any
 -- resource allows. Who asks names the version that it has seen of the lease: another one is told instead of granted
--- upon, so a question that is carried out twice grants once. What was not granted is noted as wanted.
+-- upon, so a question that is carried out twice grants once. What was not granted is noted as wanted, see lib_lease.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease' and for each resource, by
---           name, '|resource|units of a slot', each with its newline
+-- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease|ms that it has waited
+--           or -1' and for each resource, by name, '|resource|units of a slot', each with its newline
 -- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
 --             'GRANTED|slots' | 'CHANGED': look at the lease first | 'UNKNOWN_TENANT'
 --             'REFUSED|reason|resource that is short|units of it for one slot|units of it available'
@@ -20,10 +20,10 @@ if lost then
 end
 
 local asked = {}
-for field, tenant, flavor, slots, priority, pays_for, version, slot in
-  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(-?%d+)|(%d+)|?([^\n]*)\n') do
-  asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = tonumber(priority),
-    pays_for = tonumber(pays_for), version = tonumber(version), shape = shape_of(slot) }
+for field, tenant, flavor, slots, priority, pays_for, version, waited, slot in
+  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(-?%d+)|(%d+)|(-?%d+)([^\n]*)\n') do
+  asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = priority, slot = slot,
+    pays_for = tonumber(pays_for), version = tonumber(version), waited = tonumber(waited), shape = shape_of(slot) }
 end
 
 local learns = learn_left() > 0
@@ -56,7 +56,7 @@ local function fitting(lease, want)
   return slots, never or short, never
 end
 
-local unmet, granted = {}, {} -- By the place of the want: slots that it waits for, and whether it was granted any.
+local unmet, granted = {}, {} -- By the place of the want: slots that it waits for, and that it was granted.
 local function answer(want, at)
   if learns then
     return 'REFUSED|LEDGER_LEARNING||0|0'
@@ -82,7 +82,7 @@ local function answer(want, at)
   end
   lease.priority = want.pays_for
   note_change(lease, 'grant')
-  granted[at] = true
+  granted[at] = fits
   if fits < want.slots then
     unmet[at] = want.slots - fits
   end
@@ -100,12 +100,9 @@ keep_leases()
 local is_news = false
 local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
 for place, want in ipairs(asked) do
-  local wanted = unmet[place]
-  local noted = wanted and wanted_priority(MESH, want.field)
-  if wanted and not (noted and noted > want.priority) then -- Else more urgent work wants the same lease: that stands.
-    is_news = note_want(MESH, want.tenant, want.flavor, want.shape.units, wanted, want.priority) or is_news
-  elseif has_wanted and granted[place] and not wanted then
-    drop_want(MESH, want.field)
+  if unmet[place] or (has_wanted and granted[place]) then
+    local field = want.field .. '|' .. want.priority .. want.slot
+    is_news = settle_want(MESH, field, granted[place] or 0, unmet[place] or 0, want.waited) or is_news
   end
 end
 if is_news then

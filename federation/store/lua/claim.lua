@@ -1,4 +1,4 @@
--- needs: caller, lease, stage, wall
+-- needs: caller, claim
 -- Take a queued stage under a live session and a live lease; the claim gets the next fencing token. Not while the ledger learns.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
@@ -16,8 +16,8 @@ local lost = why_lost(SESSION, INCARNATION, true)
 if lost then
   return { lost }
 end
-local state, at, member, holder, token, spec, cancelled, deadline =
-  unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'member', 'incarnation', 'token', 'spec', 'cancelled', 'deadline'))
+local state, at, holder, token, spec, cancelled =
+  unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'incarnation', 'token', 'spec', 'cancelled'))
 local mine = state == 'claimed' and holder == INCARNATION
 if at ~= MESH or not (state == 'queued' or mine) then
   return { 'GONE' }
@@ -26,37 +26,12 @@ if not mine then
   if learn_left() > 0 then
     return { 'LEARN', text(learn_left()) }
   end
-  local slot = cjson.decode(redis.call('HGET', STAGE .. stage, 'head')).slot
-  local is_paid, lease = lease_token ~= '0' or not next(slot), nil
-  if lease_token ~= '0' then
-    lease = lease_of(MESH, tenant, flavor)
-    is_paid = text(lease.token) == lease_token
+  local why, lease, slot = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[10]))
+  if why then
+    return { why }
   end
-  if not is_paid then
-    return { 'NO_LEASE' }
-  end
-  for resource, units in pairs(lease and slot or {}) do
-    local taken = tonumber(redis.call('HGET', TAKEN .. MESH, field_of(tenant, flavor) .. '|' .. resource) or '0')
-    if taken + units > tonumber(ARGV[10]) * (lease.held[resource] or 0) then
-      return { 'MANY' }
-    end
-  end
-  local now = text(wall_ms())
   token = text(next_token())
   keep_token()
-  redis.call('HSET', STAGE .. stage, 'state', 'claimed', 'incarnation', INCARNATION, 'token', token, 'batch', '0',
-    'lease', field_of(tenant, flavor), 'lease_token', lease_token, 'since', now)
-  if lease then
-    for resource, units in pairs(slot) do
-      slot[resource] = text(units)
-    end
-    redis.call('HSET', STAGE .. stage, 'takes', cjson.encode(slot))
-    count_taken(MESH, field_of(tenant, flavor), slot, 1)
-  end
-  if deadline and deadline ~= '' then
-    redis.call('ZADD', OVERDUE, text(LT + tonumber(deadline)), stage)
-  end
-  redis.call('ZREM', READY .. MESH, member)
-  redis.call('ZADD', CLAIMED .. MESH, now, stage)
+  make_claim(stage, token, lease, slot, field_of(tenant, flavor), lease_token)
 end
 return { 'CLAIMED', token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }

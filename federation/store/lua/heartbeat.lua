@@ -11,7 +11,8 @@
 -- ARGV[7]   number of the beat: one more for each; the same again is answered and changes nothing
 -- ARGV[8]   news, JSON, '' when there is none:
 --             acks    list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
---             wants   list of [tenant, flavor, {resource: units of a slot}, slots, priority]: all that the mesh wants; absent: as before
+--             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond]: all that the mesh wants; absent: as before
+--             pays    list of [tenant, flavor, priority of the most urgent work that the lease pays for]: where it has changed
 --             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all that the mesh holds
 -- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: tell what you hold
@@ -43,7 +44,9 @@ local function restore(claim, named, seen)
   if lease.version == 0 and version <= seen then
     return
   end
-  redis.call('HSETNX', TREE, 'parent|' .. tenant, '-') -- Of a tenant that the ledger has forgotten as well.
+  if redis.call('HEXISTS', TREE, 'parent|' .. tenant) == 0 then
+    redis.call('HSETNX', GONE, tenant, '') -- Of a tenant that the ledger has forgotten as well.
+  end
   if lease.version < version then
     for _, resource in ipairs({ unpack(lease.resources) }) do
       set_amounts(lease, resource, held[resource] or 0, held[resource] or 0)
@@ -91,22 +94,35 @@ for _, ack in ipairs(news.acks or {}) do
   end
 end
 
+-- No version of its own: the mesh knows it, and nothing that it may do follows from it.
+for _, pays in ipairs(news.pays or {}) do
+  local lease = lease_of(MESH, pays[1], pays[2])
+  if lease.version > 0 and lease.priority ~= pays[3] then
+    lease.priority, lease.is_noted = pays[3], true
+  end
+end
+
+-- What it wants is meant on top of what it held before this beat: what leases grow by now comes off it.
+if news.wants then
+  replace_wants(MESH, news.wants)
+end
+
 -- By plan, leases grow as soon as there is room.
 if GROWS and learn_left() == 0 then
   local grown = true
   for _, lease in ipairs(leases_of(MESH)) do
     if grows(lease) then
-      local more = false
+      local more, grown_by = false, {}
       for _, resource in ipairs(lease.resources) do
         local held, target = lease.held[resource], lease.target[resource]
         local by = math.min(target - held, math.max(0, (rooms_of(node_of(lease), resource))))
         if by > 0 then
           set_amounts(lease, resource, held + by, target)
-          more = true
+          more, grown_by[resource] = true, by
         end
       end
       if more then
-        lease.priority = math.max(lease.priority, wanted_priority(MESH, field_of(lease.tenant, lease.flavor)) or lease.priority)
+        lease.priority = math.max(lease.priority, meet_wants(MESH, lease.field, grown_by) or lease.priority)
         note_change(lease, 'grow')
       end
       grown = grown and not grows(lease)
@@ -122,18 +138,6 @@ renew(SESSION)
 redis.call('HSET', MESHES, MESH, record)
 if #LEASE_ORDER > 0 then
   keep_leases()
-end
-if news.wants then
-  local named = {}
-  for _, want in ipairs(news.wants) do
-    named[field_of(want[1], want[2])] = true
-    note_want(MESH, unpack(want))
-  end
-  for _, field in ipairs(redis.call('HKEYS', WANTS .. MESH)) do
-    if not named[field] then
-      drop_want(MESH, field)
-    end
-  end
 end
 if freed then
   wake_wanting()

@@ -12,7 +12,7 @@
 -- leases may be in use that the ledger has forgotten. Source: references of the protocol, ADR 0019.
 --
 -- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which learning ends), clamped (LT of the last step
--- that was too long), version (of the tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals, learn_since (the epoch in
+-- that was too long), version and tree (the number and the name of the tenant tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals, learn_since (the epoch in
 -- which the last learning began; another epoch that begins meanwhile only makes it longer);
 -- tests write `test_offset_ms`, which nothing else does.
 

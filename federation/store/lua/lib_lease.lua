@@ -186,7 +186,12 @@ local function keep_leases()
         redis.call('ZREM', CUTS, holder .. '|' .. field)
       end
       told[#told + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
-      lease.changed, lease.had_cut = nil, lease.cut > 0
+      lease.changed, lease.is_noted, lease.had_cut = nil, nil, lease.cut > 0
+    elseif lease.is_noted then -- By its mesh, of itself: neither news nor a chapter of its story.
+      lease.packed, lease.is_noted = packed_lease(lease), nil
+      local list = changed[lease.holder] or {}
+      changed[lease.holder] = list
+      list[#list + 1], list[#list + 2] = lease.field, lease.packed
     end
   end
   for first = 1, #told, LOG_ROWS do -- Entries of a few changes, each a line 'verb|holder|tenant|flavor|row': so the log is bounded by them.
@@ -264,30 +269,126 @@ end
 
 -- ---- wants: what a mesh could use and was not granted
 
--- Row of WANTS: JSON of [slot, slots, priority, LT since when]. True when nobody knew of it.
-local function note_want(mesh, tenant, flavor, slot, slots, priority)
-  local field = field_of(tenant, flavor)
-  local before = redis.call('HGET', WANTS .. mesh, field)
-  local since = before and cjson.decode(before)[4] or text(LT)
-  local kept = {}
-  for resource, units in pairs(slot) do
-    kept[resource] = text(units)
+-- A row of WANTS for each lease, priority and size of slot that a mesh wants: 'tenant|flavor|priority' and for each resource of a slot, by
+-- name, '|resource|units' has '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. What a mesh tells replaces all of them; what
+-- it is granted, or its leases grow by, is wanted no more. It says for how long it waits: LT since when follows, to the second.
+local WANTS_MAX, SAME_MS = 1000, 1000
+
+local function want_of(packed)
+  local slots, since, beyond = string.match(packed, '^(%d+)|(-?%d+)|(%d+)$')
+  return { slots = tonumber(slots), since = tonumber(since), beyond = tonumber(beyond) }
+end
+
+local function packed_want(slots, since, beyond)
+  return text(slots) .. '|' .. text(since) .. '|' .. text(beyond)
+end
+
+-- Since when it waits, by what is told now (-1: nothing) and was noted before. What differs by less than a second is not written again.
+local function since_when(waited, before)
+  local since = waited >= 0 and LT - waited or nil
+  if before and (not since or math.abs(since - before.since) < SAME_MS) then
+    return before.since
   end
-  redis.call('HSET', WANTS .. mesh, field, cjson.encode({ kept, text(slots), text(priority), since }))
-  redis.call('SADD', WANTING, mesh)
+  return since or LT
+end
+
+local function wants_of(mesh)
+  local flat, wants = redis.call('HGETALL', WANTS .. mesh), {}
+  for place = 1, #flat, 2 do
+    wants[flat[place]] = want_of(flat[place + 1])
+  end
+  return wants
+end
+
+-- Write some rows and take away others; whether the mesh wants anything follows.
+local function keep_wants(mesh, written, gone)
+  in_pieces('HDEL', WANTS .. mesh, gone)
+  in_pieces('HSET', WANTS .. mesh, written)
+  if #written > 0 then
+    redis.call('SADD', WANTING, mesh)
+  elseif #gone > 0 and redis.call('EXISTS', WANTS .. mesh) == 0 then
+    redis.call('SREM', WANTING, mesh)
+  end
+end
+
+-- All that the mesh wants, as it tells it: rows [field, slots, ms waited or -1, slots beyond]; of a field told twice the last counts.
+local function replace_wants(mesh, told)
+  local before, rows, written, gone = wants_of(mesh), {}, {}, {}
+  for _, row in ipairs(told) do
+    local field, slots, waited, beyond = unpack(row)
+    rows[field] = slots > 0 and packed_want(slots, since_when(waited, before[field]), beyond) or nil
+  end
+  for field, packed in pairs(rows) do
+    local known = before[field]
+    if not known or packed ~= packed_want(known.slots, known.since, known.beyond) then
+      written[#written + 1], written[#written + 2] = field, packed
+    end
+  end
+  for field in pairs(before) do
+    if not rows[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  keep_wants(mesh, written, gone)
+end
+
+-- After a question: of what was noted before what is granted is wanted no more, and what is missing is. True when nobody knew of it.
+local function settle_want(mesh, field, granted, missing, waited)
+  local packed = redis.call('HGET', WANTS .. mesh, field)
+  local before = packed and want_of(packed)
+  if not before and (missing == 0 or #redis.call('HKEYS', WANTS .. mesh) >= WANTS_MAX) then
+    return false
+  end
+  local slots = max(before and before.slots - granted or 0, missing)
+  local since = since_when(waited, before)
+  since = before and min(since, before.since) or since -- Of all that is behind it the oldest counts, whoever asks.
+  local row = slots > 0 and packed_want(slots, since, before and before.beyond or 0)
+  if not row then
+    keep_wants(mesh, {}, { field })
+  elseif row ~= packed then
+    keep_wants(mesh, { field, row }, {})
+  end
   return not before
 end
 
--- Of what is noted for a lease; nil when nothing is.
-local function wanted_priority(mesh, field)
-  local row = redis.call('HGET', WANTS .. mesh, field)
-  return row and tonumber(cjson.decode(row)[3]) or nil
-end
-
-local function drop_want(mesh, field)
-  if redis.call('HDEL', WANTS .. mesh, field) == 1 and redis.call('EXISTS', WANTS .. mesh) == 0 then
-    redis.call('SREM', WANTING, mesh)
+-- A lease has grown by so much: of its wants that is wanted no more, the most urgent first, then the oldest. The priority of the most
+-- urgent that was met; nil when none was.
+local function meet_wants(mesh, lease_field, grown)
+  local wants, written, gone, most = {}, {}, {}, nil
+  for field, want in pairs(wants_of(mesh)) do
+    local priority, slot = string.match(string.sub(field, #lease_field + 1), '^|(-?%d+)(.*)$')
+    if string.sub(field, 1, #lease_field) == lease_field and priority then
+      want.field, want.priority, want.slot = field, tonumber(priority), slot
+      wants[#wants + 1] = want
+    end
   end
+  table.sort(wants, function(one, other)
+    if one.priority ~= other.priority then
+      return one.priority > other.priority
+    elseif one.since ~= other.since then
+      return one.since < other.since
+    end
+    return one.field < other.field
+  end)
+  for _, want in ipairs(wants) do
+    local shape, met = shape_of(want.slot), want.slots
+    for _, resource in ipairs(shape.resources) do
+      met = min(met, floor((grown[resource] or 0) / shape.units[resource]))
+    end
+    if met > 0 then
+      most = most or want.priority
+      for _, resource in ipairs(shape.resources) do
+        grown[resource] = grown[resource] - met * shape.units[resource]
+      end
+      if met < want.slots then
+        written[#written + 1], written[#written + 2] = want.field, packed_want(want.slots - met, want.since, want.beyond)
+      else
+        gone[#gone + 1] = want.field
+      end
+    end
+  end
+  keep_wants(mesh, written, gone)
+  return most
 end
 
 local function drop_wants(mesh)
@@ -316,7 +417,7 @@ local function wake_wanting()
   for place = 1, min(#meshes, WAKE_LOOKS_MAX) do
     local mesh = meshes[(NOW_US + place) % #meshes + 1]
     for _, field in ipairs(woken < WAKES_MAX and redis.call('HKEYS', WANTS .. mesh) or {}) do
-      if freed[string.match(field, '[^|]+$')] then
+      if freed[string.match(field, '^[^|]+|([^|]+)')] then
         post_mail(mesh, 'stage', '')
         woken = woken + 1
         break

@@ -8,11 +8,14 @@
 -- one gives up for another by plan is taken by nobody else. Nodes are read once per script and written once, at its end,
 -- in `keep_tree`: an error before that has changed nothing.
 --
--- Rows of TREE:
---   tenant|<path>            the tenant as JSON, for readers; only tenants of the present configuration have it
---   parent|<path>            '+' and its parent's path, '+' alone for a root; '-' instead of '+' for tenants that vanished while charged
+-- Rows of TREE, none of which changes but by another tree (META's `tree` is the name of the one that is there), so readers keep it:
+--   tenant|<path>            the tenant as JSON, for readers
+--   parent|<path>            its parent's path, '' of a root
 --   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', counted when the tree was configured
---   use|<path>|<flavor>      for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
+-- Rows of USE:
+--   <path>|<flavor>          for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
+-- Rows of GONE, of tenants that TREE has not and that leases are charged to, and of those above them:
+--   <path>                   the parent that it had, '' of a root
 --
 -- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
 
@@ -33,16 +36,40 @@ local function many(key, fields)
   return values
 end
 
-local function note_parent(tenant, row)
-  PARENTS[tenant] = row and string.sub(row, 2) or ''
-  IS_CONFIGURED[tenant] = row and string.byte(row) == 43 -- '+'
+-- Rows of TREE, by their names.
+local AHEAD = {} -- As they are about to be; false: gone. See configure.
+local function rows_of_tree(fields)
+  local rows = many(TREE, fields)
+  if next(AHEAD) then
+    for place = 1, #fields do
+      local row = AHEAD[fields[place]]
+      if row ~= nil then
+        rows[place] = row
+      end
+    end
+  end
+  return rows
 end
 
-local function parent_of(tenant)
-  if PARENTS[tenant] == nil then
-    note_parent(tenant, redis.call('HGET', TREE, 'parent|' .. tenant))
+-- Note the parents of tenants: as configured, or as they were.
+local function note_parents(tenants)
+  local fields, gone = {}, {}
+  for place = 1, #tenants do
+    fields[place] = 'parent|' .. tenants[place]
   end
-  return PARENTS[tenant]
+  local rows = rows_of_tree(fields)
+  for place = 1, #tenants do
+    local tenant, parent = tenants[place], rows[place]
+    if parent then
+      PARENTS[tenant], IS_CONFIGURED[tenant] = parent, true
+    else
+      gone[#gone + 1] = tenant
+    end
+  end
+  rows = many(GONE, gone)
+  for place = 1, #gone do
+    PARENTS[gone[place]] = rows[place] or ''
+  end
 end
 
 -- '<resource>|<held>|<target>|…' as {resource, held, target, …}, not to be changed: rows of one call are often the same.
@@ -115,34 +142,32 @@ local function read_ahead(starts)
     level[starts[place].tenant] = true
   end
   while next(level) do -- One command for all parents of a level.
-    local names, fields = {}, {}
+    local names = {}
     for tenant in pairs(level) do
       if PARENTS[tenant] == nil then
-        names[#names + 1], fields[#fields + 1] = tenant, 'parent|' .. tenant
+        names[#names + 1] = tenant
       end
     end
-    local rows = many(TREE, fields)
+    note_parents(names)
     level = {}
     for place = 1, #names do
-      local tenant = names[place]
-      note_parent(tenant, rows[place])
-      local parent = PARENTS[tenant]
+      local parent = PARENTS[names[place]]
       if parent ~= '' then
         level[parent] = true
       end
     end
   end
-  local made, fields = {}, {}
+  local made, of_tree, of_use = {}, {}, {}
   for place = 1, #starts do
     make_nodes(starts[place].tenant, starts[place].flavor, made)
   end
   for place = 1, #made do
     local field = made[place].field
-    fields[2 * place - 1], fields[2 * place] = 'quota|' .. field, 'use|' .. field
+    of_tree[place], of_use[place] = 'quota|' .. field, field
   end
-  local rows = many(TREE, fields)
+  local quotas, uses = rows_of_tree(of_tree), many(USE, of_use)
   for place = 1, #made do
-    local quota, use = rows[2 * place - 1], rows[2 * place]
+    local quota, use = quotas[place], uses[place]
     if quota or use then
       fill_node(made[place], quota, use)
     end
@@ -241,15 +266,15 @@ local function keep_tree()
   local gone, changed = {}, {}
   for place = 1, #TOUCHED do
     local node = TOUCHED[place]
-    local name, packed = 'use|' .. node.field, packed_use(node)
+    local packed = packed_use(node)
     if packed then
-      changed[#changed + 1], changed[#changed + 2] = name, packed
+      changed[#changed + 1], changed[#changed + 2] = node.field, packed
     else
-      gone[#gone + 1] = name
+      gone[#gone + 1] = node.field
     end
     node.is_touched = false
   end
-  in_pieces('HDEL', TREE, gone)
-  in_pieces('HSET', TREE, changed)
+  in_pieces('HDEL', USE, gone)
+  in_pieces('HSET', USE, changed)
   TOUCHED = {}
 end

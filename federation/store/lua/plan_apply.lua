@@ -3,12 +3,13 @@
 -- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
 -- Who has to give something up is told by mail, too, so that nobody waits for the next heartbeat.
 --
--- The sum of all targets stays within the limits: raised is only what fits after everything was lowered.
+-- The sum of all targets stays within the limits: raised is only what fits after everything was lowered. A plan that tells what it saw moves
+-- a lease by no more than it meant to: what was granted or released since stays so.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   token of the planner
 -- ARGV[2]   version of the tree that the plan was made for
--- ARGV[3]   list of [mesh, tenant, flavor, {resource: units}], JSON
+-- ARGV[3]   list of [mesh, tenant, flavor, {resource: units}, {resource: units that the plan saw} or nothing], JSON
 -- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
@@ -22,9 +23,19 @@ elseif learn_left() > 0 then
   return { 'LEARN', text(learn_left()) }
 end
 
+-- As `federation.leases.aimed`.
+local function aimed(now, before, units)
+  if units > before then
+    return max(now, min(units, now + units - before))
+  elseif units < before then
+    return min(now, max(units, now + units - before))
+  end
+  return now
+end
+
 local raised, growing, shrinking = {}, {}, {}
 for _, aim in ipairs(cjson.decode(ARGV[3])) do
-  local mesh, tenant, flavor, target = unpack(aim)
+  local mesh, tenant, flavor, target, seen = unpack(aim)
   local session = session_of(mesh)
   if not session or session.expires == 0 then
     return { 'UNKNOWN', mesh }
@@ -33,8 +44,9 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   for _, resource in ipairs({ unpack(lease.resources) }) do
     target[resource] = target[resource] or 0
   end
-  for resource, units in pairs(target) do
+  for resource, wanted in pairs(target) do
     local held, before = lease.held[resource] or 0, lease.target[resource] or 0
+    local units = seen and aimed(before, seen[resource] or 0, wanted) or wanted
     if units > before then
       raised[#raised + 1] = { lease, resource, units }
     elseif units < before then

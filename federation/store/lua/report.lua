@@ -12,7 +12,8 @@
 -- ARGV[5]   batch: counts up from 1 per claim
 -- ARGV[6]   JSON list of stage messages; '' when there are none
 -- ARGV[7]   state that the batch leaves the stage in: 'claimed', 'ended' or 'lost'
--- Reply     'OK' | 'STALE'
+-- ARGV[8]   the batch that the mesh told before this one, as the store has answered; '0' when it does not say
+-- Reply     'OK' | 'STALE' | 'GAP' when that batch is lost: what comes after it must not hide that
 
 local stage, mesh, incarnation, token, batch, body, after = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 
@@ -30,6 +31,9 @@ end
 local row = lease and redis.call('HGET', LEASES .. mesh, lease)
 if row and lease_token ~= '0' and after ~= 'lost' and string.match(row, '^%d+') ~= lease_token then
   return 'STALE'
+end
+if tonumber(last) < tonumber(ARGV[8]) then
+  return 'GAP'
 end
 redis.call('HSET', STAGE .. stage, 'batch', text(batch))
 if body ~= '' then

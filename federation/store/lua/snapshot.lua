@@ -3,7 +3,8 @@
 -- Everything that routing, planning and people look at, at one instant.
 --
 -- KEYS      `Keys.scripted`
--- Reply     {'OK', epoch, ms of learning, LT, now in ms, version of the tree, all of TREE (field, value, …), list of
+-- Reply     {'OK', epoch, ms of learning, LT, now in ms, version and name of the tree, all of GONE and all of USE (field, value,
+--            …): TREE itself is read by `tree` and kept, since it changes with its name alone; list of
 --            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
 --            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, JSON, …)}}
 
@@ -26,5 +27,6 @@ end
 for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
   wants[#wants + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
 end
-return { 'OK', EPOCH, text(learn_left()), text(LT), text(math.floor(NOW_US / 1000)), redis.call('HGET', META, 'version'),
-  redis.call('HGETALL', TREE), meshes, leases, wants }
+local version, tree = unpack(redis.call('HMGET', META, 'version', 'tree'))
+return { 'OK', EPOCH, text(learn_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,
+  redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, wants }

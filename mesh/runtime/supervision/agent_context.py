@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mesh.counting import counted
 from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_errors import NoCurrentTask, TaskPreempted
@@ -149,7 +150,7 @@ class TaskContext:
         facts = self._facts
         progress = facts.progress if progress is None else progress
         if pickled is None:
-            refused = f"the last checkpoint is larger than {self._bytes_max} bytes and was not kept"
+            refused = f"the last checkpoint is larger than {counted(self._bytes_max, 'byte')} and was not kept"
             self._facts = replace(facts, progress=progress, refused=refused)
             return None
         number = 1 if facts.checkpoint is None else facts.checkpoint.number + 1

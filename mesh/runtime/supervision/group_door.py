@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
+from mesh.counting import counted
 from mesh.ids import GroupId, NodeName
 from mesh.runtime.placement import bundle_of
 from mesh.runtime.supervision.ray_names import NODE_LABEL, group_name, group_prefix
@@ -131,7 +132,7 @@ def _nodes(row: dict[str, Any]) -> tuple[NodeName, ...]:
 
 def _why(handle: PlacementGroup) -> str:
     stats = _look(handle).get("stats", {})
-    return f"{str(stats.get('scheduling_state', 'unknown')).lower()} after {stats.get('scheduling_attempt', 0)} attempts"
+    return f"{str(stats.get('scheduling_state', 'unknown')).lower()} after {counted(int(stats.get('scheduling_attempt', 0)), 'attempt')}"
 
 
 def _remove(handle: PlacementGroup) -> None:

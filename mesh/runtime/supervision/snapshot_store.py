@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import TaskId
 from mesh.saved_state import Checkpoint, Kept, Snapshot, SnapshotLevel
@@ -67,7 +68,7 @@ class _BoundedSnapshots(ABC):
         """See `SnapshotStore`."""
         why = ""
         if snapshot.size_bytes > self._bytes_max:
-            why = f"it takes {snapshot.size_bytes} bytes, and the store holds {self._bytes_max}"
+            why = f"it takes {counted(snapshot.size_bytes, 'byte')}, and the store holds {self._bytes_max:,}"
             snapshot = snapshot.without_bytes(why)
         with self._lock:
             known = self._entries.get(snapshot.task)

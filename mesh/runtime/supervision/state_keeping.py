@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mesh.counting import counted
 from mesh.ids import AgentId, TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
@@ -138,7 +139,8 @@ def _default_snapshot(keepsake: Keepsake) -> Snapshot:
         return _told(snapshot, "the arguments hold ObjectRefs and stay with the order")
     room = keepsake.bytes_max - snapshot.size_bytes
     if len(arguments.pickled) > room:
-        return _told(snapshot, f"the arguments take {len(arguments.pickled)} bytes, of {room} that are left, and stay with the order")
+        take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, of {room} that are left"
+        return _told(snapshot, f"{take}, and stay with the order")
     return replace(snapshot, arguments=arguments.pickled)
 
 
@@ -182,7 +184,7 @@ def _pickled(saved: object, *, bytes_max: int) -> bytes | str:
     if not isinstance(saved, SavedState):
         return f"the preserver returned a {type(saved).__qualname__}, not a SavedState"
     pickled = pickled_within(saved, bytes_max, what="the preserver's SavedState")
-    return f"the preserver's state is larger than the {bytes_max} bytes that are left for it" if pickled is None else pickled
+    return f"the preserver's state is larger than the {counted(bytes_max, 'byte')} that are left for it" if pickled is None else pickled
 
 
 def state_of(actor: Any) -> Any:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import cloudpickle
 
+from mesh.counting import counted
+
 PICKLED_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
 _OWN_FOLDER = str(Path(__file__).parent)
@@ -48,4 +50,4 @@ def _shortened(text: str) -> str:
     if len(text) <= TEXT_CHARS_MAX:
         return text
     half = TEXT_CHARS_MAX // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return f"{text[:half]}\n... {counted(len(text) - 2 * half, 'character')} left out ...\n{text[-half:]}"

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import yaml
 from pydantic import PlainValidator
 
+from mesh.counting import counted
 from mesh.errors import AmountError
 from mesh.ids import TaskId
 from mesh.jobs.form import read_job
@@ -75,7 +76,7 @@ def read_task_id(name: str | None, parameter: str = "task_id") -> TaskId:
     written = quote(required(parameter, name), safe="", errors="replace")
     if len(written) > TASK_ID_BYTES_MAX:
         raise SubmissionError(
-            f"{parameter} {name[:20]!r}… takes {len(written)} bytes as the name of a folder; choose a shorter one, at most "
+            f"{parameter} {name[:20]!r}… takes {counted(len(written), 'byte')} as the name of a folder; choose a shorter one, at most "
             f"{TASK_ID_BYTES_MAX} letters, digits, dots, dashes and underscores (any other sign takes 3 bytes or more)"
         )
     return TaskId(name)

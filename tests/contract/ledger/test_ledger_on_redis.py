@@ -125,7 +125,7 @@ def test_an_audit_names_a_node_whose_sum_was_tampered_with(redis_server: redis.R
     ledger = redis_ledger(redis_server)
     ledger.configure(tree())
     ask(HandMesh(ledger, record()), 2)
-    redis_server.hset(Keys("contract").tree, f"use|{ACME}|{A100}", "gpu|10000|20000")
+    redis_server.hset(Keys("contract").use, f"{ACME}|{A100}", "gpu|10000|20000")
     (mismatch,) = ledger.audit()
     assert (mismatch.tenant, mismatch.kept, mismatch.counted) == (ACME, 10_000, 20_000)
 

@@ -28,6 +28,27 @@ def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, ea
     assert letters == {"west": (Mail(kind=MailKind.PLAN, subject=""),), "east": ()}
 
 
+@pytest.mark.parametrize(
+    ("seen", "planned", "now", "target"),
+    [
+        pytest.param(2, 3, 4, 4, id="more was granted than the plan gives"),
+        pytest.param(2, 4, 3, 4, id="a part of what the plan gives was granted"),
+        pytest.param(2, 4, 1, 3, id="what was released is not given again"),
+        pytest.param(2, 4, 2, 4, id="nothing has changed, and it gives"),
+        pytest.param(4, 1, 4, 1, id="nothing has changed, and it takes"),
+        pytest.param(4, 1, 5, 2, id="it takes no more than it meant to"),
+        pytest.param(4, 1, 2, 1, id="it takes what is still above"),
+        pytest.param(4, 2, 1, 1, id="more was released than it takes"),
+        pytest.param(3, 3, 4, 4, id="it moves nothing"),
+    ],
+)
+def test_a_plan_moves_a_lease_by_no_more_than_it_meant_to_whatever_has_happened_since(ledger, west, seen, planned, now, target):
+    aim(ledger, ("west", LAB, now))
+    aim(ledger, ("west", LAB, planned, seen))
+    west.beat()
+    assert west.lease(LAB, A100).target == gpu(target)
+
+
 def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
     ask(west, 1)
     before = west.lease(LAB, A100)

@@ -121,3 +121,14 @@ def test_a_move_that_leaves_a_node_over_its_limits_needs_force(ledger, west):
         ledger.reparent(SHOP, None, expected=version)
     assert ledger.snapshot().version == version
     assert ledger.reparent(SHOP, None, expected=version, force=True).over == (f"{ACME}|{A100}|gpu",)
+
+
+def test_a_tree_that_has_the_number_of_one_that_was_lost_is_told_as_it_is(ledger, west, store):
+    ask(west, 2)
+    kept = store.keep()
+    lost = ledger.configure(tree(lab=1)).version
+    assert ledger.snapshot().tree == tree(lab=1)
+    store.lose(kept)
+    assert ledger.snapshot().tree == tree()
+    assert ledger.configure(tree(lab=3)).version == lost
+    assert ledger.snapshot().tree == tree(lab=3)

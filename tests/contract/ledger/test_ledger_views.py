@@ -45,8 +45,16 @@ def test_the_story_of_a_lease_tells_every_change_of_it(ledger, west, east):
         ("revoke", gpu(2)),
         ("shrink", gpu(0)),
     ]
-    assert [chapter.verb for chapter in ledger.story(tenant=SHOP)] == ["grant"]
+    assert [chapter.verb for chapter in ledger.story(tenants=[SHOP])] == ["grant"]
+    assert [chapter.verb for chapter in ledger.story(tenants={SHOP, LAB})] == ["grant", "grant", "revoke", "shrink"]
     assert len(ledger.story(limit=1)) == 1
+
+
+def test_the_epoch_is_told_by_itself_as_it_was_begun(ledger, west, store):
+    assert ledger.epoch() == west.session.epoch
+    store.restart()
+    west.claim_all()
+    assert ledger.epoch() == west.session.epoch == ledger.snapshot().epoch
 
 
 def test_the_story_tells_of_epochs(ledger, west, store):

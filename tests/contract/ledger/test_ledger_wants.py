@@ -1,8 +1,14 @@
 """What every lease ledger promises of wants: what was not granted is remembered until it is granted or withdrawn."""
 
-from two_teams import A100, LAB, ONE_GPU, SHOP, ask, gpu
+import pytest
+from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, aim, ask, gpu
 
-from federation.leases import Want
+from federation.errors import BatchTooLarge
+from federation.leases import TOLD_MAX, WAITED_MS_MAX, Pays, Want
+
+
+def told(ledger):
+    return [(want.tenant, want.slot["gpu"] // 10_000, want.slots, want.priority) for want in ledger.snapshot().wants]
 
 
 def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger, west, east, store):
@@ -15,20 +21,87 @@ def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger,
     store.advance(1_000)
     assert ledger.snapshot().wants[0].waiting_ms >= 1_000
     west.release(LAB, A100, gpu(3))
-    assert ask(east, 3, SHOP).slots == 3
+    assert ask(east, 3, SHOP, priority=3).slots == 3
     assert ledger.snapshot().wants == ()
     ask(east, 9, SHOP)
     east.beat(wants=())
     assert ledger.snapshot().wants == ()
 
 
-def test_a_want_stands_when_less_urgent_work_is_refused_the_same_lease(ledger, west, east):
-    ask(west, 6)
-    ask(east, 5, SHOP, priority=3)
-    ask(east, 9, SHOP, priority=2)
-    assert [(want.slots, want.priority) for want in ledger.snapshot().wants] == [(3, 3)]
-    ask(east, 4, SHOP, priority=4)
-    assert [(want.slots, want.priority) for want in ledger.snapshot().wants] == [(4, 4)]
+def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west, east):
+    ask(west, 8)
+    ask(east, 3, SHOP, priority=3)
+    ask(east, 4, SHOP, priority=-2)
+    ask(east, 1, SHOP, priority=3, slot=gpu(2))
+    assert sorted(told(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
+
+
+def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
+    ask(west, 7)
+    east.beat(wants=(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
+    assert ask(east, 2, SHOP).slots == 1
+    assert told(ledger) == [(SHOP, 1, 19, 0)]
+    ask(east, 1, SHOP)
+    assert told(ledger) == [(SHOP, 1, 19, 0)]
+    assert ledger.snapshot().wants[0].beyond == 7
+    ask(east, 25, SHOP)
+    assert told(ledger) == [(SHOP, 1, 25, 0)]
+
+
+def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
+    def waits(waited_ms):
+        west.beat(wants=(Want(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
+        return ledger.snapshot().wants[0].waiting_ms // 10_000
+
+    assert waits(None) == 0
+    assert waits(90_000) == 9
+    assert waits(20_000) == 2
+    store.advance(30_000)
+    assert waits(None) == 5
+    assert waits(10**12) == WAITED_MS_MAX // 10_000
+
+
+def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
+    ask(west, 8)
+    east.beat(wants=(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
+    want = Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
+    ledger.acquire(east.session, (want,))
+    assert ledger.snapshot().wants[0].waiting_ms // 10_000 == 9
+
+
+def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_then_the_oldest(ledger, west, east):
+    big = {"tenant": SHOP, "flavor": A100, "slot": gpu(3)}
+    small = {"tenant": SHOP, "flavor": A100, "slot": ONE_GPU}
+    wants = (
+        Want(**big, priority=9),
+        Want(**small, slots=1, priority=1),
+        Want(**small, slots=20, waited_ms=5_000),
+        Want(**{**small, "slot": gpu(2)}, slots=1, waited_ms=60_000),
+        Want(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2),
+    )
+    ask(west, 2)
+    west.beat(wants=())
+    aim(ledger, ("east", SHOP, 6))
+    east.beat(wants=wants)
+    assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
+    assert sorted(told(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
+    aim(ledger, ("east", SHOP, 5))
+    east.beat()
+    east.obey(SHOP, A100)
+    aim(ledger, ("east", SHOP, 6))
+    east.beat()
+    assert sorted(told(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
+
+
+def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
+    ask(west, 8)
+    wants = tuple(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(TOLD_MAX))
+    east.beat(wants=wants)
+    ask(east, 1, SHOP, priority=-1)
+    assert len(ledger.snapshot().wants) == TOLD_MAX
+    east.beat(wants=wants[1:])
+    ask(east, 1, SHOP, priority=-1)
+    assert {want.priority for want in ledger.snapshot().wants} == {-1, *range(1, TOLD_MAX)}
 
 
 def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
@@ -52,3 +125,32 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
     assert [want.tenant for want in ledger.snapshot().wants] == [SHOP]
     west.leave()
     assert ledger.snapshot().wants == ()
+
+
+def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
+    def tell(*pays):
+        told = west.beat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
+        assert told.leases == ()
+        return {lease.tenant: (lease.priority, lease.version) for lease in ledger.snapshot().leases}
+
+    ask(west, 2, priority=4)
+    ask(west, 1, SHOP, priority=1)
+    versions = {lease.tenant: lease.version for lease in ledger.snapshot().leases}
+    assert tell((LAB, 9)) == {LAB: (9, versions[LAB]), SHOP: (1, versions[SHOP])}
+    assert tell((LAB, -3), (SHOP, 2), (ACME, 5)) == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
+    assert tell() == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
+    assert ledger.story()[-1].verb == "grant"
+    assert ask(west, 1, priority=0).slots == 1
+    assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 0, SHOP: 2}
+
+
+def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
+    ask(west, 2, priority=4)
+    aim(ledger, ("west", LAB, 3))
+    west.beat(wants=(Want(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
+    assert [lease.priority for lease in ledger.snapshot().leases] == [2]
+
+
+def test_a_mesh_tells_of_no_more_leases_than_it_may_hold(ledger, west):
+    with pytest.raises(BatchTooLarge):
+        west.beat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (TOLD_MAX + 1))

@@ -46,9 +46,14 @@ def gpus(ledger, tenant) -> int:
 
 
 def aim(ledger, *aims):
-    """Apply a plan of (mesh, tenant, whole GPUs)."""
+    """Apply a plan of (mesh, tenant, whole GPUs) or of (mesh, tenant, whole GPUs, how many the plan saw)."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version
     return ledger.plan_apply(
-        planner, version, tuple(Aim(mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count)) for mesh, tenant, count in aims)
+        planner,
+        version,
+        tuple(
+            Aim(mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None)
+            for mesh, tenant, count, *seen in aims
+        ),
     )

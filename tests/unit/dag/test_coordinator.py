@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
-from dag.coordinator import SWEEP_MS_MAX, Coordinator, machine_of
+from dag.coordinator import SWEEP_MS_MAX, TICKS_PER_COUNT, Coordinator, machine_of
 from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.spec import digest, parse
@@ -171,6 +172,15 @@ class Root:
     def inbox(self):
         return len(self.store.inbox(0))
 
+    def keep(self):
+        """All that is written now."""
+        return self.store.copied(), self.runs.copied()
+
+    def lose(self, kept):
+        """The server restarts, and has lost what was written since."""
+        self.store.lose_writes(kept[0])
+        self.runs.lose_writes(kept[1])
+
 
 @pytest.fixture
 def root():
@@ -288,6 +298,17 @@ def test_what_a_swept_mesh_ran_goes_to_a_living_one(root):
     root.coordinator.step(0)
     assert root.waiting("west") == ["r.2"]
     assert root.record().nodes["a"].attempt == 2
+
+
+def test_a_sum_of_the_ledger_that_is_not_that_of_its_leases_is_an_alarm_and_is_not_put_right(root):
+    wrong = ("acme", "standard", "cpu")
+    root.store._usage[wrong] = 7
+    with capture_logs() as lines:
+        for _ in range(2 * TICKS_PER_COUNT):
+            root.coordinator.tick()
+    told = [line for line in lines if line["event"] == "a sum of the ledger is not that of its leases"]
+    assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in told] == [("error", "acme", 7, 0)]
+    assert root.store.snapshot().usage[wrong] == 7
 
 
 def test_a_running_stage_of_a_silent_mesh_is_left_to_it_until_the_sweep(root):
@@ -679,6 +700,72 @@ def test_a_cancel_that_two_coordinators_read_ends_the_run_once(root):
     assert len(root.ended) == 1
 
 
+# -- a store that has lost its last writes ---------------------------------------------------------------------------------
+
+
+def test_an_end_that_the_store_has_lost_counts_when_it_is_told_again(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    kept = root.keep()
+    words = (*(root.done(claimed, task) for task in claimed.spec.tasks), StageEnded(stage="r.1"))
+    root.say(claimed, 2, *words)
+    root.coordinator.step(0)
+    assert root.record().state is RunState.SUCCEEDED
+    root.lose(kept)
+    assert root.record().state is RunState.RUNNING
+    root.say(claimed, 2, *words)
+    root.say(claimed, 2, *words)
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert (root.record().state, root.record().nodes["a"].attempt) == (RunState.SUCCEEDED, 1)
+    assert root.store.waiting("east") == ()
+
+
+def test_a_message_that_the_store_has_not_lost_and_its_taking_in_it_has_is_taken_in_again():
+    root = Root("east", "west")
+    root.submit(a="@east", b="a @west")
+    root.coordinator.step(0)
+    root.finish("east")
+    kept = root.keep()
+    root.coordinator.step(0)
+    assert root.store.inputs_of("r.2").keys() == {"a"}
+    root.lose(kept)
+    root.coordinator.step(0)  # From what is kept in memory it was taken in long ago.
+    assert root.states() == {"a": "SUCCEEDED", "b": "ASSIGNED"}
+    assert root.store.inputs_of("r.2").keys() == {"a"}
+    assert root.inbox() == 0
+
+
+def test_what_was_sent_and_the_store_has_lost_is_sent_again(root):
+    kept = []
+    root.coordinator.tick()
+    root.submit(a="")
+    root.flaky.before["submit"] = lambda: kept.append(root.keep())
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+    root.lose(kept[0])
+    assert root.waiting("east") == []
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.states()) == (["r.1"], {"a": "ASSIGNED"})
+
+
+def test_runs_that_the_store_has_lost_count_no_longer_against_a_limit(root):
+    limited(root, running_max=1)
+    kept = root.keep()
+    root.submit("lost", a="")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    root.lose(kept)
+    root.submit("next", a="")
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    root.sessions["east"].claim_all()
+    root.coordinator.tick()
+    assert root.waiting("east") == ["next.1"]
+
+
 def test_a_machine_of_a_stored_run_knows_its_graph():
     root = Root()
     root.submit(a="", b="a")
@@ -816,7 +903,8 @@ def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs(
     root.coordinator.tick()
     assert (root.waiting("east"), root.waiting("west")) == ([], [])
     assert (root.states("runs"), root.states("waits")) == ({"a": "ASSIGNED", "b": "BLOCKED"}, {"a": "BLOCKED"})
-    assert [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"][-1] == ("LOST", Reason.TENANT_HELD)
+    moves = [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"]
+    assert moves[-1] == ("STOPPED", Reason.TENANT_HELD)
     assert root.record("waits").nodes["a"].losses == 0
     root.orders.release("acme")
     root.coordinator.tick()

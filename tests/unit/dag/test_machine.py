@@ -1112,6 +1112,24 @@ def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
     run.take(run.begun("a"))
     run.take(run.lost("a", reason), after_ms=5_000)
     assert (run.node("a").losses, run.node("a").waits_since_ms) == (0, 0)
+    stage = next(iter(run.record.stages.values()))
+    assert (stage.state, stage.reason) == (StageState.STOPPED, reason)
+
+
+def test_a_lost_stage_keeps_why_it_was_lost_and_not_why_it_had_waited():
+    run = in_queue()
+    stage = run.stage("a")
+    run.take(StageWaiting(stage=stage.stage, reason=Reason.QUOTA_EXHAUSTED, detail="none left"))
+    run.take(MeshGone(mesh="east"))
+    assert (stage.state, stage.reason, stage.detail) == (StageState.LOST, Reason.MESH_UNREACHABLE, "")
+
+
+def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
+    run = in_queue()
+    stage = run.stage("a")
+    run.cancel()
+    run.take(run.ended("a"))
+    assert (stage.state, stage.reason) == (StageState.ENDED, None)
 
 
 def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
@@ -1192,6 +1210,8 @@ STAGE_WAYS = {
     ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
     ("QUEUED", "LOST"): lambda: drive(placed, lambda run: run.take(MeshGone(mesh="east"))),
     ("RUNNING", "ENDED"): lambda: drive(placed, started_a, told("ended", "a")),
+    ("QUEUED", "STOPPED"): lambda: drive(placed, lambda run: run.take(StartsAllowed(is_shut=True, reason=Reason.TENANT_HELD))),
+    ("RUNNING", "STOPPED"): lambda: drive(placed, started_a, lambda run: run.take(run.lost("a", Reason.MESH_LEFT))),
     ("RUNNING", "LOST"): lambda: drive(placed, started_a, told("lost", "a")),
 }
 

@@ -5,8 +5,8 @@ import pytest
 from dag.compiling import NodePlan
 from dag.planning import place
 from federation.quota.policies import QueueSettings, ResourceGroup
+from federation.routing.survey import survey
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
-from federation.survey import survey
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet

@@ -11,7 +11,7 @@ import pytest
 import dag
 from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
 from dag.states import NodeState, RunState
-from dag.store.client_access import Access, find_access
+from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
 from mesh.clock import ManualClock
 from mesh.errors import RuntimeDoorError
@@ -88,6 +88,17 @@ def test_a_tenant_can_be_named_and_is_else_the_default(world):
     client = world.client(ACME)
     assert world.record(client.submit(load.bind(1), tenant=RESEARCH).id).tenant == RESEARCH
     assert world.record(client.submit(load.bind(1)).id).tenant == ACME
+
+
+@pytest.mark.parametrize("ask", ["submit_spec", "plan"])
+def test_a_default_tenant_that_is_gone_is_told_with_where_its_name_comes_from(world, ask):
+    client = world.client("acme/lap")
+    with pytest.raises(ApiError, match=r"there is no tenant 'acme/lap'.* as client\.json of the running stack had it: name one") as told:
+        getattr(client, ask)(client.spec_of(load.bind(1)))
+    assert told.value.code == "unknown_tenant"
+    with pytest.raises(ApiError, match="there is no tenant") as told:
+        getattr(client, ask)({**client.spec_of(load.bind(1)), "tenant": "acme/lap/x"})
+    assert "client.json" not in str(told.value), "it was named"
 
 
 def test_a_refused_graph_tells_every_problem(client):
@@ -344,7 +355,7 @@ def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
 )
 def test_what_is_no_address_is_told_with_where_it_was_given_and_the_right_form(tmp_path, given, why):
     with pytest.raises(ApiError) as refused:
-        find_access(given, "k", environment={}, folder=tmp_path, address_called="--address")
+        find_access(given, "k", environment={}, folder=tmp_path, asked=IN_TERMINAL)
     assert str(refused.value).startswith(f"--address {given!r} is no address")
     assert why in str(refused.value)
     assert str(refused.value).endswith("write it like http://127.0.0.1:8000")

@@ -50,7 +50,7 @@ def test_no_state_is_a_move_of_its_own(kind, table, start, ends):
 
 def test_the_ends_are_those_that_people_know():
     assert {state.value for state in RUN_ENDS} == {"SUCCEEDED", "FAILED", "CANCELLED"}
-    assert {state.value for state in STAGE_ENDS} == {"ENDED", "LOST"}
+    assert {state.value for state in STAGE_ENDS} == {"ENDED", "STOPPED", "LOST"}
     assert {state.value for state in NODE_ENDS} == {"SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from dag.compiling import compile_graph, refused_functions
 from dag.spec import parse
-from federation.config import tenants_of
+from federation.config.loading import tenants_of
 from serve_apps.config_file import read_config
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.estimates import CostRules, Pace, paced, transfer_ms, typical_run_ms, wait_ms
+from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms, typical_run_ms, wait_ms
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,21 @@ from federation.estimates import CostRules, Pace, paced, transfer_ms, typical_ru
 )
 def test_the_wait_is_the_time_until_enough_stages_have_ended(told, expected_ms):
     assert wait_ms(**told, run_ms=600) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the one that runs has done a third"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 200}, (1_000, 0), id="and another one comes first"),
+        pytest.param({"waiting": 0, "room": 0, "running": 4, "age_ms": 200}, (100, 0), id="each of four has done a third"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it overruns"),
+        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it overruns, and there is room"),
+    ],
+)
+def test_the_wait_grows_shorter_while_others_run_and_is_overdue_when_all_of_them_overrun(told, expected):
+    overruns = {name: value for name, value in told.items() if name != "running"}
+    assert (wait_ms(**told, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
 
 
 def test_stages_that_take_no_time_are_waited_for_all_the_same():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from federation.estimates import Pace
 from federation.registry import NOTE_MS, Standings, enrolled, look
+from federation.roster import Roster
 from federation.snapshot import MeshRecord, MeshView, Snapshot
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness, SteadinessRules
@@ -60,3 +61,24 @@ def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothi
         ("east", kept, True),
         ("west", NEWCOMER, False),
     ]
+
+
+def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
+    filed = {mesh: MeshRecord(mesh=mesh, labels={}, pools=(), cluster="") for mesh in ("east", "lab")}
+    seen = Steadiness(incarnation=1, alive=True)
+    known = {
+        "east": Standing(steadiness=seen),
+        "gone": Standing(steadiness=seen),
+        "excused": Standing(steadiness=replace(seen, alive=False, excused=True), drain=Drain(reason="disks")),
+        "lost": Standing(steadiness=replace(seen, alive=False)),
+        "drained": Standing(drain=Drain()),
+    }
+    told = enrolled(a_snapshot(east=1), Standings(meshes=known), Roster(meshes=filed))
+    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in told.absent] == [
+        ("drained", "not_joined"),
+        ("excused", "left"),
+        ("gone", "left"),
+        ("lab", "not_joined"),
+        ("lost", "lost"),
+    ]
+    assert told.absent[1].standing is known["excused"]

@@ -261,6 +261,22 @@ def test_a_vanished_tenant_that_uses_only_what_it_kept_brings_its_vanished_paren
     assert tree.ancestors(TenantPath("acme/old/team")) == ("acme/old", "acme")
 
 
+def test_a_tenant_cannot_vanish_and_stay_nor_have_stood_below_nothing(company):
+    for path, parent in (("acme/lab", "acme"), ("acme/old", "nobody")):
+        gone = {TenantPath(path): TenantPath(parent)}
+        with pytest.raises(ConfigError, match=path):
+            company.with_vanished(gone, {(TenantPath(path), *KEY): 3})
+
+
+def test_a_tree_covers_itself_and_what_was_made_of_it_and_no_other_tree(company):
+    gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("idle"): None}
+    old, both = (company.with_vanished(gone, {(path, *KEY): 3 for path in paths}) for paths in (list(gone)[:1], gone))
+    assert both.covers(old)
+    assert old.covers(company)
+    assert not old.covers(both)
+    assert not TenantTree(company.tenants.values()).covers(company)
+
+
 def test_paths_begin_with_their_first_names_whoever_is_their_parent():
     tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
     assert tree.first_names() == ("acme", "shop", "x")

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +14,13 @@ import pytest
 from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
-from federation.config import tenants_of
+from federation.config.loading import tenants_of
 from federation.quota.from_config import standing_orders_of
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.registry import look
+from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.steadiness import SteadinessRules
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_orders import TenantStop
 from federation.tenants import Tenant, TenantTree
@@ -24,7 +28,7 @@ from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
 from serve_apps.child_marks import note
-from serve_apps.cli import applying, checking, federation, lifecycle, runs, session, stopping
+from serve_apps.cli import applying, federation, lifecycle, runs, session, stopping, versions
 from serve_apps.cli.app import run_command
 from serve_apps.config_file import read_config
 from serve_apps.state_folder import StateFolder
@@ -158,6 +162,7 @@ def operated(world, monkeypatch) -> World:
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c"))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
     monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
     return world
 
 
@@ -212,7 +217,7 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["watch", "nobody"], "there is no run nobody"),
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
-        (["runs", "--tenant", "rival"], "does not reach the tenant rival"),
+        (["runs", "--tenant", "rival"], "there is no tenant rival within the reach of this API key"),
         (["runs", "--address", "http://root:http"], "--address 'http://root:http' is no address"),
     ],
     ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
@@ -259,7 +264,20 @@ def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_fi
     assert run_command(["submit", str(file)]) == 1
     assert f"schedulemesh validate {file}" in capsys.readouterr().err
     assert run_command(["validate", str(file)]) == 1
-    assert f"{file}: /nodes: " in capsys.readouterr().err
+    assert f"{file}:1:1: /nodes: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all is missing"])
+def test_a_command_names_the_ways_of_a_terminal_to_give_what_is_missing(tmp_path, monkeypatch, capsys, has_address):
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_STATE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["runs", *(["--address", "http://root.test"] if has_address else [])]) == 1
+    told = capsys.readouterr().err
+    assert "SCHEDULEMESH_API_KEY" in told
+    assert ("--address" in told) is not has_address
+    assert "api_key=" not in told
+    assert "address=" not in told
 
 
 def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
@@ -269,10 +287,64 @@ def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec))
     assert run_command(["validate", str(file), "--json"]) == 1
-    assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [(one["place"], one["message"], one["remedy"]) for one in problems] == [
+        ("/nodes/a/after/0", "there is no node nowhere", ""),
+        ("/nodes/b/args/0", "there is no node nobody", ""),
+    ]
+    assert {one["line"] for one in problems} == {1}
     file.write_text(json.dumps(spec_of("a")))
     assert run_command(["validate", str(file)]) == 0
-    assert "ok, 1 nodes, 1 outputs" in capsys.readouterr().out
+    assert "ok, 1 node, 1 output" in capsys.readouterr().out
+
+
+WRONG_SPEC = """{
+  "spec": "dag/2",
+  "id": "no id",
+  "nodes": {
+    "a": {"call": "os", "args": [], "args": [{"$ref": "b"}]},
+    "b": {"call": "m:f", "optoins": {}}
+  },
+  "outputs": {"x": {"$ref": "c"}}
+}
+"""
+
+
+def test_validate_tells_all_that_is_wrong_with_a_spec_at_once_each_with_its_line(tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(WRONG_SPEC)
+    assert run_command(["validate", str(file)]) == 1
+    told = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
+    assert told == [
+        ["2:3", "/spec"],
+        ["3:3", "/id"],
+        ["5:11", "/nodes/a/call"],
+        ["5:25", "/nodes/a/args"],
+        ["6:26", "/nodes/b/optoins"],
+        ["8:21", "/outputs/x/$ref"],
+    ]
+    assert run_command(["validate", str(file), "--json"]) == 1
+    option = json.loads(capsys.readouterr().out)["problems"][4]
+    assert option == {
+        "message": "unknown key",
+        "remedy": "did you mean options?",
+        "line": 6,
+        "column": 26,
+        "place": "/nodes/b/optoins",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [(b'{\n "spec": }', (2, 10)), (b"\xff", (1, 1)), (b"[" * 100_000, (None, None)), (b"[1]", (None, None))],
+    ids=["no JSON", "no text", "too deep", "a list"],
+)
+def test_what_is_no_spec_at_all_has_the_place_where_it_breaks(tmp_path, capsys, text, place):
+    file = tmp_path / "spec.json"
+    file.write_bytes(text)
+    assert run_command(["validate", str(file), "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["line"], problem["column"]) == place
 
 
 def test_validate_names_the_line_of_a_wrong_configuration(tmp_path, capsys):
@@ -299,7 +371,7 @@ def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, h
 
 def test_version_is_the_packages(capsys):
     assert run_command(["version"]) == 0
-    assert capsys.readouterr().out.strip() == checking.version_of("schedulemesh")
+    assert capsys.readouterr().out.strip() == versions.version_of("schedulemesh")
 
 
 def test_a_meshs_key_is_no_users(capsys):
@@ -316,7 +388,11 @@ def crowded(world):
     mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
     world.client().submit_spec(spec_of("a", id="night"))
-    Coordinator(
+    coordinator_of(world).step(0)
+
+
+def coordinator_of(world):
+    return Coordinator(
         runs=world.runs,
         queue=world.store,
         ledger=world.store,
@@ -328,7 +404,27 @@ def crowded(world):
         delete=lambda _run, _uri: None,
         clear=lambda _run, _keep: None,
         retention_ms=10**9,
-    ).step(0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [(None, 100_000), ("200", 200), ("60", 60)], ids=["a pipe", "a pipe with a width", "a narrow one"]
+)
+def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_all(world, monkeypatch, capsys, columns, width):
+    monkeypatch.delenv("COLUMNS")
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    crowded(world)
+    run = f"a-run-with-a-long-name-{'x' * 60}"
+    world.client().submit_spec(spec_of("a", id=run))
+    coordinator_of(world).step(0)
+    for command in (["queue"], ["runs"], ["explain", run], ["story"], ["leases"], ["tenants"], ["meshes"]):
+        assert run_command(command) == 0
+        told = capsys.readouterr().out
+        assert max(map(len, told.splitlines())) <= width
+        if width > 100:
+            assert "…" not in told
+            assert (run in told) is (command[0] in ("queue", "runs", "explain"))
 
 
 def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys):
@@ -364,7 +460,7 @@ def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
 
 def test_leases_and_their_story_are_shown(world, capsys):
     crowded(world)
-    assert world.store.story(None, SALES)
+    assert world.store.story(None, [SALES])
     assert run_command(["leases"]) == 0
     assert "no leases are held" in capsys.readouterr().out  # Those of sales are out of research's reach.
     assert run_command(["story", "--limit", "5"]) == 0
@@ -406,11 +502,21 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stop"] == "drain"
     assert run_command(["release", RESEARCH]) == 0
-    assert capsys.readouterr().out == "acme/research takes in work again\n"
+    assert capsys.readouterr().out == "work of acme/research starts again\n"
     assert run_command(["release", RESEARCH]) == 0
     assert capsys.readouterr().out == "acme/research was not stopped by hand\n"
+    assert run_command(["hold", "acme/reserch"]) == 1
+    assert "did you mean acme/research?" in capsys.readouterr().err
     assert run_command(["hold", "rival"]) == 1
     assert "within the reach of this API key" in capsys.readouterr().err
+
+
+def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
+    for arguments in (["hold", RESEARCH, "--reason", "the budget"], ["hold", RESEARCH], ["drain-tenant", RESEARCH]):
+        assert run_command(arguments) == 0
+        assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+    assert run_command(["hold", RESEARCH, "--reason", "the audit"]) == 0
+    assert world.orders.in_force().stops[RESEARCH].reason == "the audit"
 
 
 def test_a_release_says_what_the_file_still_stops(world, capsys):
@@ -474,17 +580,60 @@ def test_apply_tells_which_tenants_come_and_go(applied):
     assert "new tenants: acme/ops2\ntenants gone: acme/ops\n" in told
 
 
+DEFAULT = {"address": "http://root.test", "api_key": "k"}
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["applied", "rehearsed"])
+def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_path, more):
+    folder = StateFolder(tmp_path)
+    folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
+    assert "warning" not in applied("", "", *more)[1]
+    told = applied("          vision:", "          vision2:", *more)[1]
+    words = "warning: work whose tenant nobody names went to acme/research/vision, which is gone; it goes to acme/research/"
+    assert words in " ".join(told.split())
+    published = folder.read("client.json")
+    assert (published["address"], published["api_key"]) == ("http://root.test", "k")
+    assert (published["tenant"] == "acme/research/vision") == bool(more)
+    if not more:
+        assert "warning" not in applied("          vision:", "          vision2:")[1], "it is put right"
+
+
+def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applied, tmp_path):
+    StateFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
+    told = json.loads(applied("", "", "--json")[1])
+    assert told["default_tenant"] == {"before": "gone/lab", "after": None}
+    assert "reaches no tenant that is left. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
+    assert StateFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
+
+
 VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
 LESS_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 0.5, borrowing_limit: 1}}}}"
 
 
 def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
     told = applied(VISION, LESS_FOR_VISION)[1]
-    assert "acme/research/vision: standard.cpu.nominal 1 → 0.5\n" in told
-    assert "acme/research/vision: standard.cpu.borrowing_limit no limit → 1\n" in told
-    assert "acme/research/vision: weight 1 → 3\n" in told
+    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in told
+    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in told
+    assert "acme/research/vision: weight: 1 → 3\n" in told
     assert "nlp" not in told
     assert len(applied(VISION, LESS_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
+
+
+def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
+    asked = "vision: {scheduling: {within_tenant: never, strict_order: true, min_run: 90s}, limits: {max_wait: 20s}, quotas"
+    told = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
+    assert told[2:] == [
+        "  acme/research/vision: scheduling.within_tenant: lower_priority → never",
+        "  acme/research/vision: scheduling.strict_order: false → true",
+        "  acme/research/vision: scheduling.min_run: not set → 90s",
+        "  acme/research/vision: limits.max_wait: not set → 20s",
+    ]
+
+
+def test_apply_tells_another_order_of_flavors_once_and_of_a_new_tenant_only_what_is_not_as_at_the_top(applied):
+    told = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
+    assert told.splitlines()[1:3] == ["settings that change:", "  the federation: flavors: standard → spot, standard"]
+    assert "acme/ops2: " not in applied("      ops:", "      ops2:", "--dry-run")[1].partition("settings")[2]
 
 
 def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
@@ -502,8 +651,12 @@ def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
     mesh.acquire("acme/ops", "standard", ResourceSet.of({"cpu": 1}))
     quota = "ops:\n        quotas: {standard: {cpu: {nominal: %s,"
     old, new = quota % "1", quota % "0, borrowing_limit: 0"
-    assert "over their limits, and granted nothing until that has ended:\n  acme/ops: standard.cpu\n" in applied(old, new, "--dry-run")[1]
-    assert json.loads(applied(old, new, "--json")[1])["over_limits"] == [{"tenant": "acme/ops", "flavor": "standard", "resource": "cpu"}]
+    over = "over their limits, and granted nothing more until they are within them:\n  acme/ops: standard.cpu; "
+    assert f"{over}what runs goes on to its end (`on_cut: keep`)\n" in applied(old, new, "--dry-run")[1]
+    evicting = f"ops:\n        scheduling: {{on_cut: evict}}{new.removeprefix('ops:')}"
+    assert f"{over}as much work is stopped as that takes (`on_cut: evict`)\n" in applied(old, evicting, "--dry-run")[1]
+    (told,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
+    assert told == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_cut": "keep"}
 
 
 def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
@@ -569,14 +722,53 @@ def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path
     assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
 
 
-def test_meshes_of_the_file_that_never_joined_are_told(operated, tmp_path, monkeypatch, capsys):
-    StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
-    monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
-    monkeypatch.setattr(federation.StateFolder, "owner", lambda _: object())
-    monkeypatch.setattr(federation, "meshes_in_file", lambda _: ("east", "lab"))
+@pytest.fixture
+def half_there(monkeypatch) -> World:
+    """The file names three meshes: one is there, one has left in good order, one never came."""
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
+    world = World(roster=Roster(flavors={"standard": {}}, meshes=filed))
+    sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
+    _, note = look(world.store.snapshot(), world.registry.standings(), {}, SteadinessRules())
+    world.registry.note(note, 0)
+    world.store.leave(sessions["gamma"])
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
+    return world
+
+
+def test_meshes_that_are_not_there_are_told_as_what_they_are(half_there, capsys):
     assert run_command(["meshes"]) == 0
-    assert "not joined yet: lab (" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "not joined yet: lab (`schedulemesh join` brings them in)" in told
+    assert "left in good order: gamma (`schedulemesh join` brings them back)" in told
+    assert "east  " in told
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    assert run_command(["drain", "gamma", "--reason", "new disks"]) == 0
+    told = capsys.readouterr().out
+    assert "gamma is not there; when it comes it gets nothing, until `schedulemesh undrain gamma`" in told
+    assert "left in good order: gamma [drained: new disks]" in told
+    assert run_command(["drain", "lab"]) == 0, "the file names it"
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
+    capsys.readouterr()
+    assert run_command(["meshes"]) == 0
+    told = capsys.readouterr().out
+    assert "left in good order: gamma [drained: new disks]" in told
+    assert "not joined yet: lab [drained]" in told
+
+
+def test_a_mesh_that_differs_from_the_roots_file_is_told_beside_the_table(half_there, capsys):
+    half_there.store.join(replace(half_there.roster.meshes["lab"], labels={"zone": "moon"}))
+    assert run_command(["meshes"]) == 0
+    assert "warning: lab: its labels are zone=moon; the root's file says zone=lab" in capsys.readouterr().out
 
 
 def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, monkeypatch, capsys):
@@ -615,7 +807,7 @@ class StartThatDropsCtrlC(StartThatLosesCtrlC):
 def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path, stack):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(lifecycle, "Stack", stack)
-    monkeypatch.setattr(lifecycle, "configure_logging", lambda: None)  # It would write to what is closed when this test is over.
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to what is closed when this test is over.
     try:
         assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
     finally:
@@ -631,10 +823,14 @@ def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
     monkeypatch.setattr(lifecycle, "RedisKeyRing", lambda *_: ring)
     ledger = SimpleNamespace(snapshot=lambda: SimpleNamespace(tree=TenantTree([Tenant(path=RESEARCH.partition("/")[0], parent=None)])))
     monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(client=None, keys=None, ledger=ledger))
-    monkeypatch.setattr(lifecycle, "_root_settings", lambda _: SimpleNamespace(meshes=("east",)))
+    monkeypatch.setattr(lifecycle, "root_settings", lambda _: SimpleNamespace(meshes=("east",)))
     assert run_command(["keys", "create", "acme", "--user", "ann", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["key"].split("_")[1] == made["id"]
     assert run_command(["keys", "list", "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["keys"]
     assert (listed["id"], listed["tenant"], listed["user"], listed["revoked"]) == (made["id"], "acme", "ann", False)
+    assert run_command(["keys", "list"]) == 0
+    heads, row = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["id", "of", "user", "created", "revoked"]
+    assert row.split()[4].endswith("Z")

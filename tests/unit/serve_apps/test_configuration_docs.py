@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.config_sections.section import Section
+from federation.config.sections.section import Section
 from serve_apps.configuration_docs import page
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"

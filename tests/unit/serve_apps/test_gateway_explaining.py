@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dag.coordinator import Coordinator
+from federation.estimates import Pace
 from federation.leases import Want
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
+from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
@@ -298,6 +300,12 @@ def test_leases_tell_where_they_go_and_since_when(world):
     assert lease["granted_ms"] == NOW_MS
 
 
+def test_the_story_of_a_tenant_tells_of_those_below_it_too(world):
+    told = get(world, f"/v1/leases/story?tenant={ACME}", ACME)["chapters"]
+    assert SALES in {chapter["tenant"] for chapter in told}
+    assert world.http(ACME).get(f"/v1/leases/story?tenant={ACME}/nobody").status_code == 403
+
+
 def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
     (chapter,) = get(world, f"/v1/leases/story?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["chapters"]
     assert (chapter["verb"], chapter["tenant"], chapter["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
@@ -374,3 +382,63 @@ def test_the_same_graph_of_another_user_under_the_same_id_is_the_same_run(world)
     assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
     assert not world.http(RESEARCH, "bob").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
     assert world.record("shared").user == "ann"
+
+
+# -- one reason, wherever it is told ---------------------------------------------------------------------------------------
+
+
+def reasons_everywhere(world, run, tenant):
+    """What each view says of the run's first stage, or of the run for its sake."""
+    (queued,) = (one for one in get(world, f"/v1/queues/{tenant}", tenant)["waiting"] if one["run"] == run)
+    (listed,) = (one for one in get(world, f"/v1/queues/{tenant}?limit=0", tenant)["waiting"] if one["run"] == run)
+    (line,) = (one for one in get(world, "/v1/runs", tenant)["runs"] if one["id"] == run)
+    shown, summary = get(world, f"/v1/runs/{run}", tenant), get(world, f"/v1/runs/{run}/summary", tenant)
+    result = world.http(tenant).get(f"/v1/runs/{run}/result").json()
+    explained = get(world, f"/v1/runs/{run}/explain", tenant)["stages"]
+    stage = get(world, f"/v1/runs/{run}/stages/1/explain", tenant)
+    told = (queued, listed, line, shown, shown["stages"][0], summary, result, explained[0], stage)
+    return {one["reason"] for one in told}, {one["detail"] for one in told if "detail" in one}
+
+
+def scene(borrowed):
+    """Sales holds so much of a mesh that is full with it; a run of research waits there for two CPUs."""
+    built = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": borrowed}), used=ONE_CPU.times(borrowed))
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh.acquire(SALES, STANDARD, ONE_CPU, borrowed)
+    built.client(RESEARCH).submit_spec(two_cpus("night"))
+    coordinator_of(built).step(0)
+    return built, mesh
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "said", "reason", "detail"),
+    [
+        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard came free in acme", id="lacks quota too"),
+        pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
+        pytest.param(5, "ROOM_RESERVED", "ROOM_RESERVED", "as the mesh says", id="knows best"),
+    ],
+)
+def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detail):
+    built, mesh = scene(borrowed)
+    built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
+    coordinator_of(built).step(0)
+    assert reasons_everywhere(built, "night", RESEARCH) == ({reason}, {detail})
+
+
+def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_the_quota_tree_knows():
+    built, _ = scene(5)
+    stage = get(built, "/v1/runs/night", RESEARCH)["stages"][0]
+    assert (stage["reason"], stage["detail"]) == ("QUOTA_EXHAUSTED", "it would start if 1 cpu of standard came free in acme")
+    assert [one["reason"] for one in get(built, "/v1/queues?limit=0", RESEARCH)["waiting"]] == ["QUOTA_EXHAUSTED"]
+
+
+def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy):
+    busy.clock.advance(5_000)
+    coordinator_of(busy).step(0)
+    view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]
+    assert (view["start_ms"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
+    assert busy.registry.note(Note(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version)
+    told = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
+    late = [told[0]["waiting"][0], told[1]["stages"][0], told[2]]
+    assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3

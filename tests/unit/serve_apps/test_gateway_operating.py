@@ -105,9 +105,9 @@ def test_a_store_that_does_not_answer_is_503_and_its_address_stays_inside(world,
 
 
 def test_an_unknown_path_and_method_have_the_same_kind_of_body(world):
-    for answer, status in ((world.http().get("/v2"), 404), (world.http().delete("/v1/runs"), 405)):
-        assert answer.status_code == status
-        assert answer.json()["error"]["code"] == "http_error"
+    told = {404: (world.http().get("/v2"), "unknown_route"), 405: (world.http().delete("/v1/runs"), "method_not_allowed")}
+    for status, (answer, code) in told.items():
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
 def test_health_needs_no_key_and_looks_at_no_ledger(world, monkeypatch):
@@ -142,6 +142,13 @@ def test_scrapes_of_the_same_seconds_share_one_look(world, monkeypatch):
     world.clock.advance(TRUTH_KEPT_MS)
     world.http("*").get("/metrics")
     assert len(looks) == 2
+
+
+def test_sums_of_the_ledger_that_are_not_those_of_its_leases_are_counted(world):
+    assert "schedulemesh_ledger_wrong_sums 0.0" in world.http("*").get("/metrics").text
+    world.store._usage[ACME, STANDARD, "cpu"] = 7
+    world.clock.advance(TRUTH_KEPT_MS)
+    assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
 
 
 # -- how often -------------------------------------------------------------------------------------------------------------

@@ -359,6 +359,29 @@ def test_a_level_that_the_store_cannot_reach_is_refused_and_nothing_is_stored(wo
     assert world.runs.list(ACME) == ()
 
 
+def test_a_parameter_that_no_route_knows_is_refused_with_the_nearest_that_there_is(world):
+    answer = world.http().get("/v1/runs?tenent=acme&limit=1")
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_parameters")
+    assert answer.json()["error"]["problems"] == [{"place": "query/tenent", "problem": "there is no such parameter; did you mean tenant?"}]
+    (problem,) = world.http().get("/v1/tenants?color=red").json()["error"]["problems"]
+    assert problem["problem"] == "there is no such parameter; it takes none"
+    assert world.http().get("/v1/runs?limit=1").status_code == 200
+
+
+def test_runs_of_one_state_are_listed_without_the_others(world):
+    run = submitted(world, "a")
+    ids = {state: [found["id"] for found in world.http().get(f"/v1/runs?state={state}").json()["runs"]] for state in ("PENDING", "FAILED")}
+    assert ids == {"PENDING": [run], "FAILED": []}
+    assert world.http().get("/v1/runs?state=ENDED").status_code == 422
+
+
+def test_runs_of_a_tenant_that_there_is_not_are_refused_and_one_without_runs_has_none(world):
+    answer = world.http().get(f"/v1/runs?tenant={RESEARCH}/nobody")
+    assert (answer.status_code, code_of(answer)) == (403, "forbidden")
+    empty = world.http().get(f"/v1/runs?tenant={RESEARCH}")
+    assert (empty.status_code, empty.json()["runs"]) == (200, [])
+
+
 def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
     world = World(limits=BacklogLimits(runs_max=1))
     submitted(world, "a")
@@ -367,6 +390,16 @@ def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
     with pytest.raises(BacklogFull) as full:
         world.client().submit_spec(spec_of("a"))
     assert full.value.retry_after_ms == 5_000
+
+
+def test_a_dry_run_says_no_where_a_submission_would_and_both_name_the_limit_that_was_hit():
+    world = World(limits=BacklogLimits(runs_max=1))
+    submitted(world, "a")
+    answers = [world.http().post(path, json=spec_of("a")) for path in ("/v1/runs", "/v1/plan")]
+    assert [(answer.status_code, code_of(answer)) for answer in answers] == [(429, "backlog_full")] * 2
+    assert {answer.json()["error"]["message"] for answer in answers} == {
+        f"{str(ACME).partition('/')[0]} has 1 open run, as many as it may (dispatch.runs_max: 1); come again when some ended"
+    }
 
 
 def test_a_full_store_is_503_for_submissions_and_nothing_else(world):

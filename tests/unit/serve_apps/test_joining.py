@@ -1,6 +1,7 @@
 """`schedulemesh join`: what it makes of its command line, and what it says when that makes no mesh."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from mesh.resources import ResourceSet
 from serve_apps import child_process
 from serve_apps.cli import joining
 from serve_apps.cli.app import run_command
-from serve_apps.ray_access import MODE_VARIABLE
+from serve_apps.ray_access import MODE_VARIABLE, check_answers
 from serve_apps.settings import ChildSettings
 
 KEY = "smm_00000001_" + "a" * 43
@@ -46,14 +47,15 @@ def ran(monkeypatch) -> list[ChildSettings]:
     """What meshes were run with; the root tells its terms."""
     found: list[ChildSettings] = []
     monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
-    monkeypatch.setattr(child_process, "run", found.append)
+    monkeypatch.setattr(child_process, "run", lambda settings, _tell: found.append(settings))
     monkeypatch.setenv(MODE_VARIABLE, "disabled")
     monkeypatch.setattr(joining, "configure_logging", lambda: None)
+    monkeypatch.setattr(joining, "check_answers", lambda *_: None)
     return found
 
 
-def join(key_file: Path, *more: str, root: str = "https://one:8000,http://two:8000/", mesh: str = "lab") -> int:
-    return run_command(["join", "--root", root, "--key-file", str(key_file), "--mesh", mesh, "--ray", "10.0.0.1:6379", *more])
+def join(key_file: Path, *more: str, root: str = "https://one:8000,http://two:8000/", mesh: str = "lab", ray: str = "10.0.0.1:6379") -> int:
+    return run_command(["join", "--root", root, "--key-file", str(key_file), "--mesh", mesh, "--ray", ray, *more])
 
 
 def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
@@ -145,6 +147,32 @@ def test_a_root_that_does_not_take_the_mesh_ends_the_command(key_file, ran, monk
     assert join(key_file, "--pool", "general=standard:cpu=1") == 1
     assert str(error) in " ".join(capsys.readouterr().err.split())
     assert ran == []
+
+
+def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_file, ran, monkeypatch, capsys):
+    monkeypatch.setattr(joining, "check_answers", check_answers)
+    monkeypatch.setattr(joining, "ask_terms", lambda *_: pytest.fail("nothing is to be asked of the root"))
+    assert join(key_file, "--pool", "general=standard:cpu=1", ray="127.0.0.1:1") == 1
+    assert "nobody answers at 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
+    assert ran == []
+
+
+def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_file, ran, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(joining, "ask_terms", lambda *told: asked.append(told[1:]) or replace(TERMS, warnings=("its labels are none",)))
+    assert join(key_file, "--pool", "general=standard:cpu=1") == 0
+    ((mesh, record),) = asked
+    assert (mesh, record) == ("lab", ran[0].record)
+    assert "warning: mesh lab: its labels are none" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_file, ran, monkeypatch, capsys):
+    facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools promise 64 cpu",)}
+    monkeypatch.setattr(child_process, "run", lambda _settings, tell: tell(**facts))
+    assert join(key_file, "--pool", "general=standard:cpu=64") == 0
+    told = capsys.readouterr()
+    assert told.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
+    assert "warning: mesh lab: its pools promise 64 cpu" in told.err
 
 
 def test_a_file_without_the_mesh_is_told_so(key_file, ran, tmp_path, capsys):

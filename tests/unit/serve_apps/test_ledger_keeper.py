@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from federation.config import FederationConfig, load_config
+from federation.config.loading import FederationConfig, load_config
 from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
 from federation.quota.policies import StandingOrders, Stop
 from federation.standing import Drain

@@ -12,6 +12,7 @@ from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, Sess
 from federation.leases import Beat
 from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
 from federation.receipts import ReceiptKeys
+from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
 from mesh.errors import AmountError
@@ -67,6 +68,43 @@ def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response
 def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
     terms = ask_terms(link(world), EAST)
     assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
+
+
+ROSTER = Roster(
+    flavors={STANDARD: {"zone": "e"}},
+    meshes={EAST: replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,))},
+)
+
+
+def strict(world: World) -> HttpLedger:
+    """The ledger over a link to a root that has a file."""
+    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), roster=ROSTER))))
+
+
+def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
+    fitting = replace(RECORD, labels={"zone": "e"})
+    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is asked"
+    with pytest.raises(LinkRefused, match=misfit):
+        ask_terms(ledger._link, EAST, RECORD)
+    with pytest.raises(LinkRefused, match=misfit):
+        ledger.join(RECORD)
+    session = ledger.join(fitting)
+    with pytest.raises(LinkRefused, match=misfit):
+        ledger.heartbeat(session, RECORD, Beat(number=1))
+
+
+def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later(world):
+    fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
+    session = ledger.join(fitting)
+    assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
+    ledger.heartbeat(session, fitting, Beat(number=1))
+    assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
+
+
+def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(world):
+    told = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
+    assert ask_terms(strict(world)._link, EAST, told).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    assert ask_terms(strict(world)._link, EAST).warnings == ()
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS])

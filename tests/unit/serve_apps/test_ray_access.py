@@ -32,9 +32,14 @@ def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_p
 @pytest.mark.parametrize("address", [NOBODY, "no.such.host.invalid:6379", "127.0.0.1", "[::1]:1"])
 def test_an_address_that_nobody_listens_at_is_told_with_the_key_that_names_it(address: str) -> None:
     with pytest.raises(RuntimeDoorError, match=r"cluster lab: nobody answers at .*; `clusters\.lab\.address` is"):
-        check_answers("lab", address)
+        check_answers(address, "clusters.lab.address", whose="cluster lab: ")
+
+
+def test_a_port_that_is_none_is_told_like_one_that_nobody_listens_at() -> None:
+    with pytest.raises(RuntimeDoorError, match=r"^nobody answers at 127\.0\.0\.1:99999 .*; `--ray` is the one that"):
+        check_answers("127.0.0.1:99999", "--ray")
 
 
 def test_an_address_that_somebody_listens_at_will_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
-        check_answers("lab", f"127.0.0.1:{door.getsockname()[1]}")
+        check_answers(f"127.0.0.1:{door.getsockname()[1]}", "--ray")

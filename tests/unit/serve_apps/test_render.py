@@ -9,15 +9,17 @@ from dag.states import NodeState, RunState, StageState
 from serve_apps.cli.render import (
     COLOURS,
     duration,
-    error_line,
     failure_summary,
+    letters_table,
     result_summary,
     run_panel,
     runs_table,
     slots_text,
     tenants_table,
 )
+from serve_apps.cli.told_errors import error_line
 from serve_apps.cli.waiting_render import stage_picture
+from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.errors import ErrorView
 from serve_apps.schemas.explanations import StageExplanation
 from serve_apps.schemas.quantities import Quantity
@@ -120,6 +122,71 @@ def test_a_watched_run_shows_what_succeeded_of_all_and_what_ended_otherwise():
     told = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
     for words in ("1/4", "1 failed", "2 skipped", "meshes: east 0/1  west 0/1"):
         assert words in told
+
+
+def lines_of(*stages: StageView) -> list[str]:
+    """The table of stages of a watched run, a line for each."""
+    return text_of(run_panel(a_run(stages=list(stages)), NOW_MS)).splitlines()[-len(stages) :]
+
+
+def test_a_stage_that_gave_way_says_so_and_for_what_in_place_of_why_it_was_there():
+    fields = {"reason": "QUOTA_RECLAIMED", "slots": 2, "started_ms": NOW_MS, "why_here": "MOST_HEADROOM east/general"}
+    (told,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
+    assert told.split() == ["1", "east", "STOPPED", "2", "gave", "way:", "QUOTA_RECLAIMED"]
+
+
+def test_a_stage_that_never_started_was_taken_back_and_one_whose_mesh_fell_silent_was_lost():
+    taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_HELD")
+    lost = a_stage(2, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS)
+    assert [line.split()[3:] for line in lines_of(taken, lost)] == [["taken", "back:", "TENANT_HELD"], ["lost:", "LEASE_EXPIRED"]]
+
+
+def test_a_stage_that_was_planned_anew_before_anybody_heard_of_it_is_not_shown_nor_a_mesh_that_has_nothing_of_the_run():
+    stages = [
+        a_stage(1, "east", StageState.STOPPED, reason="QUOTA_RECLAIMED", sent_ms=NOW_MS, started_ms=NOW_MS),
+        a_stage(2, "west", StageState.ENDED, counts={"SUCCEEDED": 3}, sent_ms=NOW_MS, started_ms=NOW_MS),
+        a_stage(3, "north", StageState.ENDED),
+    ]
+    shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts=counts) for mesh, counts in (("east", {}), ("west", {"SUCCEEDED": 3}))]
+    told = text_of(run_panel(a_run(stages=stages, meshes=shares), NOW_MS))
+    assert [line.split()[1] for line in told.splitlines()[-2:]] == ["east", "west"]
+    assert "north" not in told
+    assert "meshes:" not in told
+
+
+def test_only_what_is_a_fault_is_red():
+    stages = [
+        a_stage(1, "east", StageState.STOPPED, reason="QUOTA_RECLAIMED", started_ms=NOW_MS),
+        a_stage(2, "east", StageState.RUNNING, counts={"SUCCEEDED": 1, "RUNNING": 1}, slots=1, started_ms=NOW_MS),
+        a_stage(3, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS),
+    ]
+    console = Console(file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="standard", legacy_windows=False)
+    console.print(run_panel(a_run(stages=stages), NOW_MS))
+    red, bright_red = "\x1b[31m", "\x1b[91m"
+    *calm, lost = console.file.getvalue().splitlines()[-3:]
+    assert red in lost
+    assert not [line for line in calm if red in line or bright_red in line]
+
+
+def test_the_name_of_a_dead_letter_stays_whole_on_a_narrow_terminal():
+    name = "digits-0a1b2c3d4e5f60718293a4b5c6d7e8f9:train"
+    letter = LetterView(
+        letter=name,
+        run=name.partition(":")[0],
+        node="train",
+        tenant="acme/research/vision",
+        stage="s",
+        mesh="east",
+        reason="USER_ERROR",
+        type="builtins.ValueError",
+        message="the learning rate is much too large for this model",
+        attempts=4,
+        retries_used=3,
+        losses=0,
+        kills=0,
+        at_ms=NOW_MS,
+    )
+    assert name in text_of(letters_table(LettersView(letters=[letter])), width=80)
 
 
 def test_a_run_tells_programs_what_succeeded_failed_and_was_skipped_of_all():

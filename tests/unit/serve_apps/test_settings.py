@@ -5,6 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.resources import ResourceSet
 from serve_apps.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
@@ -19,7 +20,9 @@ ROOT = RootSettings(
     gateways=2,
     body_limit_bytes=1 << 20,
     retention_ms=1,
-    meshes=("east",),
+    roster=Roster(
+        flavors={"standard": {"zone": "in(east, west)"}}, meshes={"east": MeshRecord(mesh="east", labels={}, pools=(), cluster="")}
+    ),
     receipt_keys={1: "secret"},
 )
 POOL = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 1.5, "memory": "4GiB"}))

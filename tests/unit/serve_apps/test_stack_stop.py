@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from federation.config import load_config
+from federation.config.loading import load_config
+from federation.errors import StoreUnavailable
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 
@@ -72,3 +73,13 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
         stack.stop()
     assert [name for name, part in parts.items() if not part.is_stopped] == []
     stack.stop()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://u:secret@{}"], ids=["a cluster", "sentinels", "one"]
+)
+def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
+    config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
+    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as told:
+        Stack(config, StateFolder(tmp_path), say=lambda _: None).start()
+    assert "secret" not in str(told.value)

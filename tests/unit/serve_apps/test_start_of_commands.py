@@ -1,16 +1,36 @@
-"""What every command loads before it does anything."""
+"""What the command line loads before it does anything."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
 
-def test_the_command_line_loads_no_ray() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", "import serve_apps.cli.app, sys; print([name for name in sys.modules if name.split('.')[0] == 'ray'])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout == "[]\n"
+from serve_apps.cli.commands import FILES, registered
+
+#: What takes long to load, and only a root or a whole stack needs.
+HEAVY = {"ray", "fastapi", "redis", "networkx", "opentelemetry", "httpx"}
+ROOTS = {"ray", "fastapi"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The packages that a fresh interpreter has loaded after the code."""
+    code = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["version"], ["nonsense"]])
+def test_what_asks_for_no_command_loads_none(arguments):
+    assert not loaded_by(f"from serve_apps.cli.app import run_command; run_command({arguments!r})") & HEAVY
+
+
+@pytest.mark.parametrize("file", ["runs", "waiting", "checking", "federation", "applying", "dead"])
+def test_commands_that_are_no_root_load_none(file):
+    assert not loaded_by(f"import serve_apps.cli.{file}") & ROOTS
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_loads_no_ray_and_has_the_commands_that_are_listed_of_it(file):
+    assert "ray" not in loaded_by(f"import serve_apps.cli.{file}")
+    assert set(registered(file)) == set(FILES[file])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federation.config import load_config
+from federation.config.loading import load_config
 from federation.errors import ConfigError
 from federation.quota.from_config import forest_with_settings, rules_of
 from federation.quota.policies import MESH, OnCut, OnMaxWait, Preempt, Rules, Stop, TimeWindow
@@ -64,6 +64,18 @@ def test_scheduling_is_inherited_key_by_key():
     assert (ops.policies.reclaim, ops.on_cut, ops.max_wait_ms) == (Preempt.NEVER, OnCut.KEEP, 60_000)
 
 
+def test_flavors_are_tried_in_the_order_of_the_tenant_then_of_the_file():
+    below = {"lab": {}, "web": {"scheduling": {"flavor_order": []}}, "ops": {"scheduling": {"flavor_order": ["spot", "standard"]}}}
+    tenants = {"acme": {"scheduling": {"flavor_order": ["standard"]}, "tenants": below}, "other": {}}
+    _, settings, _ = parts(tenants, flavors={"old": {}, "spot": {}, "standard": {}})
+    assert {path: settings[path].flavors for path in ("acme/lab", "acme/web", "acme/ops", "other")} == {
+        "acme/lab": ("standard", "old", "spot"),
+        "acme/web": ("old", "spot", "standard"),
+        "acme/ops": ("spot", "standard", "old"),
+        "other": ("old", "spot", "standard"),
+    }
+
+
 def test_what_follows_a_long_wait_is_refusal_and_is_inherited_apart_from_the_time():
     below = {"lab": {}, "ops": {"limits": {"max_wait": "1m"}}, "web": {"limits": {"on_max_wait": "refuse"}}}
     _, settings, _ = parts({"acme": {"limits": {"max_wait": "1h", "on_max_wait": "first"}, "tenants": below}, "other": {}})
@@ -104,6 +116,8 @@ def test_the_shipped_file_makes_a_scheduler():
         pytest.param({"weight": "1/0"}, "must be 0, or a number", id="a weight that is none"),
         pytest.param({"scheduling": {"reclaim": "all"}}, "must be one of never, lower_priority, any", id="an unknown policy"),
         pytest.param({"scheduling": {"reclam": "any"}}, "did you mean reclaim", id="a misspelt key"),
+        pytest.param({"scheduling": {"flavor_order": ["standart"]}}, "did you mean standard", id="an order of an unknown flavor"),
+        pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a flavor twice in an order"),
         pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="a limit of nothing"),
         pytest.param(
             {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"

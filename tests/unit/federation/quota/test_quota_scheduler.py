@@ -10,6 +10,7 @@ from federation.quota.policies import KUEUE, MESH, OnCut, Policies, QueueSetting
 from federation.quota.policies import Preempt as Policy
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.testing import RED, Node, forest_of, scheduler_of, settings_of, work
+from federation.quota.workloads import ReplicaSet
 from mesh.errors import LedgerError
 from mesh.reasons import Reason
 
@@ -55,6 +56,40 @@ def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
         scheduler.submit(work("big", "a", 3, created_ms=0))
         scheduler.submit(work("small", "a", 1, created_ms=1))
         assert started(scheduler, 5) == expected
+
+
+def crowded(rules: Rules) -> QuotaScheduler:
+    """`v` has borrowed 10 of 12; `a` wants its 5 back, and `b` and `c` want 2 of theirs each, of which 2 are free."""
+    owners = {name: Node(parent="all", nominal=nominal, policies=ALL) for name, nominal in (("a", 5), ("b", 4), ("c", 3))}
+    scheduler = scheduler_of(rules, all=Node(), v=Node(parent="all"), **owners)
+    scheduler.submit(work("v1", "v", 10))
+    scheduler.round(0)
+    for name, units in (("a", 5), ("b", 2), ("c", 2)):
+        scheduler.submit(work(f"{name}1", name, units, priority=9 if name == "a" else 0))
+    return scheduler
+
+
+def test_what_fits_only_without_those_who_give_way_waits_until_they_have_stopped():
+    scheduler = crowded(QUICK)
+    decisions = scheduler.round(10)
+    assert [(type(one), one.workload) for one in decisions] == [(Preempt, "a1"), (Admit, "b1"), (Wait, "c1")]
+    assert scheduler.waits["c1"].reason is Reason.WAITING_FOR_VICTIMS
+    scheduler.stopped("v1", 20)
+    assert started(scheduler, 30) == ["a1", "c1"]
+
+
+def test_by_the_rules_of_kueue_it_starts_beside_them():
+    assert started(crowded(replace(KUEUE, fair_sharing=True)), 10) == ["b1", "c1"]
+
+
+def test_work_that_cannot_start_as_things_are_keeps_nobody_behind_it_from_its_turn():
+    """Its first set leaves flavors untried, so by the rules of one pass it is put back; to look at it again would say the same again."""
+    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=Node(nominal=4, blue=4, flavors=("red", "blue")))
+    first, second = ReplicaSet(name="first", count=1, amounts={"gpu": 1}), ReplicaSet(name="second", count=1, amounts={"gpu": 9})
+    for number in range(4):
+        scheduler.submit(replace(work(f"big{number}", "a", 1, created_ms=number), replica_sets=(first, replace(second, count=number + 1))))
+    scheduler.submit(work("small", "a", 1, created_ms=9))
+    assert [started(scheduler, now_ms) for now_ms in (10, 20, 30)] == [[], [], ["small"]]
 
 
 def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():

@@ -48,7 +48,7 @@ def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choic
         pytest.param(lambda: MESH.coordinates(6), "no rank 6; this group is pipeline=2 x tensor=3, with ranks 0 to 5", id="a rank beyond"),
         pytest.param(lambda: MESH.neighbour(0, "sequence"), "no dimension 'sequence'", id="a neighbour along nothing"),
         pytest.param(
-            lambda: Dimensions.of(8, {"pipeline": 2, "tensor": 3}), "has 6 places, and there are 8 members", id="too many members"
+            lambda: Dimensions.of(8, {"pipeline": 2, "tensor": 3}), "has 6 places, and 8 members are there", id="too many members"
         ),
         pytest.param(lambda: Dimensions({"tensor": 0}), "at least one place", id="a dimension without places"),
     ],

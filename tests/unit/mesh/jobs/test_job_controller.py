@@ -316,7 +316,7 @@ def test_with_too_few_workers_left_the_job_fails():
     story = running(restart_limit=0, min_workers_num=2)
     story.failed(worker(0))
     assert (story.job.stage, story.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "1 workers are left, 2 are needed" in story.job.detail
+    assert "1 worker is left, and at least 2 needed" in story.job.detail
 
 
 def test_a_gang_fails_with_the_first_worker_that_is_given_up():

@@ -145,7 +145,7 @@ def test_s38_what_no_nodes_could_ever_hold_has_failed(spec, reason, detail):
 def test_s38_a_resource_that_no_node_has_is_told_at_once_and_holds_nothing():
     found = round_of(cluster(4), job("pong", sets=[("actors", 2, {"accelerator": 1})]))["pong"]
     assert (found.schedule_state, found.reason, found.places) == (FAILED, Reason.NO_NODE_FITS, ())
-    assert found.detail == "even when empty: 1 workers are needed, 0 would fit at most"
+    assert found.detail == "even when empty: 1 worker is needed, 0 would fit at most"
 
 
 def test_that_no_arrangement_is_possible_is_found_out_by_trying_all():

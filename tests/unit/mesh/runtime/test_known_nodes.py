@@ -4,8 +4,9 @@ import threading
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from mesh.runtime.known_nodes import KnownNodes
+from mesh.runtime.known_nodes import REMEDY, SILENT, KnownNodes
 
 PATIENCE_S = 30.0
 
@@ -61,3 +62,14 @@ def test_after_an_error_it_is_asked_again(control: Control) -> None:
     control.nodes = ["a", RuntimeError("away"), "c"]
     control.speaks.set()
     assert [known.look(PATIENCE_S) for _ in range(3)] == [[{"NodeID": "a"}], [{"NodeID": "a"}], [{"NodeID": "c"}]]
+
+
+def test_each_way_of_silence_is_logged_with_what_to_look_at(control: Control) -> None:
+    known = KnownNodes(control)
+    control.nodes = [RuntimeError("away")]
+    with capture_logs() as logged:
+        known.look(0.0)
+        control.speaks.set()
+        known.look(PATIENCE_S)
+    assert [(line["event"], line["remedy"]) for line in logged] == [(SILENT, REMEDY)] * 2
+    assert logged[1]["error"] == "away"

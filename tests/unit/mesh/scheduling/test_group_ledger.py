@@ -206,10 +206,10 @@ def test_an_unknown_group_a_name_given_twice_and_nodes_that_are_too_few_are_refu
         ledger.take("h", "a")
     with pytest.raises(LedgerError, match="already"):
         ledger.add("g", "p", shape(1), DYNAMIC, ("n1",))
-    with pytest.raises(LedgerError, match="2 bundles on 1 nodes"):
+    with pytest.raises(LedgerError, match="2 bundles on 1 node"):
         ledger.add("h", "p", shape(1, 1), DYNAMIC, ("n1",))
     ledger.add("h", "p", shape(1), DYNAMIC, ("n1",))
-    with pytest.raises(LedgerError, match="1 bundles on 2 nodes"):
+    with pytest.raises(LedgerError, match="1 bundle on 2 nodes"):
         ledger.ready("h", 0, nodes=("n1", "n2"))
 
 
@@ -482,7 +482,7 @@ def test_broken_books_of_groups_are_told_by_their_check():
     assert ledger.check() == [
         "placement group g is TAKEN with idle_since_ms 0",
         "placement group g is TAKEN and nobody's",
-        "placement group g has 1 bundles on 0 nodes",
+        "placement group g has 1 bundle on 0 nodes",
         "idle are [], the index has ['g']",
     ]
     record.state, record.holder, record.idle_since_ms = REMOVING, "a", None
@@ -490,7 +490,7 @@ def test_broken_books_of_groups_are_told_by_their_check():
     ledger._dynamic.clear()
     assert ledger.check() == [
         "placement group g is REMOVING and a's",
-        "placement group g has 1 bundles on 0 nodes",
+        "placement group g has 1 bundle on 0 nodes",
         "the holders of the groups are not those of the index",
         "idle are [], the index has ['g']",
         "the pools count {} dynamic groups, which is not what there is",

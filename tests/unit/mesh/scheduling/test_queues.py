@@ -204,7 +204,7 @@ def test_broken_books_of_queues_are_told_by_their_check():
     del queues._labels[""]
     assert queues.check() == [
         "bucket 'b' is empty and kept",
-        "0 tasks stand in buckets, 1 are known, or not by the same keys",
+        "buckets hold 0 tasks, 1 are known, or not by the same keys",
         "the labels have other buckets than the queues",
     ]
 

@@ -220,7 +220,7 @@ def test_broken_books_of_the_states_are_told_by_their_check():
     queues._tasks["a"].state = S.SWAP
     assert queues.check() == [
         "a says SWAP, its queue does not",
-        "1 tasks are known, 2 are queued",
+        "1 task is known, 2 are queued",
         "PLACEABLE says that it wants {cpu: 0.0007}, its tasks want {}",
         "the ready tasks by shape are not the ready tasks",
     ]

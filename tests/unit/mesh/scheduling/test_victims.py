@@ -161,7 +161,7 @@ def test_the_victims_of_one_plan_count_together():
     assert victims(choose(both, wanted=2, rules=rules)) == {"a", "b"}
     refused = choose(both, wanted=2, rules=rules, given_way={"": 1})
     assert isinstance(refused, PreemptionRefused)
-    assert refused.detail == "at most 2 tasks of a label give way in a minute, and more are needed"
+    assert refused.detail == "of a label at most 2 tasks may give way in a minute, and more are needed"
 
 
 # -- the table, and size -----------------------------------------------------------------------------------------------

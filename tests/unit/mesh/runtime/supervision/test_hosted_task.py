@@ -643,7 +643,7 @@ def test_s17_a_checkpoint_too_large_leaves_the_one_before_and_is_told():
     assert context.last_checkpoint() == "small"
     saved = holder.stop().saved
     assert (saved.level, saved.progress, saved.checkpoint.progress) == (SnapshotLevel.DEFAULT, 0.2, 0.1)
-    assert "larger than 1000 bytes" in saved.why
+    assert "larger than 1,000 bytes" in saved.why
 
 
 def test_s17_when_no_checkpoint_was_small_enough_the_metadata_is_kept():

@@ -1,0 +1,232 @@
+"""What a tick of the planner's seat costs with a real Redis: reading the ledger, planning, and applying, apart.
+
+Teams in groups of twenty under one root, each with quotas of five flavors, two resources each. A thousand of them are active: each has
+one lease, on one of a hundred meshes. Two kinds of tick take turns: one that finds nothing new, and one before which a hundred leases
+have grown, and for which a hundred teams want a slot more that there is room for. Times are of this process' processor, `redis` of the
+server's: the wall's where nobody else uses the machine. Reading has to cost no more than planning, and to depend on what is held and
+not on how many tenants there are. `first look` is what a process pays that does not know the tree, at its start and after each change.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import redis
+from rich.table import Table
+
+from federation.leases import LeaseLedger, LeaseTerms, Want
+from federation.planning.seat import PlannerSeat
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.keys import Keys
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.redis_ledger import RedisLedger
+from federation.store.testing import running_redis, servers
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.resources import ResourceSet
+from serve_apps.process import collect_seldom
+
+TENANTS, ACTIVE = (1_000, 10_000, 100_000), 1_000
+TURNS = 9
+MESHES, FLAVORS, TEAMS_A_GROUP, WANTS = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20, 100
+_SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
+#: Longer than any turn takes: nobody's session runs out.
+_LONG_MS = 3_600_000
+_NOTHING_NEW, _SOMETHING_NEW = "nothing new", f"{WANTS} leases grown, {WANTS} wanted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One kind of tick at one size, medians over the turns."""
+
+    tenants: int
+    what: str
+    first_ms: float  #: The first look of a process.
+    tick_ms: float
+    read_ms: float
+    plan_ms: float
+    apply_ms: float
+    redis_ms: float  #: Of the server's processor, for the whole tick.
+    wall_ms: float
+    raised: int
+
+    @property
+    def is_within(self) -> bool:
+        """What is wanted: the plan is the most of it."""
+        return self.read_ms <= self.plan_ms
+
+
+@dataclass(slots=True)
+class ClockedLedger:
+    """A ledger, and the processor time that its calls take, in ms."""
+
+    ledger: RedisLedger
+    read_ms: float = 0.0
+    apply_ms: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ledger, name)
+
+    def snapshot(self) -> Any:
+        """See `LeaseLedger.snapshot`."""
+        begun = time.process_time()
+        found = self.ledger.snapshot()
+        self.read_ms += (time.process_time() - begun) * 1000
+        return found
+
+    def plan_apply(self, *told: Any) -> Any:
+        """See `LeaseLedger.plan_apply`."""
+        begun = time.process_time()
+        found = self.ledger.plan_apply(*told)
+        self.apply_ms += (time.process_time() - begun) * 1000
+        return found
+
+
+def measure(turns: int = TURNS, *, sizes: tuple[int, ...] = TENANTS, active: int = ACTIVE) -> list[Found]:
+    """All sizes, one after the other, in a process that is set up as the coordinator's, on the server of the PATH if there is one."""
+    collect_seldom()
+    found: list[Found] = []
+    for tenants in sizes:
+        with running_redis(servers().get("path")) as client:
+            found.extend(_measure(client, tenants, active, turns))
+    return found
+
+
+def table(found: list[Found]) -> Table:
+    """One row for each size and kind."""
+    held = f"{ACTIVE:,} leases on {MESHES} meshes, {len(FLAVORS)} flavors of {len(_SLOT)} resources"
+    title = f"a tick of the planner's seat; {held}; processor time"
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("tenants", "first look"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    shown.add_column("then", no_wrap=True)
+    for column in ("tick", "read", "plan", "apply", "redis", "wall", "raised", "within"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for side in found:
+        times = [f"{ms:,.1f} ms" for ms in (side.tick_ms, side.read_ms, side.plan_ms, side.apply_ms, side.redis_ms, side.wall_ms)]
+        within = "yes" if side.is_within else "NO"
+        shown.add_row(f"{side.tenants:,}", f"{side.first_ms:,.0f} ms", side.what, *times, f"{side.raised:,}", within)
+    return shown
+
+
+def as_json(found: list[Found]) -> dict[str, Any]:
+    """The same figures for programs."""
+    names = (*Found.__slots__, "is_within")
+    return {"name": "planner_tick", "sides": [{name: getattr(side, name) for name in names} for side in found]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tick:
+    """The figures of one."""
+
+    tick_ms: float
+    read_ms: float
+    apply_ms: float
+    redis_ms: float
+    wall_ms: float
+    raised: int
+
+
+def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iterator[Found]:
+    terms = LeaseTerms.of(_LONG_MS, _LONG_MS // 3)
+    ledger = RedisLedger(client, Keys(), terms=terms, founding=True)
+    ledger.configure(TenantTree(_tenants(tenants)))
+    teams = [(path, FLAVORS[number % len(FLAVORS)]) for number, path in enumerate(_teams(tenants, active))]
+    meshes = [HandMesh(ledger, _record(number)) for number in range(MESHES)]
+    for number, (team, flavor) in enumerate(teams):
+        meshes[number % MESHES].acquire(team, flavor, _SLOT, 3)
+    clocked = ClockedLedger(RedisLedger(client, Keys(), terms=terms))
+    seat = PlannerSeat(cast("LeaseLedger", clocked), "root", seat_ms=_LONG_MS, orders=MemoryTenantOrders())
+    begun = time.process_time()
+    clocked.snapshot()
+    first_ms = (time.process_time() - begun) * 1000
+    seat.tick()
+    still: list[_Tick] = []
+    moving: list[_Tick] = []
+    for turn in range(turns):
+        still.append(_ticked(client, seat, clocked))
+        _want(meshes, teams, turn)
+        moving.append(_ticked(client, seat, clocked))
+        for mesh in meshes:
+            mesh.beat(wants=())
+    for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # Before the first no lease had grown.
+        yield _found(tenants, what, first_ms, ticks)
+
+
+def _found(tenants: int, what: str, first_ms: float, ticks: list[_Tick]) -> Found:
+    tick, read, apply, server, wall = (
+        statistics.median(getattr(one, name) for one in ticks) for name in ("tick_ms", "read_ms", "apply_ms", "redis_ms", "wall_ms")
+    )
+    plan_ms = statistics.median(one.tick_ms - one.read_ms - one.apply_ms for one in ticks)
+    return Found(
+        tenants=tenants,
+        what=what,
+        first_ms=first_ms,
+        tick_ms=tick,
+        read_ms=read,
+        plan_ms=plan_ms,
+        apply_ms=apply,
+        redis_ms=server,
+        wall_ms=wall,
+        raised=ticks[-1].raised,
+    )
+
+
+def _ticked(client: redis.Redis, seat: PlannerSeat, clocked: ClockedLedger) -> _Tick:
+    gc.collect()
+    clocked.read_ms = clocked.apply_ms = 0.0
+    served = _served_ms(client)
+    begun, used = time.perf_counter(), time.process_time()
+    plan = seat.tick()
+    tick_ms, wall_ms = (time.process_time() - used) * 1000, (time.perf_counter() - begun) * 1000
+    return _Tick(
+        tick_ms=tick_ms,
+        read_ms=clocked.read_ms,
+        apply_ms=clocked.apply_ms,
+        redis_ms=_served_ms(client) - served,
+        wall_ms=wall_ms,
+        raised=len(plan.raised) if plan is not None else 0,
+    )
+
+
+def _served_ms(client: redis.Redis) -> float:
+    """Processor time of the server so far."""
+    told = client.info("cpu")
+    return 1000.0 * (float(told["used_cpu_user"]) + float(told["used_cpu_sys"]))
+
+
+def _want(meshes: list[HandMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
+    """Some teams want a slot more, each on the mesh that it is on, and others in the next turn."""
+    asking: dict[int, list[Want]] = {}
+    for place in range(turn * WANTS, (turn + 1) * WANTS):
+        team, flavor = teams[place % len(teams)]
+        asking.setdefault(place % len(teams) % MESHES, []).append(Want(tenant=team, flavor=flavor, slot=_SLOT))
+    for number, wants in asking.items():
+        meshes[number].beat(wants=tuple(wants))
+
+
+def _tenants(count: int) -> Iterator[Tenant]:
+    quotas = {(flavor, name): Quota(nominal=units * 10) for flavor in FLAVORS for name, units in _SLOT.items()}
+    yield Tenant(path=TenantPath("company"), parent=None)
+    for group in range(count // TEAMS_A_GROUP):
+        above = TenantPath(f"company/{group}")
+        yield Tenant(path=above, parent=TenantPath("company"))
+        for team in range(TEAMS_A_GROUP):
+            yield Tenant(path=TenantPath(f"{above}/{team}"), parent=above, quotas=quotas)
+
+
+def _teams(count: int, active: int) -> Iterator[TenantPath]:
+    """Spread evenly over all groups."""
+    return (TenantPath(f"company/{place // TEAMS_A_GROUP}/{place % TEAMS_A_GROUP}") for place in range(0, count, max(1, count // active)))
+
+
+def _record(number: int) -> MeshRecord:
+    capacity = _SLOT.times(10_000)
+    pools = tuple(PoolRecord(pool=PoolName(flavor), flavor=flavor, capacity=capacity) for flavor in FLAVORS)
+    return MeshRecord(mesh=MeshId(f"mesh-{number}"), labels={}, pools=pools, cluster="c")

@@ -1,0 +1,372 @@
+"""A child mesh: joins the ledger, takes stages from its queue, has them run, tells what became of them.
+
+One thread calls `beat` when it is due and hands in mail and reports; nothing here waits. The scheduler decides inside
+the mesh's pools, the host runs, and each stage is paid for by the lease of its tenant. What this file holds is the session: how
+it begins and is renewed, what comes in, and what is void when it ends. The rest has a place of its own:
+
+- `books`: who waits, which lease pays for whom, what runs; `purse`: asking the ledger for what the leases at hand do not cover,
+  and giving back what lies idle;
+- `docket`: carrying out what admission decides; `claims`: taking stages from the queue and having them run;
+- `right_of_way`: stages that stop for more urgent ones of their own tenant; `tidings`: telling the root, late if need be.
+
+What the ledger takes away is given up: the last and least urgent stages stop, and then it is told.
+
+While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
+less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
+session is lost: the leases that paid for it are no longer ours. The host's watchdogs see to that when this process cannot.
+A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
+
+Work outlives this process. One that has just begun looks for what its predecessor left, takes over its session with claims and
+leases, and goes on (`adoption`); where that cannot be, it stops what it found and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import structlog
+
+from federation.blobs import BlobStore
+from federation.child.adoption import Adoption, Remnant, adoption_of, seen_in
+from federation.child.books import Books
+from federation.child.cadence import interval_ms, soonest_ms
+from federation.child.claims import Claims
+from federation.child.deadlines import Permission
+from federation.child.docket import Docket
+from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
+from federation.child.purse import Purse
+from federation.child.right_of_way import RightOfWay
+from federation.child.running_stage import RunningStage, beyond_limit
+from federation.child.tenure import Tenure
+from federation.child.tidings import Tidings
+from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
+from federation.errors import (
+    FutureToken,
+    LedgerLearning,
+    SessionLost,
+)
+from federation.leases import LeaseLedger
+from federation.snapshot import MeshRecord
+from mesh import admission_events as events
+from mesh.clock import Clock
+from mesh.errors import MeshError
+from mesh.hosting import Found, HostReport, StageHost
+from mesh.ids import RunId, StageId
+from mesh.messages import StageEnded, StageLost
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+log = structlog.get_logger(__name__)
+
+#: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
+BEATS_PER_COMPARISON = 5
+#: So many heartbeats long a lease may lie idle while nobody else wants quota.
+IDLE_BEATS = 2
+
+
+class ChildMesh:
+    """One mesh, from join to leave.
+
+    Args:
+        record: What the mesh tells of itself; use of its pools is filled in with each heartbeat.
+        host: Has to report through `take_report`, on the thread that calls everything else.
+        heartbeat_ms: How often `beat` renews the session, about: no two meshes keep step.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: MeshRecord,
+        ledger: LeaseLedger,
+        queue: StageQueue,
+        blobs: BlobStore,
+        host: StageHost,
+        clock: Clock,
+        heartbeat_ms: int,
+    ) -> None:
+        self._record = record
+        self._ledger = ledger
+        self._queue = queue
+        self._host = host
+        self._clock = clock
+        self._heartbeat_ms = heartbeat_ms
+        self._may_go_on = True  #: With what an earlier process of the mesh has left: as long as this one has had no session.
+        self._beats = 0  #: That were answered.
+        self._begun = 0  #: Beats, answered or not.
+        self._is_comparing = False  #: Claims are to be compared with the store's.
+        self._first = 0  #: Of the works of a beat, which goes first: the one after that for which there was no time last.
+        self._tenure = tenure = Tenure()
+        self._books = books = Books(record)
+        self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
+        self._tidings = Tidings(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
+        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._give_way)
+        self._claims = Claims(
+            books=books, tenure=tenure, tidings=self._tidings, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
+        )
+        self._docket = Docket(books=books, purse=self._purse, tenure=tenure, queue=queue, guard=guard, start=self._claims.start)
+        self._right_of_way = RightOfWay(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
+
+    # -- the session ---------------------------------------------------------------------------------------------------
+
+    def due_in_ms(self) -> int:
+        """When `beat` wants to be called."""
+        return self._tenure.due_in_ms(self._clock.monotonic_ms())
+
+    def beat(self) -> None:
+        """Renew the session, or begin one; tell what could not be told; look at the queue."""
+        self._host.stamp()
+        sent_ms = self._clock.monotonic_ms()
+        self._tenure.due_ms = sent_ms + self._interval_ms()
+        if self._tenure.session is not None and self._tenure.permission(sent_ms) is Permission.OVER:  # This process was paused.
+            self._look_at_the_clock(sent_ms)
+        try:
+            if self._tenure.session is None:
+                self._join(sent_ms)
+            else:
+                self._renew(sent_ms)
+        except SessionLost as lost:
+            self._lose_session(str(lost))
+            self._tenure.due_ms = sent_ms
+            return
+        except MeshError as gone:  # When our time is over all work ends, and this process does not.
+            remedy = {} if will_pass(gone) else {"remedy": remedy_of(gone)}
+            log.warning("the ledger does not answer", mesh=self._record.mesh, kind=type(gone).__name__, error=str(gone), **remedy)
+            self._look_at_the_clock(sent_ms)
+            return
+        self._beats += 1
+        self._is_comparing |= self._beats % BEATS_PER_COMPARISON == 0
+        self._tidings.ask_again()
+        self._work()
+        self._look_at_the_clock(self._clock.monotonic_ms())
+
+    def _interval_ms(self) -> int:
+        session, beat = self._tenure.session, self._begun
+        self._begun += 1
+        ttl_ms = session.ttl_ms if session is not None else None
+        return interval_ms(self._record.mesh, beat, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
+
+    def _work(self) -> None:
+        """What there is time for until the next heartbeat is due. After what took all of it, or was not answered, the next beat begins with
+        what comes then: so nothing waits for ever behind what takes long."""
+        works = (self._tidings.tell, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
+        for place in (*range(self._first, len(works)), *range(self._first)):
+            if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
+                self._first = (place + 1) % len(works)
+                return
+        self._first = 0
+
+    def _compare(self) -> None:
+        if self._is_comparing:
+            self._is_comparing = not self._claims.compare()
+
+    def _join(self, sent_ms: int) -> None:
+        found = self._host.find() if self._may_go_on else None
+        adoption = self._inherit(found) if found is not None else None
+        if adoption is None:
+            self._tenure.begin(self._ledger.join(self._books.as_told(), seen=self._tenure.seen))
+        self._may_go_on = False
+        session = self._tenure.held()
+        self._purse.take_in(session.told)
+        log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=adoption is not None)
+        self._note_renewal(sent_ms)
+        if adoption is not None:
+            self._go_on(adoption)
+
+    def _renew(self, sent_ms: int) -> None:
+        epoch = self._tenure.held().epoch
+        told, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
+        self._purse.take_in(told, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        if self._tenure.held().epoch != epoch:
+            self._docket.tell_again()
+            self._tidings.tell_again()
+        self._note_renewal(sent_ms)
+
+    def _note_renewal(self, sent_ms: int) -> None:
+        """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
+        self._tenure.prove(sent_ms)
+        deadlines = self._tenure.deadlines
+        self._host.prove(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
+
+    def _give_way(self, limit: ResourceSet, spent: dict[StageId, ResourceSet]) -> None:
+        """A lease is overdrawn: stop of its stages whom it cannot pay for any more."""
+        for running in beyond_limit(limit, spent, self._books.running):
+            log.warning("a stage gives way: its quota is wanted back", mesh=self._record.mesh, stage=running.claim.stage)
+            running.give_way(self._host)
+
+    def _look_at_the_clock(self, now_ms: int) -> None:
+        """Do what the time without an answer asks for, and be called when it asks for more."""
+        if self._tenure.session is None:
+            return
+        permission = self._tenure.permission(now_ms)
+        if permission is Permission.OVER:
+            self._lose_session("it could not be renewed in time")
+            return
+        if permission is Permission.STOPPING:
+            for stage, running in self._books.running.items():
+                if not running.stops:
+                    log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
+                    running.give_way(self._host)
+        change_ms = self._tenure.next_change_ms(now_ms)
+        if change_ms is not None:
+            self._tenure.hurry(now_ms + change_ms)
+
+    def leave(self) -> None:
+        """Stop all work and end the session, so that its quota is free at once."""
+        self._host.stop_all()
+        session, self._tenure.session = self._tenure.session, None
+        if session is not None:
+            self._host.leave(session.incarnation)
+            self._ledger.leave(session)
+
+    def _lose_session(self, why: str) -> None:
+        log.warning("session lost: all work stops", mesh=self._record.mesh, why=why, stages=sorted(self._books.running))
+        self._host.stop_all()
+        self._tenure.end()
+        self._tidings.clear()
+        self._docket.clear()
+        self._purse.forget_refusals()
+        self._books.begin()
+
+    # -- what an earlier process has left ------------------------------------------------------------------------------
+
+    def _inherit(self, found: Found) -> Adoption | None:
+        """Take over the session of what was found. None: that cannot be, and all of it was stopped."""
+        try:
+            session = self._ledger.join(self._books.as_told(), adopt=found.incarnation, seen=seen_in(found))
+            claims = self._queue.claims_of(session)
+        except (SessionLost, LedgerLearning, FutureToken) as refused:
+            log.warning("what was found may not go on: all of it stops", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
+            self._host.stop_all()
+            return None
+        self._tenure.begin(session, found.since)
+        capacity = {pool.pool: pool.capacity for pool in self._record.pools}
+        return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.told.leases})
+
+    def _go_on(self, adoption: Adoption) -> None:
+        """As if this process had started them: first what it knows of each is put in its place, then the host may speak."""
+        for heirloom in adoption.stages:
+            claimed, stage = heirloom.claimed, heirloom.claimed.claim.stage
+            running = self._books.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
+            running.gives_way = heirloom.gives_way
+            self._docket.take(heirloom.found)
+            if heirloom.payer is not None:
+                self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
+            self._tidings.add_start(running, heirloom.holder, heirloom.note)
+        goes_on = frozenset(self._books.running)
+        for remnant in adoption.remnants:
+            self._keep_paying(remnant)
+        self._host.go_on(goes_on)
+        self._purse.take_in(self._tenure.told)  # Now that it is known what is spent.
+        for claimed in adoption.missing:
+            self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
+        for heirloom in adoption.stages:
+            self._catch_up(heirloom.claimed)
+        self._guard(self._claims.bring_inputs)
+
+    def _keep_paying(self, remnant: Remnant) -> None:
+        """Until the host tells that it has stopped, nobody may start in its place."""
+        incarnation = self._tenure.held().incarnation
+        claim = Claim(stage=remnant.stage, mesh=self._record.mesh, incarnation=incarnation, token=remnant.note.claim)
+        self._books.running[remnant.stage] = RunningStage.left_by(claim)
+        self._books.balance.spend(remnant.stage, remnant.note.payer, remnant.amounts, self._clock.monotonic_ms())
+
+    def _catch_up(self, claimed: ClaimedStage) -> None:
+        """What was delivered before is harmless again; what was said since nobody listened is heard now."""
+        running = self._books.running[claimed.claim.stage]
+        if claimed.cancelled:
+            running.cancel(self._host)
+        elif running.gives_way:  # It was asked by a process that may have died before it saw to it that the stage ends.
+            self._host.cancel(claimed.claim.stage)
+        if claimed.inputs:
+            self._claims.note_inputs((claimed.claim.stage,))
+
+    # -- what comes in -------------------------------------------------------------------------------------------------
+
+    def take_mail(self, letters: Iterable[Mail]) -> None:
+        """Letters from the root."""
+        letters = tuple(letters)
+        kinds = {letter.kind for letter in letters}
+        running = self._books.running
+        for letter in letters:
+            if letter.kind is MailKind.FORGET:
+                self._host.forget(RunId(letter.subject))
+            elif letter.kind is MailKind.CANCEL and letter.subject in running:
+                running[StageId(letter.subject)].cancel(self._host)
+        self._claims.note_inputs(StageId(letter.subject) for letter in letters if letter.kind is MailKind.INPUT)
+        self._guard(self._claims.bring_inputs)
+        if MailKind.CANCEL in kinds or any(letter.kind is MailKind.STAGE and letter.subject for letter in letters):
+            self._guard(self._look)
+        elif MailKind.STAGE in kinds:
+            self._guard(self._try_again)
+        if MailKind.LEASE in kinds:
+            self._guard(self._give_back_now)
+        if MailKind.PLAN in kinds:
+            self._tenure.hurry()
+
+    def take_report(self, report: HostReport) -> None:
+        """What the host tells of a stage."""
+        running = self._books.running.get(report.stage)
+        if running is None:
+            self._host.confirm(report.stage, report.number)
+            return
+        over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
+        self._tidings.add_report(running, report)
+        if over:
+            del self._books.running[report.stage]
+            self._tidings.then(partial(self._docket.end, report.stage))
+        self._guard(self._tidings.tell)
+        if over and running.gives_way:
+            self._tenure.hurry()  # Somebody waits to hear that what was wanted back is free.
+
+    # -- the queue -----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._purse.forget_refusals()
+        self._docket.go_on()
+        if not self._docket.is_done:
+            return  # The last look is not over yet, and a heartbeat is due.
+        known = self._books.admission.workloads
+        queued = self._queue.queued(self._record.mesh)
+        gone = known.keys() - self._books.running.keys() - set(queued)
+        fresh = [stage for stage in queued if stage not in known]
+        self._right_of_way.end_promises(gone)
+        offers = self._offers(fresh[:HEADS_MAX])
+        self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
+        for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; what there is no time for, with the next look.
+            if not self._docket.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
+                return
+            self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
+        if self._docket.is_done:
+            self._right_of_way.make()
+
+    def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
+        """Stages of the queue that admission does not know yet."""
+        heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
+        return [
+            events.WorkloadOffered(
+                workload=stage.stage,
+                tenant=stage.tenant,
+                slot=ResourceSet(stage.slot),
+                width=stage.width,
+                priority=stage.priority,
+                yielding=stage.yielding,
+                since_ms=self._clock.monotonic_ms(),
+            )
+            for stage in heads
+        ]
+
+    def _try_again(self) -> None:
+        """Room may have come for what is known to wait: a long queue is not read again for that."""
+        self._purse.forget_refusals()
+        self._docket.go_on()
+        if self._docket.is_done:
+            self._docket.take(events.RoomMayHaveCome())
+        if self._docket.is_done:
+            self._right_of_way.make()
+
+    def _give_back_now(self) -> None:
+        self._purse.offer(0)
+
+    def _give_back_idle(self) -> None:
+        self._purse.offer(0 if self._tenure.told.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))

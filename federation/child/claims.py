@@ -1,0 +1,177 @@
+"""Stages that a mesh takes out of its queue: claimed, handed to the host with all that they need, and held against the store's word.
+
+A claim whose answer got lost was perhaps taken in. Nobody finds out at once: every so often what runs here is compared with what the
+store says is claimed, and either side gives up what the other does not know. So are the runs of which values are kept here: those that
+are over are let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import structlog
+
+from federation.blobs import BlobStore
+from federation.child.adoption import StageNote, written
+from federation.child.books import Books
+from federation.child.guard import Guard
+from federation.child.running_stage import RunningStage
+from federation.child.tenure import Tenure
+from federation.child.tidings import Tidings
+from federation.dispatch import HEADS_MAX, StageQueue
+from federation.errors import SessionLost
+from mesh import admission_events as events
+from mesh.admission_decisions import AdmissionDecision, StartWorkload
+from mesh.clock import Clock
+from mesh.errors import MeshError
+from mesh.hosting import Delivered, StageHost
+from mesh.ids import NodeId, StageId
+from mesh.reasons import Reason
+from mesh.values import StoredValue
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Claims:
+    """Of one mesh."""
+
+    books: Books
+    tenure: Tenure
+    tidings: Tidings
+    queue: StageQueue
+    blobs: BlobStore
+    host: StageHost
+    clock: Clock
+    guard: Guard
+    _unbrought: dict[StageId, None] = field(default_factory=dict)  #: Stages to which inputs may have been delivered, in order.
+
+    def start(self, decision: StartWorkload) -> list[AdmissionDecision]:
+        """Claim the stage and have it run; what follows for admission when it cannot be had.
+
+        Raises:
+            SessionLost: There is no session any more.
+        """
+        admission, name = self.books.admission, decision.workload
+        try:
+            payer = self.books.balance.payer(name)
+            claimed = self.queue.claim(self.tenure.held(), name, payer)
+            blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            log.warning("a claim was not answered", stage=name)
+            self.guard.note(gone)
+            claimed = None  # If it was taken in all the same, `compare` gives it back.
+        if claimed is None:
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
+        running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)
+        running.delivered.update(claimed.inputs)
+        flavor = admission.ledger.pools[decision.pool].spec.flavor
+        note = StageNote(
+            claim=claimed.claim.token,
+            pool=decision.pool,
+            flavor=flavor,
+            slots=decision.slots,
+            token=decision.token,
+            tenant=claimed.spec.tenant,
+            slot=claimed.spec.slot,
+        )
+        inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
+        try:
+            holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+        except MeshError:  # Nothing runs, and nobody would ever report its end.
+            log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
+            del self.books.running[name]
+            self.tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
+            self.guard(self.tidings.tell_in_turn)
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
+        self.tidings.add_start(running, holder, note)
+        self.guard(self.tidings.tell_in_turn)
+        if claimed.cancelled:
+            running.cancel(self.host)
+        return []
+
+    def note_inputs(self, stages: Iterable[StageId]) -> None:
+        """Something may have been delivered to these; however much it is, that is one question for each."""
+        self._unbrought.update(dict.fromkeys(stages))
+
+    def bring_inputs(self) -> None:
+        """Hand over what has been delivered to stages that run, or as much as there is time for before a heartbeat is due.
+
+        Raises:
+            StoreUnavailable: Nothing was handed over that is not known now to have been.
+        """
+        done = 0
+        while self._unbrought and not self.guard.has_to_stop(done):
+            stage = next(iter(self._unbrought))
+            running = self.books.running.get(stage)
+            if running is not None and not running.is_disowned:
+                self.bring(running, self.queue.inputs_of(stage))
+                done += 1
+            del self._unbrought[stage]
+
+    def bring(self, running: RunningStage, inputs: dict[NodeId, StoredValue | None]) -> bool:
+        """Hand over those that it has not got; were there any?
+
+        Raises:
+            StoreUnavailable: As `bring_inputs`.
+        """
+        fresh = {node: value for node, value in inputs.items() if node not in running.delivered}
+        inline = tuple(value.sha256 for value in fresh.values() if value is not None and value.uri is None)
+        blobs = self.blobs.get(running.run, inline) if inline else {}
+        for node, value in fresh.items():
+            running.delivered.add(node)
+            self.host.deliver(running.claim.stage, node, _delivered(value, blobs))
+        return bool(fresh)
+
+    def compare(self) -> bool:
+        """Hold what runs here against what the store says that we have claimed. False: there was no time for all of it.
+
+        Raises:
+            SessionLost: And whatever else the store may raise.
+        """
+        if self.tidings:
+            return True  # The store does not know yet what we know.
+        running = self.books.running
+        claims = self.queue.claims_of(self.tenure.held())
+        unclaimed = sorted(running.keys() - {claimed.claim.stage for claimed in claims})
+        if unclaimed:  # The store has lost its last second, or somebody has closed the claim.
+            self.tidings.doubt(running[stage] for stage in unclaimed)
+            self.tidings.tell()
+        done = 0
+        for claimed in claims:
+            if self.guard.has_to_stop(done):
+                return False
+            ours = running.get(claimed.claim.stage)
+            if ours is None and self.tidings.tell_end_again(claimed.claim):
+                continue  # The store has lost it since, and says so only now.
+            if ours is None:
+                self.tidings.tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
+                done += 1
+                continue
+            done += self.bring(ours, claimed.inputs)
+            if claimed.cancelled:
+                ours.cancel(self.host)
+        return self._drop_what_is_over(done)
+
+    def _drop_what_is_over(self, done: int) -> bool:
+        """Let values go of runs that were forgotten: the letter may have been lost, or an earlier process was to hear it."""
+        if self.tenure.told.learn_ms:
+            return True  # The store may not know yet what it will know.
+        needed = {running.run for running in self.books.running.values()}
+        held = [(run, stage) for run, stage in self.host.held().items() if run not in needed]
+        for first in range(0, len(held), HEADS_MAX):
+            if self.guard.has_to_stop(done):
+                return False
+            asked = held[first : first + HEADS_MAX]
+            known = set(self.queue.remembered(self.books.record.mesh, tuple(stage for _, stage in asked)))
+            for run in (run for run, stage in asked if stage not in known):
+                self.host.forget(run)
+            done += 1
+        return True
+
+
+def _delivered(value: StoredValue | None, blobs: dict[str, bytes]) -> Delivered:
+    return None if value is None else (value, blobs.get(value.sha256) if value.uri is None else None)

@@ -1,0 +1,109 @@
+"""The urgent before the less urgent of one tenant: who is asked to stop on a mesh, and for whom what they free is kept.
+
+Who that is, is decided in `making_way` over the books of the mesh; here the ledger is asked first, victims are asked to stop, and
+promises end that were not kept in time.
+
+Source: ADR 0025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import structlog
+
+from federation.child.books import Books
+from federation.child.deadlines import Permission
+from federation.child.docket import Docket
+from federation.child.making_way import MakingWay, WayMade, words_of
+from federation.child.purse import Purse
+from federation.child.tenure import Tenure
+from mesh import admission_events as events
+from mesh.admission import WorkloadState
+from mesh.clock import Clock
+from mesh.hosting import StageHost
+from mesh.ids import StageId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+log = structlog.get_logger(__name__)
+
+#: For so many stages others are stopped at a look; the rest has its turn at the next.
+WAYS_PER_LOOK = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightOfWay:
+    """Of one mesh."""
+
+    books: Books
+    purse: Purse
+    docket: Docket
+    tenure: Tenure
+    host: StageHost
+    clock: Clock
+
+    def end_promises(self, gone: AbstractSet[StageId]) -> None:
+        """What was to come free in time and did not is anybody's again; nothing is held for those that have gone."""
+        now_ms = self.clock.monotonic_ms()
+        late = [stage for stage, until_ms in self.books.gathering().items() if until_ms <= now_ms]
+        if late:
+            log.warning("room was not free in time", mesh=self.books.record.mesh, stages=sorted(late))
+            self.docket.take(*(events.PromiseEnded(workload=stage) for stage in late))
+        self.books.balance.drop_holds(self.books.gathering().keys() - gone)
+
+    def make(self) -> None:
+        """Stop less urgent stages for those of their own tenant that wait, and keep the room for these.
+
+        Raises:
+            SessionLost: As `Purse.grow`.
+        """
+        known = self.books.admission.workloads.values()
+        is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.yielding.takes for one in known)
+        if not is_wanted or self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
+            return
+        making_way = self._making_way()
+        in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
+        ways = tried = 0
+        for workload in tuple(making_way.waiting()):
+            if ways == WAYS_PER_LOOK or self.docket.guard.has_to_stop(tried):
+                return
+            need = (workload.offer.tenant, workload.offer.slot)
+            if need in in_vain or workload.state is not WorkloadState.QUEUED:
+                continue
+            tried += 1
+            way = making_way.way_for(workload, self.purse.grow)
+            if way is None or any(victim.stage not in self.books.running for victim in way.victims):
+                in_vain.add(need)
+            else:
+                ways += 1
+                self._promise(way)
+                making_way = making_way.after(way)
+
+    def _making_way(self) -> MakingWay:
+        return MakingWay(
+            admission=self.books.admission,
+            balance=self.books.balance,
+            occupants=tuple(self.books.occupants()),
+            leaving=tuple(self.books.leaving()),
+            now_ms=self.clock.monotonic_ms(),
+            headroom=self.purse.headroom,
+        )
+
+    def _promise(self, way: WayMade) -> None:
+        until_ms = self.clock.monotonic_ms() + way.hold_ms
+        self.books.balance.hold(way.stage, way.key, way.slot)
+        for victim in way.victims:
+            log.info("a stage gives way to a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)
+            running = self.books.running[victim.stage]
+            running.gives_way_because = Reason.LOWER_IN_QUEUE
+            running.give_way(self.host)
+        promised = events.RoomPromised(
+            workload=way.stage,
+            pool=way.pool,
+            victims=frozenset(victim.stage for victim in way.victims),
+            until_ms=until_ms,
+            detail=words_of(way.victims),
+        )
+        self.docket.take(promised)

@@ -1,0 +1,381 @@
+"""Does a federation file make sense as a whole? Every check looks at all of it and tells all that it finds.
+
+Each check yields `Problem`s; `WARNINGS` hold what is allowed and yet likely a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from federation.config.models import FederationConfig
+from federation.config.sections.meshes import MeshLink
+from federation.config.sections.quota import QuotaSection
+from federation.config.sections.tenants import TenantEntry
+from federation.config.sections.values import Amount, format_duration
+from federation.config.shape import STAND_IN
+from federation.config.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
+from federation.config.yaml_source import Path, Problem
+from federation.errors import ConfigError
+from federation.redis_url import read_redis_url
+from mesh.errors import AmountError, SelectorError
+from mesh.ids import TenantPath
+from mesh.labels import mismatch, wishes_of
+from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
+
+Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
+
+_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
+_ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
+_RESOURCE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+_RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: And `CPU`, `GPU`, by case.
+
+
+def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[Problem, ...]:
+    """All that must be put right.
+
+    Args:
+        left_out: Values that were wrong, and for which others stand: nothing is said that could follow from that.
+    """
+    checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
+    is_made_up = any(tenant.path == STAND_IN for tenant in forest.tenants)  # Perhaps it is the one whose lack would be told.
+    found = (*(() if is_made_up else forest.problems), *(problem for check in checks for problem in check(config, forest)))
+    told_of = [(problem, (problem.path, *problem.because)) for problem in found]
+    return tuple(problem for problem, values in told_of if not any(value[: len(path)] == path for value in values for path in left_out))
+
+
+def warnings_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
+    """All that is worth a look."""
+    return tuple(problem for check in WARNINGS for problem in check(config, forest))
+
+
+def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    named: list[tuple[Path, str]] = [(("federation", "name"), config.federation.name)]
+    for section in ("clusters", "flavors", "meshes"):
+        named += [((section, name), name) for name in getattr(config, section)]
+    named += [(("meshes", mesh, "pools", pool), pool) for mesh, section in config.meshes.items() for pool in section.pools]
+    named += [(tenant.place, part) for tenant in forest.tenants for part in _own_parts(tenant)]
+    for place, name in named:
+        if not _ID.match(name):
+            yield Problem(path=place, text=f"{name!r} is no name; {_ID_WORDS}")
+
+
+def _own_parts(tenant: PlacedTenant) -> list[str]:
+    """The parts of the path that are told here and not at another tenant."""
+    entry = tenant.rights
+    if not isinstance(entry, TenantEntry):
+        return [str(tenant.place[-1])]
+    if entry.path is None:
+        return [str(entry.name)]
+    return entry.path.split("/") if entry.parent is not None else [entry.path.rpartition("/")[2]]
+
+
+def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    ttl_ms, heartbeat_ms = config.federation.lease_ttl_ms, config.federation.heartbeat_ms
+    if not 2 * heartbeat_ms < ttl_ms:
+        text = f"must be less than half of lease_ttl (got {format_duration(heartbeat_ms)} and {format_duration(ttl_ms)})"
+        yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat costs nothing")
+
+
+def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    probation_ms, most_ms = config.routing.probation_ms, config.routing.probation_max_ms
+    if probation_ms > most_ms:
+        text = f"must be at least probation (got {format_duration(most_ms)} and {format_duration(probation_ms)})"
+        yield Problem(path=("routing", "probation_max"), text=text)
+
+
+def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    """A mesh says what it is; wishes are for work and flavors."""
+    for mesh, section in config.meshes.items():
+        for key, value in section.labels.items():
+            if value.startswith(("!", "in(")):
+                text = f"{value!r} is a wish, and a mesh has labels; write what it is, and the wish where work or a flavor asks"
+                yield Problem(path=("meshes", mesh, "labels", key), text=text)
+
+
+def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for flavor, section in config.flavors.items():
+        for key in section.labels:
+            if (wrong := _misread(section.labels, key)) is not None:
+                yield Problem(path=("flavors", flavor, "labels", key), text=wrong)
+
+
+def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    try:
+        read_redis_url(config.redis.url or "unix://")
+    except ConfigError as wrong:
+        yield Problem(path=("redis", "url"), text=f"{wrong}; or be null for an embedded server")
+    if config.storage.url is not None and not urlsplit(config.storage.url).scheme:
+        yield Problem(path=("storage", "url"), text="must be an fsspec URL like s3://bucket/folder or file:///folder, or null")
+    for name, cluster in config.clusters.items():
+        if cluster.address is not None and not re.match(r"^[^\s:/]+:\d{1,5}$", cluster.address):
+            yield Problem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
+
+
+def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    if _is_unknown(config.root.cluster, config.clusters):
+        yield Problem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
+    for name, mesh in config.meshes.items():
+        if not mesh.cluster:
+            if mesh.link is not MeshLink.JOINS:
+                because = (("meshes", name, "link"),)
+                yield Problem(path=("meshes", name, "cluster"), text="is missing; the cluster that the mesh is in", because=because)
+            continue
+        if _is_unknown(mesh.cluster, config.clusters):
+            yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
+
+
+def _node_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for name, mesh in config.meshes.items():
+        cluster = config.clusters.get(mesh.cluster)
+        nodes = cluster.nodes if cluster is not None else None
+        if nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in nodes):
+            yield Problem(
+                path=("meshes", name, "node_labels"), text=f"no node of the cluster {mesh.cluster} carries {_labels(mesh.node_labels)}"
+            )
+
+
+def _pools(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for mesh, section in config.meshes.items():
+        for pool, declared in section.pools.items():
+            place: Path = ("meshes", mesh, "pools", pool)
+            if _is_unknown(declared.flavor, config.flavors):
+                yield Problem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
+            yield from _amounts(declared.capacity, (*place, "capacity"))
+    for name, cluster in config.clusters.items():
+        for index, node in enumerate(cluster.nodes or ()):
+            yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))
+
+
+def _offers(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for mesh, section in config.meshes.items():
+        for pool, declared in section.pools.items():
+            flavor = config.flavors.get(declared.flavor)
+            if flavor is None or any(_misread(flavor.labels, key) for key in flavor.labels):
+                continue  # Told where the pool, and where the flavor is.
+            if (missing := mismatch(flavor.labels, section.labels)) is not None:
+                place = ("meshes", mesh, "pools", pool, "flavor")
+                yield Problem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
+
+
+def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    known = {tenant.path for tenant in forest.tenants}
+    for mesh, section in config.meshes.items():
+        for index, path in enumerate(section.tenants):
+            if path != "*" and _is_unknown(path, known):
+                yield Problem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
+    depths: dict[str | None, int] = {None: 0}
+    for tenant in forest.tenants:
+        depths[tenant.path] = depths[tenant.parent] + 1
+        if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # the first one that is too deep; those below it need no telling
+            yield Problem(path=tenant.place, text=f"tenants may stand at most {TENANT_DEPTH_MAX} deep")
+
+
+def _quotas(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    for tenant in forest.tenants:
+        for flavor, quotas in tenant.rights.quotas.items():
+            place: Path = (*tenant.place, "quotas", flavor)
+            if _is_unknown(flavor, config.flavors):
+                yield Problem(path=place, text=_unknown("flavor", flavor, config.flavors))
+            for resource, quota in quotas.items():
+                yield from _quota(tenant, resource, quota, (*place, resource))
+
+
+def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path) -> Iterator[Problem]:
+    yield from _resource_name(resource, place)
+    for limit in ("nominal", "borrowing_limit", "lending_limit"):
+        amount = getattr(quota, limit)
+        if amount is not None and (wrong := _wrong(resource, amount)) is not None:
+            yield Problem(path=(*place, limit), text=wrong)
+        if amount is not None and limit != "nominal" and tenant.parent is None:
+            text = f"{tenant.path} is at the top of the tree and has nobody to borrow from or lend to; leave it out"
+            yield Problem(path=(*place, limit), text=text)
+
+
+def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    for tenant in forest.tenants:
+        named = tenant.rights.scheduling.flavor_order or ()
+        for number, flavor in enumerate(named):
+            place: Path = (*tenant.place, "scheduling", "flavor_order", number)
+            if flavor not in config.flavors:
+                yield Problem(path=place, text=_unknown("flavor", flavor, config.flavors))
+            elif flavor in named[:number]:
+                yield Problem(path=place, text=f"{flavor} is named twice; leave one of them out")
+
+
+def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    for tenant in forest.tenants:
+        for number, window in enumerate(tenant.rights.limits.windows):
+            place: Path = (*tenant.place, "limits", "windows", number)
+            if window.opens_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.opens_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "opens"), text=text)
+            if window.lasts_ms >= window.every_ms:
+                text = f"must be less than `every` (got {format_duration(window.lasts_ms)} and {format_duration(window.every_ms)})"
+                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may always start")
+
+
+def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """What a ledger adds up stays below 2^53, where Redis' numbers end to be exact."""
+    nominal: Counter[tuple[str, str]] = Counter()
+    for tenant in forest.tenants:
+        for flavor, resource, quota, place in _each_quota(tenant):
+            nominal[flavor, resource] += _units(resource, quota.nominal)
+            borrowing = _units(resource, quota.borrowing_limit or 0)
+            if nominal[flavor, resource] + borrowing > AMOUNT_MAX:
+                yield Problem(path=place, text=f"with it the quotas for {resource} of {flavor} add up to more than 2^53 units; write less")
+    capacity: Counter[tuple[str, str]] = Counter()
+    for mesh, section in config.meshes.items():
+        for pool, declared in section.pools.items():
+            for resource, amount in declared.capacity.items():
+                capacity[declared.flavor, resource] += _units(resource, amount)
+                if capacity[declared.flavor, resource] > AMOUNT_MAX:
+                    place = ("meshes", mesh, "pools", pool, "capacity", resource)
+                    yield Problem(path=place, text=f"with it the pools of {declared.flavor} add up to more than 2^53 units; write less")
+
+
+def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    offered = {pool.flavor for mesh in config.meshes.values() for pool in mesh.pools.values()}
+    for tenant in forest.tenants:
+        for flavor in tenant.rights.quotas:
+            if flavor in config.flavors and flavor not in offered:
+                yield Problem(
+                    path=(*tenant.place, "quotas", flavor), text=f"no mesh in this file offers {flavor}; only a mesh that joins could"
+                )
+
+
+def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    """A pool that promises more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
+    for name, mesh in config.meshes.items():
+        cluster = config.clusters.get(mesh.cluster)
+        nodes = [node for node in (cluster.nodes if cluster else None) or () if _carries(node.labels, mesh.node_labels)]
+        for resource, has in (("cpu", sum(node.cpu for node in nodes)), ("gpu", sum(node.gpu for node in nodes))):
+            promised = sum(_units(resource, pool.capacity.get(resource, 0)) for pool in mesh.pools.values())
+            if nodes and promised > to_units(resource, has):
+                text = f"promise {format_units(resource, promised)} {resource}, its nodes have {has}; the rest would wait in Ray"
+                yield Problem(path=("meshes", name, "pools"), text=text)
+
+
+def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """Quota that no pool of the file could ever fill: told once for each kind, where most of it is given away."""
+    held: Counter[tuple[str, str]] = Counter()
+    for mesh in config.meshes.values():
+        for pool in mesh.pools.values():
+            held.update({(pool.flavor, resource): _units(resource, amount) for resource, amount in pool.capacity.items()})
+    given: defaultdict[tuple[str, str], list[tuple[int, Path]]] = defaultdict(list)
+    for tenant in forest.tenants:
+        for flavor, resource, quota, place in _each_quota(tenant):
+            given[flavor, resource].append((_units(resource, quota.nominal), place))
+    for (flavor, resource), parts in given.items():
+        total, pools = sum(units for units, _ in parts), held[flavor, resource]
+        if pools and total > pools:
+            _, place = max(parts, key=lambda part: part[0])
+            told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in all, the pools of this file hold "
+            text = f"{told}{format_units(resource, pools)}; only a mesh that joins could bring the rest"
+            yield Problem(path=(*place, "nominal"), text=text)
+
+
+def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """A tenant lends no more than its own, which is what it and all below it are given."""
+    parents = {tenant.path: tenant.parent for tenant in forest.tenants}
+    own: Counter[tuple[str, str, str]] = Counter()
+    for tenant in forest.tenants:
+        for flavor, resource, quota, _place in _each_quota(tenant):
+            path: str | None = tenant.path
+            while path is not None:
+                own[path, flavor, resource] += _units(resource, quota.nominal)
+                path = parents.get(TenantPath(path))
+    for tenant in forest.tenants:
+        for flavor, resource, quota, place in _each_quota(tenant):
+            has = own[tenant.path, flavor, resource]
+            if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:
+                text = f"is more than the {format_units(resource, has)} that there are to lend; leave it out to lend all"
+                yield Problem(path=(*place, "lending_limit"), text=text)
+
+
+#: Of names, and of values that stand for themselves.
+CHECKS_ALONE: tuple[Check, ...] = (
+    _ids,
+    _mesh_labels,
+    _flavor_labels,
+    _addresses,
+    _clusters,
+    _pools,
+    _tenant_names,
+    _quotas,
+    _flavor_orders,
+)
+#: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond)
+
+
+def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:
+    for resource, amount in amounts.items():
+        yield from _resource_name(resource, (*place, resource))
+        if (wrong := _wrong(resource, amount)) is not None:
+            yield Problem(path=(*place, resource), text=wrong)
+
+
+def _resource_name(resource: str, place: Path) -> Iterator[Problem]:
+    meant = _RAY_NAMES.get(resource.lower(), resource.lower())
+    if resource != meant and meant in {"cpu", "gpu", *BYTE_RESOURCES}:
+        yield Problem(path=place, text=f"unknown resource; did you mean {meant}?")
+    elif not _RESOURCE.match(resource):
+        yield Problem(path=place, text=f"{resource!r} is no resource; write cpu, gpu, memory or the name of a custom one")
+
+
+def _wrong(resource: str, amount: Amount) -> str | None:
+    if str(amount).lstrip().startswith("-") and str(amount).strip(" -0.") != "":
+        return f"must not be negative (got {amount}); write 0 or more"
+    try:
+        to_units(resource, amount)
+    except AmountError as wrong:
+        return str(wrong)
+    return None
+
+
+def _units(resource: str, amount: Amount) -> int:
+    """As `to_units`; 0 for what is wrong, which `_wrong` has told."""
+    return to_units(resource, amount) if _wrong(resource, amount) is None else 0
+
+
+def _each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, Path]]:
+    for flavor, quotas in tenant.rights.quotas.items():
+        for resource, quota in quotas.items():
+            yield flavor, resource, quota, (*tenant.place, "quotas", flavor, resource)
+
+
+def _misread(selector: Mapping[str, str], key: str) -> str | None:
+    """Why the wish for this label cannot be read; None when it can."""
+    try:
+        wishes_of({key: selector[key]})
+    except SelectorError as wrong:
+        return str(wrong)
+    return None
+
+
+def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _is_unknown(name: str, known: Container[str]) -> bool:
+    """Not where something that is wrong or missing was to tell what there is."""
+    return name not in known and STAND_IN not in known
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Names the known ones, the nearest first."""
+    near = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+    others = [other for other in sorted(known) if other not in near]
+    shown = [*near, *others]
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""  # noqa: PLR2004  a line that can still be read
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {kind} {name!r}; {hint}known: {', '.join(shown[:10])}{more}"

@@ -1,0 +1,204 @@
+"""Is every key known and every value of its kind? Answers in words a person can act on, all of them at once.
+
+A misspelt key is told once and then read as the key it most likely means, so that it does not drag other complaints along.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from federation.config.models import FederationConfig
+from federation.config.sections.tenants import LIST_TAG, TREE_TAG
+from federation.config.sections.values import format_duration
+from federation.config.yaml_source import Document, Path, Problem
+from mesh.resources import format_units
+
+JsonSchema = dict[str, Any]
+
+_KINDS = {
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "dict_type": "must be a mapping (`key: value`)",
+    "model_type": "must be a mapping (`key: value`)",
+    "model_attributes_type": "must be a mapping (`key: value`)",
+    "tuple_type": "must be a list",
+}
+_BOUNDS = {"greater_than_equal": ("ge", "must be at least"), "less_than_equal": ("le", "must be at most")}
+#: The name of what stands for something that is wrong or missing: no name of a file is like it.
+STAND_IN = "…"
+_REPAIRS_MAX = 10  #: A repaired key can bring unknown keys below it to light; ten levels of them are enough to tell.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a document holds, as far as it could be read, and all that is wrong with its shape."""
+
+    config: FederationConfig | None  #: None where nothing could be found to stand for what is wrong.
+    problems: tuple[Problem, ...]
+    document: Document  #: Knows the places of misspelt keys under their right names too.
+    left_out: tuple[Path, ...] = ()  #: Wrong values for which others stand in `config`: their defaults, or any of their kind.
+
+
+def shape_of(document: Document) -> Shape:
+    """Read the document as a federation file."""
+    value = copy.deepcopy(document.value)
+    told: list[Problem] = list(document.problems)
+    left_out = [problem.path for problem in told if problem.path in document.positions and problem.at is None]
+    config: FederationConfig | None = None
+    for _ in range(_REPAIRS_MAX):
+        try:
+            config = FederationConfig.model_validate(value)
+            break
+        except ValidationError as broken:
+            errors = [(_path(error), error) for error in broken.errors(include_url=False) if not _follows_from_others(error)]
+        unknown = [path for path, error in errors if error["type"] == "extra_forbidden"]
+        for path in unknown:
+            meant, problem = _repair(value, path)
+            told.append(problem)
+            document = document.renamed(path, meant) if meant else document
+        wrong = [] if unknown else list(dict.fromkeys(path for path, _ in errors))
+        told += [Problem(path=path, text=_words(path, error)) for path, error in errors if not unknown and not _is_above(path, left_out)]
+        left_out += wrong
+        replaced = [_replace(value, path) for path in wrong]
+        if not all(replaced):
+            break
+    return Shape(config=config, problems=tuple(told), document=document, left_out=tuple(left_out))
+
+
+def _is_above(path: Path, others: Iterable[Path]) -> bool:
+    """Whether what is said of this value may follow from one in it, or is said of it already."""
+    return any(other[: len(path)] == path for other in others)
+
+
+def _replace(value: dict[str, Any], path: Path) -> bool:
+    """Put the default, or another value of its kind, in the place of a wrong one, so that the rest is looked at; False: there is none."""
+    parent: Any = value
+    try:
+        for part in path[:-1]:
+            parent = parent[part]
+        if _has_default(path):
+            parent.pop(path[-1], None)
+        else:
+            parent[path[-1]] = _stand_in(_schemas_at(path)[0])
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _stand_in(form: JsonSchema) -> Any:
+    """The least value of this form; never shown to anybody. Raises KeyError for a form that it does not know."""
+    if "examples" in form:
+        return copy.deepcopy(form["examples"][0])
+    if form["type"] == "object":
+        entries = {key: _stand_in(resolved(form["properties"][key])[0]) for key in form.get("required", ())}
+        return entries or ({STAND_IN: _stand_in(resolved(form["additionalProperties"])[0])} if form.get("minProperties") else {})
+    if form["type"] == "array":
+        return [_stand_in(resolved(form["items"])[0])] if form.get("minItems") else []
+    kind = form["type"] if isinstance(form["type"], str) else form["type"][0]
+    return {"string": STAND_IN, "integer": form.get("minimum", 1), "number": form.get("minimum", 1), "boolean": False, "null": None}[kind]
+
+
+def _has_default(path: Path) -> bool:
+    return any(path[-1] in form.get("properties", {}).keys() - form.get("required", ()) for form in _schemas_at(path[:-1]))
+
+
+@cache
+def schema() -> JsonSchema:
+    """The JSON schema of a federation file."""
+    return FederationConfig.model_json_schema()
+
+
+def resolved(part: JsonSchema) -> tuple[JsonSchema, ...]:
+    """The forms that a part of the schema allows, references followed."""
+    if "$ref" in part:
+        return resolved(schema()["$defs"][part["$ref"].rsplit("/", 1)[1]])
+    forms = part.get("anyOf") or part.get("oneOf")
+    return tuple(form for choice in forms for form in resolved(choice)) if forms else (part,)
+
+
+def _schemas_at(path: Path) -> tuple[JsonSchema, ...]:
+    """What may stand at `path`; nothing when the path is unknown."""
+    forms = resolved(schema())
+    for key in path:
+        below = (form.get("items") if isinstance(key, int) else _below(form, key) for form in forms)
+        forms = tuple(found for part in below if isinstance(part, dict) for found in resolved(part))
+    return forms
+
+
+def _below(form: JsonSchema, key: str) -> JsonSchema | bool | None:
+    properties: JsonSchema = form.get("properties", {})
+    return properties.get(key, form.get("additionalProperties"))
+
+
+def _path(error: ErrorDetails) -> Path:
+    return tuple(part for part in error["loc"] if part not in (TREE_TAG, LIST_TAG, "[key]"))
+
+
+def _follows_from_others(error: ErrorDetails) -> bool:
+    """Items that are wrong are not counted, so a list of them seems empty."""
+    return error["type"] == "too_short" and bool(error["input"])
+
+
+def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
+    """Take the unknown key out of `value`, or rename it to the known one that it resembles and that is not there yet."""
+    *above, key = path
+    parent: Any = value
+    for part in above:
+        parent = parent[part]
+    content = parent.pop(key)
+    known = sorted({name for form in _schemas_at(tuple(above)) for name in form.get("properties", {})})
+    near = get_close_matches(str(key), known, n=1, cutoff=0.6)
+    if not near:
+        return None, Problem(path=path, text=f"unknown key; known here: {', '.join(known)}")
+    if near[0] in parent:
+        return None, Problem(path=path, text=f"unknown key; did you mean {near[0]}, which is there already?")
+    parent[near[0]] = content
+    return near[0], Problem(path=path, text=f"unknown key; did you mean {near[0]}?")
+
+
+def _words(path: Path, error: ErrorDetails) -> str:
+    kind, got = error["type"], error["input"]
+    if kind == "missing":
+        return f"is missing; {_description(path)}"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"{words} {_shown(path, error['ctx'][bound])} (got {_shown(path, got)})"
+    if kind == "too_short":
+        return "must not be empty"
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    words = _KINDS.get(kind, error["msg"])
+    quotes = "; put it in quotes" if kind == "string_type" and isinstance(got, (int, float)) else ""
+    shown = "nothing" if got is None else repr(got) if isinstance(got, (str, int, float)) else f"a {type(got).__name__}"
+    return f"{words} (got {shown}){quotes}"
+
+
+def _description(path: Path) -> str:
+    """What a key means; pydantic leaves it at the section where the two say the same."""
+    for form in _schemas_at(path[:-1]):
+        entry = form.get("properties", {}).get(path[-1])
+        if entry is not None:
+            return str(entry.get("description") or resolved(entry)[0].get("description", ""))
+    return ""
+
+
+def _shown(path: Path, bound: int | str) -> str:
+    """A number as one writes it there; the bounds of an optional value are checked beside its reading, so what was got is text still."""
+    if isinstance(bound, str):
+        return bound
+    formats = {form.get("format") for form in _schemas_at(path)}
+    if "time" in formats:
+        return format_duration(bound)
+    return format_units("memory", bound) if "size" in formats else str(bound)

@@ -1,0 +1,184 @@
+"""Tenants as a file tells them, in one shape: each with its path, its parent's path and its place in the file.
+
+The path is a tenant's name. Whose quota it shares is its parent: the tenant that the path names, unless `parent` says another. So a
+tenant with work can be moved to another parent, and is still the same.
+
+In the list form an entry with a `name` has its path from its parent, which it may name by its full path, or by its name alone
+where only one tenant has it. Parents that name each other in a circle never get a path; the circle is told name by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TypeVar
+
+from federation.config.sections.tenants import TenantEntry, TenantRights, TenantSection
+from federation.config.yaml_source import Path, Problem
+from mesh.ids import TenantPath
+
+T = TypeVar("T")
+
+TENANT_DEPTH_MAX = 32  #: Levels; each costs a ledger script one step per resource.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedTenant:
+    """A tenant of the file; `functions` and `pickled_code` are what it has after inheriting."""
+
+    path: TenantPath
+    parent: TenantPath | None
+    place: Path  #: In the file.
+    rights: TenantRights
+    functions: tuple[str, ...] = ()
+    pickled_code: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """All tenants that have a path, parents before children, and what is wrong with the others."""
+
+    tenants: tuple[PlacedTenant, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> Forest:
+    """Both forms of `tenants:`; rights are handed down from parent to child."""
+    forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else Forest(tenants=tuple(_from_tree(tenants))))
+    inherited: dict[str | None, PlacedTenant] = {}
+    for tenant in forest.tenants:
+        above, rights = inherited.get(tenant.parent), tenant.rights
+        inherited[tenant.path] = replace(
+            tenant,
+            functions=rights.functions if rights.functions is not None else above.functions if above else (),
+            pickled_code=rights.pickled_code if rights.pickled_code is not None else bool(above and above.pickled_code),
+        )
+    return Forest(tenants=tuple(inherited.values()), problems=forest.problems)
+
+
+def _from_tree(
+    tenants: Mapping[str, TenantSection], parent: TenantPath | None = None, place: Path = ("tenants",)
+) -> Iterator[PlacedTenant]:
+    for name, section in tenants.items():  # nested no deeper than the file may be
+        path = TenantPath(f"{parent}/{name}" if parent else name)
+        yield PlacedTenant(path=path, parent=parent, place=(*place, name), rights=section)
+        yield from _from_tree(section.tenants, path, (*place, name, "tenants"))
+
+
+def _hung(forest: Forest) -> Forest:
+    """Each tenant below the parent that it names itself, parents before children again."""
+    known = {tenant.path: tenant for tenant in forest.tenants}
+    named = {path: TenantPath(parent) for path, tenant in known.items() if (parent := _named_parent(tenant)) is not None}
+    if not named:
+        return forest
+    problems = []
+    above = {path: tenant.parent for path, tenant in known.items()}
+    for path, parent in named.items():
+        place = (*known[path].place, "parent")
+        if parent in known:
+            above[path] = parent
+        else:
+            problems.append(Problem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
+        if path in (circle := _circle_from(path, above)):
+            problems.append(Problem(path=place, text=_circle_words(circle)))
+            above[path] = None  # Told once; the rest is looked at as if it stood at the top.
+    placed: dict[TenantPath, PlacedTenant] = {}
+    for path in known:
+        way = [path]
+        while (step := above[way[-1]]) is not None and step not in placed:
+            way.append(step)
+        placed.update((each, replace(known[each], parent=above[each])) for each in reversed(way))
+    return Forest(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
+
+
+def _named_parent(tenant: PlacedTenant) -> str | None:
+    """The parent that the file names beside the path."""
+    rights = tenant.rights
+    return None if isinstance(rights, TenantEntry) and rights.path is None else rights.parent
+
+
+def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
+    paths = _settled(entries)
+    lost = {index: entry for index, entry in enumerate(entries) if index not in paths}
+    problems = list(_without_path(lost, tuple(paths.values())))
+    placed: dict[str, PlacedTenant] = {}
+    for index, path in sorted(paths.items(), key=lambda item: (item[1].count("/"), item[0])):
+        place, parent = ("tenants", index), path.rpartition("/")[0]
+        if path in placed:
+            first = placed[path].place[-1]
+            problems.append(Problem(path=place, text=f"the tenant {path} appears twice (first as tenants[{first}]); keep one"))
+        elif parent and parent not in placed and entries[index].parent is None:
+            problems.append(Problem(path=place, text=f"the tenant {path} has no parent {parent} in this file{_near(parent, placed)}"))
+        else:
+            above = TenantPath(parent) if parent in placed else None
+            placed[path] = PlacedTenant(path=TenantPath(path), parent=above, place=place, rights=entries[index])
+    return Forest(tenants=tuple(placed.values()), problems=tuple(problems))
+
+
+def _settled(entries: tuple[TenantEntry, ...]) -> dict[int, str]:
+    """Index of the entry to its path, for all that have one."""
+    by_name: dict[str, list[int]] = {}
+    for index, entry in enumerate(entries):
+        by_name.setdefault(_name(entry), []).append(index)
+    paths: dict[int, str] = {}
+    for _ in range(TENANT_DEPTH_MAX + 1):  # each round settles one more level of the tree, and one too deep so that it can be told
+        known = frozenset(paths.values())
+        for index, entry in enumerate(entries):
+            path = None if index in paths else _path_of(entry, known, [paths.get(other) for other in by_name.get(str(entry.parent), [])])
+            if path is not None:
+                paths[index] = path
+    return paths
+
+
+def _path_of(entry: TenantEntry, known: frozenset[str], namesakes: list[str | None]) -> str | None:
+    """The path of an entry, once that of its parent is known; `namesakes`: paths of all tenants called as the parent is."""
+    if entry.path is not None:
+        return entry.path
+    if entry.parent is None:
+        return str(entry.name)
+    if entry.parent in known:
+        return f"{entry.parent}/{entry.name}"
+    return f"{namesakes[0]}/{entry.name}" if len(namesakes) == 1 and namesakes[0] is not None else None
+
+
+def _name(entry: TenantEntry) -> str:
+    return entry.name or str(entry.path).rpartition("/")[2]
+
+
+def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) -> Iterator[Problem]:
+    """Why these have no path: a circle (told once), a parent that is in a circle (not told again), or an unknown parent."""
+    by_name = {_name(entry): index for index, entry in entries.items()}
+    above = {index: by_name.get(str(entry.parent).rpartition("/")[2]) for index, entry in entries.items()}
+    told: set[int] = set()
+    for index, entry in entries.items():
+        namesakes = [path for path in known if path.rpartition("/")[2] == entry.parent]
+        if len(namesakes) > 1:
+            text = f"several tenants are called {entry.parent}; write the whole path: {' or '.join(sorted(namesakes))}"
+            yield Problem(path=("tenants", index, "parent"), text=text)
+        elif above[index] is None and entry.parent not in known and not namesakes:  # else: too deep, which the checks tell
+            near = _near(str(entry.parent), known) or "; add it, or leave `parent` out"
+            yield Problem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
+        circle = _circle_from(index, above)
+        if circle and not told.intersection(circle):
+            told.update(circle)
+            yield Problem(path=("tenants", circle[0], "parent"), text=_circle_words([_name(entries[step]) for step in circle]))
+
+
+def _circle_words(names: Sequence[str]) -> str:
+    return f"tenants in a circle: {' -> '.join((*names, names[0]))}; one of them needs another parent"
+
+
+def _circle_from(start: T, above: Mapping[T, T | None]) -> tuple[T, ...]:
+    """The circle that the way up from `start` ends in; empty when it ends otherwise."""
+    way: list[T] = []
+    step: T | None = start
+    while step is not None and step not in way:
+        way.append(step)
+        step = above[step]
+    return tuple(way[way.index(step) :]) if step is not None else ()
+
+
+def _near(path: str, known: Iterable[str]) -> str:
+    near = get_close_matches(path, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

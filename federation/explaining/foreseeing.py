@@ -1,0 +1,90 @@
+"""Whom a mesh would stop for a stage of the same tenant, as far as the root can tell.
+
+The choice is the mesh's own, `mesh.giving_way`, asked on what runs were told to have begun and on the records of pools and leases. Which
+pool a stage is in is not told: it is taken for the first that could hold it, so where a mesh has several of one flavor this is a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from federation.child.balance import sum_of
+from federation.snapshot import MeshView, PoolRecord
+from mesh.giving_way import Claimant, Occupant, YieldRules, harm_of, short_of, who_gives_way
+from mesh.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningStage:
+    """A stage that a mesh has begun."""
+
+    stage: StageId
+    tenant: TenantPath
+    mesh: MeshId
+    slot: ResourceSet
+    slots: int
+    priority: int
+    started_ms: int  #: Since the epoch.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeseenStop:
+    """Stages that would stop, and what they would free."""
+
+    flavor: FlavorName
+    stages: tuple[StageId, ...]
+    amounts: ResourceSet
+
+
+def foresee(
+    stage: RunningStage,
+    view: MeshView,
+    held: Mapping[FlavorName, ResourceSet],
+    running: Iterable[RunningStage],
+    *,
+    is_quota_free: bool,
+    rules: YieldRules,
+    now_ms: int,
+) -> ForeseenStop | None:
+    """Who would stop so that the stage can start; None: nobody has to, or not enough may be asked.
+
+    Args:
+        stage: The one that waits, as if it had begun: one slot of it counts.
+        view: Its mesh.
+        held: What the leases of its tenant hold there.
+        running: What its tenant runs there.
+        is_quota_free: Its lease would grow by all that is missing.
+        now_ms: Since the epoch.
+    """
+    if not rules.takes:
+        return None
+    pools = [pool for pool in view.record.pools if stage.slot <= pool.capacity]
+    occupants = [occupant for one in running if (occupant := _occupant(one, view.record.pools)) is not None]
+    flavors = {pool.pool: pool.flavor for pool in view.record.pools}
+    chosen: list[tuple[Occupant, ...]] = []
+    for pool in pools:
+        alike = [occupant for occupant in occupants if flavors[occupant.pool] == pool.flavor]
+        spent = sum_of(occupant.amounts for occupant in alike)
+        room = short_of(stage.slot, {name: pool.capacity[name] - pool.used[name] for name in stage.slot})
+        lease = held.get(pool.flavor, NOTHING)
+        quota = {} if is_quota_free else short_of(stage.slot, {name: lease[name] - spent[name] for name in stage.slot})
+        if not room and not quota:
+            return None
+        claimant = Claimant(stage=stage.stage, tenant=stage.tenant, priority=stage.priority, pool=pool.pool)
+        victims = who_gives_way(claimant, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
+        chosen += [victims] if victims else []
+    best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
+    if best is None:
+        return None
+    stages = tuple(victim.stage for victim in best)
+    return ForeseenStop(flavor=flavors[best[0].pool], stages=stages, amounts=sum_of(victim.amounts for victim in best))
+
+
+def _occupant(one: RunningStage, pools: Sequence[PoolRecord]) -> Occupant | None:
+    amounts = one.slot.times(one.slots)
+    pool = next((pool.pool for pool in pools if amounts <= pool.capacity), None)
+    if pool is None:
+        return None
+    return Occupant(stage=one.stage, tenant=one.tenant, priority=one.priority, pool=pool, amounts=amounts, started_ms=one.started_ms)

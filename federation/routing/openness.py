@@ -1,0 +1,80 @@
+"""Whether a mesh is open to a piece of work at all, before anybody asks about room: its labels, its tenants, and is it there to stay."""
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+from federation.routing.demand import Demand
+from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
+from mesh.counting import counted, times
+from mesh.ids import TenantPath
+from mesh.labels import mismatch
+from mesh.reasons import Reason
+
+
+def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
+    """Whether a mesh that is open to `record_tenants` (paths with all below them, or `*`) takes work of the tenant."""
+    return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
+
+
+def narrowed(told: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+    """To whom a mesh is open that opens itself to `told` where only `allowed` may use it, both as for `may_use`; empty: to nobody."""
+    ceiling, kept = tuple(allowed), []
+    for path in told:
+        is_allowed = may_use(ceiling, TenantPath(path))
+        kept += [path] if is_allowed else [below for below in ceiling if may_use((path,), TenantPath(below))]
+    return tuple(dict.fromkeys(kept))
+
+
+def words_of_absence(demand: Demand, absent: AbsentMesh) -> str | None:
+    """Where a mesh is that is not there and might take the work; None of any other, which nobody waits for."""
+    is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
+    if not is_meant:
+        return None
+    drain = absent.standing.drain
+    return _WHERE[absent.whereabouts] + ("; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else "")
+
+
+_WHERE = {
+    Whereabouts.NOT_JOINED: "it has not joined yet",
+    Whereabouts.LEFT: "it has left in good order, and may join again",
+    Whereabouts.LOST: "it was lost, and has not been heard of since",
+}
+
+
+def _might_take(demand: Demand, record: MeshRecord) -> bool:
+    """By what the root's file says of it."""
+    return (
+        mismatch(demand.labels, record.labels) is None
+        and may_use(record.tenants, demand.tenant)
+        and any(demand.slot <= pool.capacity for pool in record.pools)
+    )
+
+
+def refusal_of(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> tuple[Reason, str] | None:
+    """Why the mesh does not take the work whatever its size; None when it might."""
+    record = view.record
+    if demand.mesh is not None and demand.mesh != record.mesh:
+        return Reason.LABEL_MISMATCH, f"the work is pinned to {demand.mesh}"
+    lacking = mismatch(demand.labels, record.labels)
+    if lacking is not None:
+        return Reason.LABEL_MISMATCH, lacking
+    if not may_use(record.tenants, demand.tenant):
+        return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
+    if not view.alive:
+        return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
+    if view.is_draining:
+        why = view.standing.drain.reason if view.standing.drain is not None else ""
+        return Reason.MESH_DRAINING, f"it is draining and takes nothing new{f' ({why})' if why else ''}"
+    if view.unsteady_ms(now_ms):
+        return Reason.MESH_UNSTEADY, _unsteady(view)
+    if view.waiting >= queue_max:
+        return Reason.QUEUE_FULL, f"{counted(queue_max, 'stage')} or more wait for it"
+    return None
+
+
+def _unsteady(view: MeshView) -> str:
+    """Until when, and not how much longer: the words go into events, once per change."""
+    kept = view.standing.steadiness
+    assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
+    until = datetime.fromtimestamp(kept.steady_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
+    return f"it was lost {times(len(kept.losses_ms))} lately and came back; it gets nothing new before {until}"

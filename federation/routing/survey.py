@@ -1,0 +1,220 @@
+"""What every mesh says to a kind of work, wherever its inputs are.
+
+Every mesh is asked the same questions in the same order, and the first "no" is its verdict: labels, tenants, is it there,
+is it draining, is it steady (`federation.routing.openness`), could a pool hold the work when empty, could the tenant ever be granted as
+much, is there a lease to pay for it or place for one. A mesh without a "no" accepts the work; if its pools are full or the quota is in
+use just now, the work would wait there, and the verdict says so, and for how long about.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from federation.estimates import COST_RULES, CostRules, typical_run_ms
+from federation.quota.flavors import WORST, Grade, Mode
+from federation.quota.policies import Preempt
+from federation.routing.demand import Demand
+from federation.routing.flavor_choice import Graded
+from federation.routing.headroom import Borrowing, Headroom
+from federation.routing.openness import refusal_of
+from federation.routing.verdicts import Verdict
+from federation.routing.work_before import load_before, wait_behind_ms
+from federation.snapshot import AbsentMesh, MeshView, PoolRecord, Snapshot
+from mesh.ids import FlavorName, MeshId
+from mesh.reasons import PASSING, Reason
+from mesh.resources import NOTHING, ResourceSet, format_units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """A mesh that accepts a kind of work, with one of its flavors."""
+
+    view: MeshView
+    verdict: Verdict  #: As if the inputs were there.
+    pool: PoolRecord
+    load: int  #: Work before this one, in millionths of the mesh.
+    run_ms: int  #: How long a stage runs there, about; where the quota alone is missing, on the mesh where it comes free first.
+    running: int  #: How many run there at once.
+    grade: Grade  #: How well the flavor would do there.
+    is_first: bool = True  #: Its verdict is the one that the mesh gives.
+
+    @property
+    def graded(self) -> Graded:
+        """Its flavor with the grade."""
+        return Graded(self.pool.flavor, self.grade)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What every mesh says to a kind of work, wherever its inputs are."""
+
+    demand: Demand
+    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+    accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor where flavors have an order.
+    rules: CostRules
+    has_choice: bool = False  #: Flavors have an order, and there are several of them.
+    absent: tuple[AbsentMesh, ...] = ()  #: Meshes that are known and not there, whatever they might say.
+
+
+def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
+    """Ask every mesh; `demand.near` is not looked at. Pure.
+
+    Args:
+        headroom: Over the same snapshot, when several kinds of work are asked about.
+    """
+    views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
+    typical_ms = typical_run_ms((view.standing.pace for view in views), rules)
+    paces = [_Pace(view.standing.pace.run_ms if view.standing.pace is not None else typical_ms, view.claimed) for view in views]
+    asking = _Asking(demand, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot), _fastest(views, paces))
+    verdicts: list[Verdict] = []
+    accepting: list[Acceptance] = []
+    for view, pace in zip(views, paces, strict=True):
+        verdict, accepted = asking.ask(view, pace)
+        verdicts.append(verdict)
+        accepting.extend(accepted)
+    has_choice = bool(demand.settings.flavors) and len({accepted.pool.flavor for accepted in accepting}) > 1
+    return Survey(
+        demand=demand, verdicts=tuple(verdicts), accepting=tuple(accepting), rules=rules, has_choice=has_choice, absent=snapshot.absent
+    )
+
+
+class _Pace(NamedTuple):
+    """How fast places come free."""
+
+    run_ms: int  #: How long a stage runs, about.
+    running: int  #: How many do so at once.
+
+
+def _fastest(views: Iterable[MeshView], paces: Iterable[_Pace]) -> dict[FlavorName, _Pace]:
+    """By flavor, the pace of the mesh where quota comes free first: it may be used wherever the flavor is."""
+    fastest: dict[FlavorName, _Pace] = {}
+    for view, pace in zip(views, paces, strict=True):
+        for flavor in {pool.flavor for pool in view.record.pools} if pace.running and view.alive else ():
+            other = fastest.setdefault(flavor, pace)
+            if pace.run_ms * other.running < other.run_ms * pace.running:
+                fastest[flavor] = pace
+    return fastest
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The questions to each mesh about one kind of work."""
+
+    demand: Demand
+    now_ms: int
+    queue_max: int
+    headroom: Headroom
+    fastest: Mapping[FlavorName, _Pace]
+    borrowings: dict[FlavorName, Borrowing] = field(default_factory=dict)
+
+    def ask(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
+        """The mesh's verdict, and the pools that take the work when the mesh accepts it."""
+        refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max)
+        if refusal is None:
+            return self._pools(view, pace)
+        reason, detail = refusal
+        held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_UNSTEADY else 0
+        return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
+
+    def _pools(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
+        """The verdict of the pool that suits best: one that could start the work, else one where it would wait. Where flavors have
+        an order, the best pool of each flavor takes the work."""
+        demand, mesh = self.demand, view.record.mesh
+        pools = sorted(view.record.pools, key=lambda pool: pool.pool)
+        holding = [pool for pool in pools if demand.slot <= pool.capacity]
+        if not holding:
+            sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
+            words = f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
+            return Verdict(mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=words), ()
+        judged = [(*self._judge(view, pool, pace), pool) for pool in holding]
+        accepting = [each for each in judged if each[0].accepts]
+        if not accepting:
+            return min((verdict for verdict, *_ in judged), key=lambda verdict: verdict.reason not in PASSING), ()
+        accepting.sort(key=lambda each: (each[0].reason is not None, -each[0].room, each[2].pool))
+        load, first = load_before(demand.slot, view, NOTHING), accepting[0][0]
+        kept = {pool.flavor: (verdict, grade, pool) for verdict, grade, pool in reversed(accepting)}
+        taken = kept.values() if demand.settings.flavors else accepting[:1]
+        return first, tuple(
+            Acceptance(
+                view=view,
+                verdict=verdict,
+                pool=pool,
+                load=load,
+                run_ms=turns.run_ms,
+                running=turns.running,
+                grade=grade,
+                is_first=verdict is first,
+            )
+            for verdict, grade, pool in taken
+            for turns in (self._turns(verdict, pace),)
+        )
+
+    def _turns(self, verdict: Verdict, pace: _Pace) -> _Pace:
+        """The pace at which turns come there: where there is room and no quota, nothing of that mesh has to end for it."""
+        lacks_quota_alone = verdict.reason is Reason.QUOTA_EXHAUSTED and verdict.idle > 0
+        return self.fastest.get(verdict.flavor, pace) if lacks_quota_alone and verdict.flavor is not None else pace
+
+    def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[Verdict, Grade]:
+        """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
+        mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
+        grantable = {name: self.headroom.grantable(tenant, flavor, name) for name in slot}
+        short = _short(slot, {name: quota.potential for name, quota in grantable.items()})
+        if short is not None:
+            words = f"{tenant} can be granted at most {short} of flavor {flavor}, even when nobody else uses any"
+            return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
+        if slot and view.record.leases_full and not self.headroom.holds(mesh, tenant, flavor):
+            words = f"it holds as many leases as it may, all of them in use, and none of {tenant} for flavor {flavor}"
+            return Verdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
+        # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
+        free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
+        available = {name: quota.available for name, quota in grantable.items()}
+        borrowing = self._borrowing(flavor)
+        reason, words = _wait(self.demand, pool, available, free, borrowing)
+        grade = Grade(Mode.FIT, borrowing.level) if reason is None else self._waiting_grade(mesh, flavor, free, borrowing)
+        if grade.mode is Mode.RECLAIM:
+            where = "" if slot <= ResourceSet(free) else " there"
+            words = f"{words}; others{where} hold what is its own, and would have to give it back"
+        idle = min([free[name] // units for name, units in slot.items()], default=0)
+        room = min([idle, *(available[name] // units for name, units in slot.items())])
+        told = Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
+        turns = self._turns(told, pace)
+        return replace(told, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
+
+    def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
+        """Would others give way there: is it entitled, and do they hold as much of the pool as is missing?"""
+        tenant, policies = self.demand.tenant, self.demand.settings.policies
+        is_entitled = borrowing.is_entitled and policies.reclaim is Preempt.ANY
+        gives = is_entitled and all(
+            units <= free[name] or units <= free[name] + self.headroom.borrowed_at(mesh, flavor, name, tenant)
+            for name, units in self.demand.slot.items()
+        )
+        return Grade(Mode.RECLAIM if gives else Mode.NO_VICTIMS, borrowing.level)
+
+    def _borrowing(self, flavor: FlavorName) -> Borrowing:
+        known = self.borrowings.get(flavor)
+        if known is None:
+            self.borrowings[flavor] = known = self.headroom.borrowing(self.demand.tenant, flavor, self.demand.slot)
+        return known
+
+
+def _wait(
+    demand: Demand, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
+) -> tuple[Reason | None, str]:
+    """Why the work would wait in the pool; no reason when it would not."""
+    short = _short(demand.slot, available)
+    if short is not None:
+        words = f"would wait in pool {pool.pool}: the quota of {demand.tenant} is in use, {short} of flavor {pool.flavor} left"
+        return Reason.QUOTA_EXHAUSTED, words
+    short = _short(demand.slot, free)
+    if short is not None:
+        return Reason.CAPACITY_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
+    how = "by borrowing" if borrowing.level else "within its own quota"
+    return None, f"could start now in pool {pool.pool}, {how} of flavor {pool.flavor}"
+
+
+def _short(slot: ResourceSet, room: Mapping[str, int]) -> str | None:
+    """The first resource of which `room` holds less than a slot, in words; None when the slot fits."""
+    for name, units in slot.items():
+        if room[name] < units:
+            return f"{format_units(name, room[name])} {name} (needs {format_units(name, units)})"
+    return None

@@ -1,0 +1,42 @@
+"""What makes one tenant tree of another: few rows, where few tenants have changed, however large both are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federation.store.tree_rows import AMENDED_ROWS_MAX, names_of, rows_of
+from federation.tenants import TenantTree
+from mesh.ids import TenantPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amendment:
+    """Rows as they have to be, and names of those that have to go: see `lua/lib_tree.lua`."""
+
+    rows: dict[str, str]
+    gone: tuple[str, ...]
+
+
+def amendment(before: TenantTree, after: TenantTree) -> Amendment | None:
+    """What makes the second tree of the first; None where that is so much that it is better brought whole.
+
+    What a tenant brings to those above it changes only where the tenant itself has, or one below it.
+    """
+    tenants = {*before.tenants, *after.tenants} if before.tenants.keys() != after.tenants.keys() else after.tenants
+    changed = [path for path in tenants if before.tenants.get(path) != after.tenants.get(path)]
+    if len(changed) > AMENDED_ROWS_MAX:
+        return None
+    paths = _with_all_above(before, changed) | _with_all_above(after, changed)
+    rows = dict(rows_of(after, sorted(paths & after.tenants.keys())))
+    gone = tuple(name for path in sorted(paths & before.tenants.keys()) for name in names_of(before, path) if name not in rows)
+    return Amendment(rows=rows, gone=gone) if len(rows) + len(gone) <= AMENDED_ROWS_MAX else None
+
+
+def _with_all_above(tree: TenantTree, paths: list[TenantPath]) -> set[TenantPath]:
+    found: set[TenantPath] = set()
+    for path in paths:
+        above: TenantPath | None = path if path in tree.tenants else None
+        while above is not None and above not in found:
+            found.add(above)
+            above = tree.tenants[above].parent
+    return found

@@ -1,0 +1,55 @@
+-- needs: caller, claim
+-- on a full server: passes
+-- How claims of a session stand. While the ledger learns, a claim that it has lost is made again, under the token that it had.
+--
+-- Only of a stage that waits: whoever took it since has it, and who cancelled it keeps that. Only a token from before the epoch: no
+-- other can have been lost. Only what was submitted again as it was, under a lease that is held as it was when it paid, so a hard revoke
+-- is not undone; a stage that has ended takes nothing any more. And only a claim of which all that was told can be told again.
+--
+-- KEYS, ARGV[1…5]   as in lib_caller
+-- ARGV[6]   how many times what a lease holds may be claimed under it
+-- ARGV[7…]  eight for each claim: stage, token, tenant and flavor of the lease that paid, its token ('0': none), SHA-1 of the spec,
+--           '1' when all that was told of it can be told again, '1' when it has ended
+-- Reply     {'OK', for each the last batch that was taken in; -1: the claim is not current; -2: nor is the stage known, and it may come}
+--           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
+
+local GONE, UNKNOWN = -1, -2
+
+local lost = why_lost(SESSION, INCARNATION, true)
+if lost then
+  return { lost }
+end
+
+local function stands(stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended)
+  local state, at, holder, current, batch, spec =
+    unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'incarnation', 'token', 'batch', 'spec'))
+  if not state then
+    return learn_left() > 0 and UNKNOWN or GONE
+  end
+  if at == MESH and holder == INCARNATION and current == token then
+    return (state == 'claimed' or has_ended) and tonumber(batch) or GONE
+  end
+  if state ~= 'queued' or at ~= MESH or learn_left() == 0 or not is_whole then
+    return GONE
+  end
+  if tonumber(token) >= tonumber(EPOCH) or redis.sha1hex(spec) ~= digest then
+    return GONE
+  end
+  if has_ended then
+    make_claim(stage, token, nil, {}, field_of(tenant, flavor), '0')
+    return 0
+  end
+  local why, lease, slot = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[6]))
+  if why then
+    return GONE
+  end
+  make_claim(stage, token, lease, slot, field_of(tenant, flavor), lease_token)
+  return 0
+end
+
+local reply = { 'OK' }
+for place = 7, #ARGV, 8 do
+  local stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended = unpack(ARGV, place, place + 7)
+  reply[#reply + 1] = stands(stage, token, tenant, flavor, lease_token, digest, is_whole == '1', has_ended == '1')
+end
+return reply

@@ -1,0 +1,116 @@
+"""What meshes want and were not granted, in memory: the same decisions as the last part of `lua/lib_lease.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from federation.leases import TOLD_MAX, WAITED_MS_MAX, Want
+from federation.snapshot import WantView
+from federation.store.lease_rows import want_field
+from federation.store.memory_rows import LeaseKey
+from mesh.ids import FlavorName, MeshId
+
+_SAME_MS = 1_000  #: What differs by less is not written again.
+
+
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """What a mesh could use at once of a lease, in slots of one size for work of one priority."""
+
+    want: Want
+    slots: int
+    since: int  #: On the lease clock.
+    beyond: int
+
+
+@dataclass(slots=True)
+class MemoryWants:
+    """Of all meshes, each by the field under which the scripts keep it. Times are on the lease clock, ms."""
+
+    _rows: dict[MeshId, dict[str, Wanted]] = field(default_factory=dict)
+
+    def of(self, mesh: MeshId) -> dict[str, Wanted]:
+        """Of one mesh, by field."""
+        return self._rows.get(mesh, {})
+
+    def wanting(self) -> Iterator[MeshId]:
+        """The meshes that want anything, by name."""
+        return (mesh for mesh, rows in sorted(self._rows.items()) if rows)
+
+    def flavors_of(self, mesh: MeshId) -> set[FlavorName]:
+        """Of which the mesh wants something."""
+        return {row.want.flavor for row in self.of(mesh).values()}
+
+    def drop(self, mesh: MeshId) -> None:
+        """It wants nothing any more."""
+        self._rows.pop(mesh, None)
+
+    def replace(self, mesh: MeshId, wants: Iterable[Want], now: int) -> None:
+        """All that the mesh wants, as it tells it."""
+        before = self.of(mesh)
+        told = {want_field(want): want for want in wants}
+        self._rows[mesh] = {
+            name: Wanted(want=want, slots=want.slots, since=_since(want, before.get(name), now), beyond=want.beyond)
+            for name, want in told.items()
+            if want.slots > 0
+        }
+
+    def settle(self, mesh: MeshId, want: Want, granted: int, missing: int, now: int) -> bool:
+        """After a question: what is granted is wanted no more, what is missing is. True when nobody knew of it."""
+        rows = self._rows.setdefault(mesh, {})
+        name = want_field(want)
+        before = rows.get(name)
+        if before is None and (missing == 0 or len(rows) >= TOLD_MAX):
+            return False
+        slots = max(before.slots - granted if before is not None else 0, missing)
+        if slots:
+            beyond = before.beyond if before is not None else 0
+            since = _since(want, before, now)  # Of all that is behind it the oldest counts, whoever asks.
+            rows[name] = Wanted(want=want, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond)
+        else:
+            del rows[name]
+        return before is None
+
+    def meet(self, mesh: MeshId, key: LeaseKey, grown: dict[str, int]) -> int | None:
+        """The lease has grown by so much: that is wanted no more, the most urgent first, then the oldest. The highest priority that was
+        met; None when none was."""
+        rows = self.of(mesh)
+        found = [(-row.want.priority, row.since, name) for name, row in rows.items() if (row.want.tenant, row.want.flavor) == key]
+        most = None
+        for behind, _, name in sorted(found):
+            row = rows[name]
+            met = min([row.slots, *(grown.get(resource, 0) // units for resource, units in row.want.slot.items())])
+            if met <= 0:
+                continue
+            most = -behind if most is None else most
+            for resource, units in row.want.slot.items():
+                grown[resource] -= met * units
+            row.slots -= met
+            if not row.slots:
+                del rows[name]
+        return most
+
+    def views(self, now: int) -> Iterator[WantView]:
+        """For whoever looks."""
+        for mesh, rows in sorted(self._rows.items()):
+            for _, row in sorted(rows.items()):
+                want = row.want
+                yield WantView(
+                    mesh=mesh,
+                    tenant=want.tenant,
+                    flavor=want.flavor,
+                    slot=want.slot,
+                    slots=row.slots,
+                    priority=want.priority,
+                    waiting_ms=max(0, now - row.since),
+                    beyond=row.beyond,
+                )
+
+
+def _since(want: Want, before: Wanted | None, now: int) -> int:
+    """Since when it waits, by what is told now and was noted before."""
+    since = None if want.waited_ms is None else now - min(want.waited_ms, WAITED_MS_MAX)
+    if before is not None and (since is None or abs(since - before.since) < _SAME_MS):
+        return before.since
+    return now if since is None else since

@@ -1,0 +1,62 @@
+"""Rules and settings in the words of a federation file: its keys, and its values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+from federation.config.sections.values import format_duration
+from federation.quota.from_config import PREEMPT, PREFER, TRY_ON
+from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, TimeWindow
+
+NOT_SET = "not set"
+#: What holds for a tenant of which no file has said anything: as at the top of a tree.
+UNSAID = QueueSettings(policies=Policies(within_queue=Preempt.LOWER_PRIORITY, reclaim=Preempt.ANY))
+
+_WORDS: Mapping[Enum, str] = {value: word for words in (PREEMPT, TRY_ON, PREFER) for word, value in words.items()}
+
+
+def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
+    """Each key of the section `quota` with its value."""
+    yield "quota.fair_sharing", _plain(rules.fair_sharing)
+    yield "quota.min_run", format_duration(rules.min_run_ms)
+    yield "quota.hold", format_duration(rules.hold_ms)
+    yield "quota.heads_max", _plain(rules.heads_max)
+    yield "quota.backfill", _plain(rules.backfills)
+    yield "quota.history_half_life", format_duration(rules.history_half_life_ms)
+
+
+def settings_told(own: QueueSettings) -> Iterator[tuple[str, str]]:
+    """Each key of a tenant's sections `scheduling` and `limits` with the value that holds for it, its own or inherited."""
+    yield "scheduling.within_tenant", _plain(own.policies.within_queue)
+    yield "scheduling.reclaim", _plain(own.policies.reclaim)
+    yield "scheduling.borrow", _plain(own.policies.borrow)
+    yield "scheduling.borrow_priority_max", _plain(own.policies.borrow_priority_max)
+    yield "scheduling.on_borrow", _plain(own.fungibility.on_borrow)
+    yield "scheduling.on_preempt", _plain(own.fungibility.on_preempt)
+    yield "scheduling.prefer", _plain(own.fungibility.preference)
+    yield "scheduling.strict_order", _plain(own.is_strict)
+    yield "scheduling.min_run", _span(own.min_run_ms)
+    yield "scheduling.on_cut", _plain(own.on_cut)
+    yield "limits.running_max", _plain(own.running_max)
+    yield "limits.running_max_per_user", _plain(own.running_max_per_user)
+    yield "limits.max_wait", _span(own.max_wait_ms)
+    yield "limits.on_max_wait", _plain(own.on_max_wait)
+    yield "limits.stop", _plain(own.stop)
+    yield "limits.windows", "; ".join(map(_window, own.windows)) or NOT_SET
+
+
+def _plain(value: bool | float | Enum | None) -> str:
+    if value is None:
+        return NOT_SET
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _WORDS.get(value, str(value.value)) if isinstance(value, Enum) else str(value)
+
+
+def _span(span_ms: int | None) -> str:
+    return NOT_SET if span_ms is None else format_duration(span_ms)
+
+
+def _window(one: TimeWindow) -> str:
+    return f"opens {format_duration(one.opens_ms)}, lasts {format_duration(one.lasts_ms)}, every {format_duration(one.every_ms)}"

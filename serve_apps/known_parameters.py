@@ -1,0 +1,28 @@
+"""Query parameters that a route does not know are refused: one that is ignored would be taken for one that did its work."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from dag.spec_checks import similar_to
+
+
+def known_parameters(request: Request) -> None:
+    """A dependency of routes; what each of them takes, the application's own description says.
+
+    Raises:
+        RequestValidationError: A parameter is unknown; the nearest that there is stands beside it.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not request.query_params:
+        return
+    described = request.app.openapi()["paths"][route.path_format][request.method.lower()]
+    known = [each["name"] for each in described.get("parameters", ()) if each["in"] == "query"]
+    there_are = f"; it takes {', '.join(known) or 'none'}"
+    strange = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if strange:
+        raise RequestValidationError(
+            [{"loc": ("query", name), "msg": f"there is no such parameter{similar_to(name, known) or there_are}"} for name in strange]
+        )

@@ -1,0 +1,59 @@
+"""A disk that is really full: a file system of a few pages, where this process may mount one.
+
+Else a limit on the size of files has to do, which a writer meets in another way: with `EFBIG`, and for each file alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def _mount(folder: Path, options: str) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def _unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)  # Whoever has a file open there keeps nobody.
+
+
+def _may_mount() -> bool:
+    """Asked once, before any row: root of a container often may not."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            has = _mount(Path(folder), "size=64k")
+        except FileNotFoundError:
+            return False
+        if has:
+            _unmount(Path(folder))
+        return has
+
+
+#: In which ways a disk can be full here.
+FULL_DISKS = ("a file limit", "a small disk") if _may_mount() else ("a file limit",)
+
+
+class SmallDisk:
+    """A mounted file system of so many bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def grow(self, to_bytes: int) -> None:
+        """Somebody has made room."""
+        assert _mount(self.folder, f"remount,size={to_bytes}")
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
+    """The folder, which is made, as a disk of its own."""
+    folder.mkdir()
+    assert _mount(folder, f"size={size_bytes}")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        _unmount(folder)

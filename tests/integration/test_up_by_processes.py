@@ -1,0 +1,102 @@
+"""`schedulemesh up` as a process of its own: what SIGTERM leaves of a start, and how often it says a warning."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+MARK = "SCHEDULEMESH_TEST_MARK"
+#: Which ports were given out lately, for all starts of the machine: it stays.
+PORTS = "schedulemesh-ports-"
+#: How long a start or a stop may take on a busy machine before the test gives up on it.
+LIMIT_S = 120.0
+#: Its pool promises more than its node has, which is worth a warning and no more.
+CONFIG = """
+federation: {{name: begun, lease_ttl: 8s, heartbeat: 2s}}
+root: {{cluster: here, port: {port}}}
+clusters: {{here: {origin}}}
+flavors: {{standard: {{}}}}
+meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
+tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
+"""
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where the processes of the test put what is temporary: short, for the sockets of Ray."""
+    folder = Path(tempfile.mkdtemp(prefix="up"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def environment(temporary: Path) -> Iterator[Mapping[str, str]]:
+    """Of the processes of the test, which are known by it; none outlives the test."""
+    told = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
+    told.pop("SCHEDULEMESH_STATE", None)
+    yield told
+    for process in marked(told[MARK]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """All processes that were started with this mark, by whomever."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def up(tmp_path: Path, environment: Mapping[str, str], origin: str, *options: str) -> subprocess.Popen[str]:
+    """`schedulemesh up`, begun; its words come through a pipe."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = tmp_path / "begun.yaml"
+    file.write_text(CONFIG.format(port=port, origin=origin))
+    command = [sys.executable, "-u", "-m", "serve_apps.cli", "up", str(file), "--state", str(tmp_path / "state"), *options]
+    return subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["which goes to the background", "in the foreground"])
+def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
+    started = up(tmp_path, environment, "{nodes: [{cpu: 1}], object_store: 80MiB}", *options)
+    assert started.stdout is not None
+    said = ""
+    while "starting Ray" not in said:  # Ends with the process, if that says nothing of the kind.
+        line = started.stdout.readline()
+        assert line, said
+        said += line
+    started.send_signal(signal.SIGTERM)
+    rest, _ = started.communicate(timeout=LIMIT_S)
+    assert started.returncode == 130, said + rest
+    assert marked(environment[MARK]) == []
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith(PORTS)]
+    assert left == []
+    assert not (tmp_path / "state" / "client.json").exists()
+    assert not (tmp_path / "state" / "stack.json").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["in the background", "in the foreground"])
+def test_a_warning_is_said_once_by_a_start(tmp_path, environment, options):
+    nobody_there = "{address: '127.0.0.1:1'}"
+    said, _ = up(tmp_path, environment, nobody_there, *options).communicate(timeout=LIMIT_S)
+    assert said.count("warning: ") == 1, said
+    assert said.count("tenants own 9 cpu") == 1, said
+    assert marked(environment[MARK]) == []

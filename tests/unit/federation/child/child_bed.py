@@ -1,0 +1,168 @@
+"""A store, one child mesh on it, and what tests of the child and its parts ask of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from federation.child.child_mesh import IDLE_BEATS, ChildMesh
+from federation.dispatch import STAGE_MESSAGES
+from federation.errors import StoreUnavailable
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.admission_invariants import violations
+from mesh.clock import ManualClock
+from mesh.giving_way import NEVER_TAKES
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.testing import SimulatedHost
+from mesh.values import Encoding, StoredValue
+from mesh.wire import decode
+
+CPU = ResourceSet.of({"cpu": 1})
+TTL_MS, GRACE_MS, HEARTBEAT_MS = 3_000, 1_000, 700
+DURATION_MS = 100
+
+
+class Flaky:
+    """A store that does not answer where it is told so: before doing what was asked, or after."""
+
+    def __init__(self, store):
+        self._store = store
+        self.down = set()  #: Methods that do nothing and raise.
+        self.mute = set()  #: Methods that do their work and raise.
+        self.before = {}  #: Method to what happens just before it, once.
+        self.broken = {}  #: Method to what it raises instead of doing anything.
+        self.heard = None  #: Is told the name of each method that is called.
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+
+        def call(*args, **named):
+            if self.heard is not None:
+                self.heard(name)
+            if name in self.broken:
+                raise self.broken[name]
+            if name in self.before:
+                self.before.pop(name)()
+            if name in self.down:
+                raise StoreUnavailable(f"{name} was not answered")
+            answer = method(*args, **named)
+            if name in self.mute:
+                raise StoreUnavailable(f"{name} was not answered")
+            return answer
+
+        return call
+
+
+class Federation:
+    """A store, one child mesh, and what the root would see."""
+
+    def __init__(self, *pools, quota=4):
+        self.clock = ManualClock(1_000_000)
+        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        flavors = {"standard", *(pool.flavor for pool in pools)}
+        limits = {(flavor, "cpu"): Quota(nominal=quota * 10_000) for flavor in flavors}
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=limits)]))
+        self.flaky = Flaky(self.store)
+        self.reports = []
+        self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (DURATION_MS, False))
+        self.record = MeshRecord(mesh="east", labels={}, pools=pools or (pool("general", 4),), cluster="c1")
+        self.cursor, _ = self.store.mail("east", "", 0)
+        self.child = ChildMesh(
+            record=self.record,
+            ledger=self.flaky,
+            queue=self.flaky,
+            blobs=self.flaky,
+            host=self.host,
+            clock=self.clock,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+        self.told = []
+
+    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, yielding=NEVER_TAKES):
+        """A task: `name: needs`."""
+        made = []
+        for text in tasks or ("a:",):
+            node, _, needs = text.partition(":")
+            made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot))
+        spec = StageSpec(
+            stage=name, run="r", tenant=tenant, tasks=tuple(made), slot=slot, width=width, priority=priority, yielding=yielding
+        )
+        self.store.submit("east", spec)
+
+    def beat(self, times=1):
+        """What the loop does: time passes, mail and reports come in, and the child beats when it is due."""
+        for _ in range(times):
+            self.clock.advance(self.child.due_in_ms())
+            self.child.beat()
+            assert violations(self.child._books.admission) == []
+
+    def mail(self):
+        self.cursor, letters = self.store.mail("east", self.cursor, 0)
+        self.child.take_mail(letters)
+        assert violations(self.child._books.admission) == []
+
+    def work(self, by_ms=DURATION_MS):
+        """The host starts what it can, time passes, and it ends what is due; the child is told."""
+        for pause_ms in (0, by_ms):
+            self.clock.advance(pause_ms)
+            self.host.advance()
+            while self.reports:
+                self.child.take_report(self.reports.pop(0))
+                assert violations(self.child._books.admission) == []
+
+    def words(self):
+        """The kinds of messages that the root has got since it was last asked, each with its stage."""
+        entries = self.store.inbox(0)
+        self.store.acknowledge(tuple(entry.entry for entry in entries))
+        self.told = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+        return [(message.stage, message.kind) for message in self.told]
+
+    def held(self):
+        """Whole CPUs that the ledger charges."""
+        return sum(lease.amounts["cpu"] for lease in self.store.snapshot().leases) // 10_000
+
+    def paid(self):
+        """Stages that a lease pays for, in the mesh's own book."""
+        return set(self.child._books.balance._payers)
+
+    def running(self):
+        return set(self.child._books.running)
+
+    def view(self):
+        (view,) = self.store.snapshot().meshes
+        return view
+
+
+def pool(name, cpus, flavor="standard"):
+    return PoolRecord(pool=name, flavor=flavor, capacity=ResourceSet.of({"cpu": cpus}))
+
+
+def stored(store, value):
+    data = json.dumps(value).encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.put("r", sha256, data)
+    return StoredValue(sha256=sha256, size_bytes=len(data), encoding=Encoding.JSON)
+
+
+def all_is_free(federation):
+    """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
+    child = federation.child
+    is_free = not federation.running() and not federation.paid() and not child._books.admission.workloads and not child._tidings
+    federation.beat(IDLE_BEATS + 1)
+    return is_free and federation.held() == 0 and federation.store.audit() == ()
+
+
+def slow(federation, method, by_ms):
+    """The method takes so long; how often it was called."""
+    calls, plain = [], getattr(federation.store, method)
+
+    def call(*args, **named):
+        calls.append(args)
+        federation.clock.advance(by_ms)
+        return plain(*args, **named)
+
+    setattr(federation.store, method, call)
+    return calls

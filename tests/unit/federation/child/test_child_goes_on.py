@@ -1,0 +1,347 @@
+"""A child that begins where another one of its mesh has died: same store, same host."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from federation.child.child_mesh import BEATS_PER_COMPARISON, ChildMesh
+from federation.dispatch import STAGE_MESSAGES
+from federation.errors import StoreUnavailable
+from federation.leases import Aim
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.admission_invariants import violations
+from mesh.clock import ManualClock
+from mesh.messages import NodeSucceeded, StageLost
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.testing import SimulatedHost
+from mesh.wire import decode
+
+CPU = ResourceSet.of({"cpu": 1})
+TTL_MS, GRACE_MS, HEARTBEAT_MS = 30_000, 10_000, 3_000
+DURATION_MS = 100
+
+
+class Deaf:
+    """A store that does not answer some methods."""
+
+    def __init__(self, store):
+        self._store = store
+        self.down = set()
+
+    def __getattr__(self, name):
+        if name in self.down:
+            raise StoreUnavailable(f"{name} was not answered")
+        return getattr(self._store, name)
+
+
+class World:
+    """A store and a host that outlive every child."""
+
+    def __init__(self, cpus=4, duration_ms=DURATION_MS, quota=4):
+        self.clock = ManualClock(1_000_000)
+        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=quota * 10_000)})]))
+        self.deaf = Deaf(self.store)
+        self.reports = []
+        self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (duration_ms, False))
+        self.begin(cpus)
+        self.child.beat()
+
+    def begin(self, cpus=4):
+        """The process of the child dies, another one starts; what the first had not told is gone with it."""
+        self.reports = []
+        self.host.listen(self.reports.append)
+        pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}))
+        self.child = ChildMesh(
+            record=MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"),
+            ledger=self.deaf,
+            queue=self.deaf,
+            blobs=self.deaf,
+            host=self.host,
+            clock=self.clock,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+
+    def restart(self, after_ms=HEARTBEAT_MS, cpus=4):
+        """As `begin`, and the new one's first beat, so long after the last."""
+        self.begin(cpus)
+        self.clock.advance(after_ms)
+        self.child.beat()
+        assert violations(self.child._books.admission) == []
+
+    def submit(self, name="s", *tasks, priority=0):
+        made = []
+        for text in tasks or ("a:",):
+            node, _, needs = text.partition(":")
+            made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=CPU))
+        self.store.submit("east", StageSpec(stage=name, run="r", tenant="acme", tasks=tuple(made), slot=CPU, width=1, priority=priority))
+
+    def run(self, name="s", *tasks):
+        """A stage that runs; what was told so far is forgotten."""
+        self.submit(name, *tasks)
+        self.beat()
+        self.advance(0)
+        self.words()
+
+    def beat(self):
+        self.clock.advance(self.child.due_in_ms())
+        self.child.beat()
+
+    def advance(self, by_ms=DURATION_MS):
+        """Time passes and the host does what is due."""
+        self.clock.advance(by_ms)
+        self.host.advance()
+
+    def hear(self):
+        """The child takes in what the host has told."""
+        while self.reports:
+            self.child.take_report(self.reports.pop(0))
+
+    def work(self):
+        for pause_ms in (0, DURATION_MS):
+            self.advance(pause_ms)
+            self.hear()
+
+    def told(self):
+        entries = self.store.inbox(0)
+        self.store.acknowledge(tuple(entry.entry for entry in entries))
+        return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+
+    def words(self):
+        return [message.kind for message in self.told()]
+
+    def incarnation(self):
+        (view,) = self.store.snapshot().meshes
+        return view.incarnation
+
+    def held(self):
+        return sum(lease.amounts["cpu"] for lease in self.store.snapshot().leases) // 10_000
+
+    def claims(self):
+        (view,) = self.store.snapshot().meshes
+        return view.claimed
+
+
+@pytest.fixture
+def world():
+    """Stage `s` runs."""
+    world = World()
+    world.run()
+    return world
+
+
+def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
+    before = world.incarnation()
+    world.restart()
+    assert world.incarnation() > before
+    assert (set(world.child._books.running), world.held(), world.claims()) == ({"s"}, 1, 1)
+    world.work()
+    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+    world.beat()
+    world.beat()
+    world.beat()
+    assert (world.claims(), world.held(), world.store.audit(), world.host.find().stages) == (0, 0, (), ())
+
+
+def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
+    world = World(cpus=1)
+    world.run()
+    world.submit("t")
+    world.restart(cpus=1)
+    assert set(world.child._books.running) == {"s"}
+    world.work()
+    world.child.beat()
+    assert set(world.child._books.running) == {"t"}
+
+
+def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world):
+    world.advance()  # The host has told the dead one, which has not told the root.
+    world.restart()
+    world.hear()
+    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+
+
+def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_again(world):
+    world.submit("t", "a:", "b: a")
+    world.beat()
+    world.words()
+    confirm, world.host.confirm = world.host.confirm, lambda _stage, _number: None
+    world.work()
+    first = world.told()
+    world.host.confirm = confirm
+    world.restart()
+    world.work()
+    told = [message.node for message in (*first, *world.told()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
+    assert told == ["a", "b"]
+    assert world.host.find().stages == ()
+
+
+def test_a_start_that_was_not_told_is_told_by_the_next():
+    world = World()
+    world.submit()
+    world.deaf.down = {"report"}
+    world.beat()
+    world.deaf.down = set()
+    world.restart()
+    world.work()
+    assert world.words()[0] == "stage_started"
+
+
+def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
+    world.store.forget("r", ())
+    world.restart()
+    assert world.host._stages["s"].cancelled
+    world.work()
+    assert world.child._books.running == {}
+    assert (world.words(), world.host.find().stages) == ([], ())
+
+
+def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
+    world = World(quota=1)
+    world.run()
+    world.store.forget("r", ())
+    world.store.release_id("r")
+    world.submit("t")
+    world.restart()
+    assert (set(world.host._stages), world.held()) == ({"s"}, 1)
+    world.beat()
+    world.beat()
+    world.beat()
+    assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
+    world.work()
+    assert (set(world.child._books.running), world.held()) == ({"t"}, 1)
+
+
+def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
+    world = World(quota=2, duration_ms=10 * TTL_MS)
+    world.run("s")
+    world.run("t")
+    planner = world.store.elect("p", 60_000)
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    world.store.plan_apply(planner, world.store.snapshot().version, (aim,))
+    world.restart(cpus=1)
+    running = world.child._books.running
+    assert (running["s"].gives_way, world.host._stages["t"].cancelled) == (False, True)
+    world.work()
+    world.beat()
+    assert (set(running), world.held()) == ({"s"}, 1)
+
+
+def test_a_claim_that_no_runner_has_is_given_back(world):
+    world.host._stages.clear()
+    world.host._notes.clear()
+    world.restart()
+    (lost,) = [message for message in world.told() if isinstance(message, StageLost)]
+    assert (lost.stage, lost.reason, world.claims()) == ("s", Reason.WORKER_LOST, 0)
+
+
+def test_a_stage_that_was_cancelled_while_nobody_listened_is_stopped():
+    world = World(duration_ms=10 * TTL_MS)
+    world.run()
+    world.store.cancel("s")
+    world.restart()
+    world.work()
+    assert world.words()[-2:] == ["node_failed", "stage_ended"]
+
+
+def test_one_that_gave_way_before_runs_again_later(world):
+    world.host.cancel("s")
+    world.restart()
+    world.work()
+    (lost,) = [message for message in world.told() if isinstance(message, StageLost)]
+    assert lost.reason is Reason.QUOTA_RECLAIMED
+
+
+def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
+    world = World(duration_ms=10 * TTL_MS)
+    world.run()
+    world.host.cancel("s")
+    asked = []
+    world.host.cancel = asked.append
+    world.restart()
+    assert (asked, world.child._books.running["s"].gives_way, world.child._books.running["s"].cancelled) == (["s"], True, False)
+
+
+def test_an_input_that_came_while_nobody_listened_is_brought(world):
+    world.run("t", "b: x")
+    world.store.deliver("t", "x", None)
+    world.restart()
+    world.work()
+    assert world.claims() == 0
+
+
+def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
+    world = World(duration_ms=10 * TTL_MS)
+    world.run("s")
+    world.run("t")
+    world.restart(cpus=1)
+    assert [message.stage for message in world.told() if isinstance(message, StageLost)] == ["t"]
+    assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
+    world.work()
+    assert (set(world.child._books.running), [message.kind for message in world.told() if message.stage == "t"]) == ({"s"}, [])
+
+
+def test_a_session_that_has_run_out_is_not_gone_on_with(world):
+    world.restart(after_ms=TTL_MS + 1)
+    assert (world.child._books.running, world.host.is_empty) == ({}, True)
+    assert world.words() == ["stage_lost"]
+    world.submit("t")
+    world.beat()
+    assert set(world.child._books.running) == {"t"}
+
+
+def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
+    world.store.restart()
+    world.restart()
+    assert (world.child._books.running, world.host.is_empty) == ({}, True)
+
+
+def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
+    before = world.incarnation()
+    world.deaf.down = {"join"}
+    world.restart()
+    world.deaf.down = {"claims_of"}  # This join was taken in.
+    world.beat()
+    assert world.child._books.running == {}
+    world.deaf.down = set()
+    world.beat()
+    assert (set(world.child._books.running), world.incarnation() > before) == ({"s"}, True)
+    world.work()
+    assert world.words()[-1] == "stage_ended"
+
+
+def test_one_heir_after_another_keeps_the_work_proved(world):
+    for _ in range(3):
+        world.restart()
+    world.beat()
+    world.work()
+    assert world.words()[-1] == "stage_ended"
+
+
+def test_only_a_process_that_never_had_a_session_goes_on(world):
+    world.store.join(world.child._record)  # Somebody else speaks for the mesh now.
+    world.child.beat()
+    assert world.host.is_empty
+    world.beat()
+    assert world.words() == ["stage_lost"]
+
+
+def test_values_of_runs_that_ended_while_nobody_listened_go(world):
+    world.work()
+    world.store.forget("r", ())
+    world.restart()
+    assert not world.host.is_empty
+    for _ in range(BEATS_PER_COMPARISON):
+        world.beat()
+    assert world.host.is_empty
+
+
+def test_what_is_noted_is_json(world):
+    (stage,) = world.host.find().stages
+    assert json.loads(stage.note)["pool"] == "general"

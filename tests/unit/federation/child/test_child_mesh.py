@@ -1,0 +1,311 @@
+"""A child mesh from join to leave: what comes in, and what is void when its session is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
+
+from federation.child.cadence import interval_ms
+from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.dispatch import Mail, MailKind
+from federation.errors import BatchTooLarge
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.hosting import HostReport
+from mesh.messages import StageLost
+from mesh.reasons import Reason
+
+# -- the straight way --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_beat_joins_and_the_next_is_due_within_a_heartbeat(joined):
+    assert joined.view().alive
+    assert 0 < joined.child.due_in_ms() <= HEARTBEAT_MS
+    joined.clock.advance(HEARTBEAT_MS + 5)
+    assert joined.child.due_in_ms() == 0
+
+
+def test_heartbeats_are_due_sooner_or_later_than_the_file_says_and_never_twice_in_the_same_step(joined):
+    intervals = []
+    for _ in range(6):
+        joined.beat()
+        intervals.append(joined.child.due_in_ms())
+    assert len(set(intervals)) == len(intervals)
+    assert intervals == [interval_ms("east", beat, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS) for beat in range(1, 7)]
+
+
+def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined):
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    assert joined.words() == [("s", "stage_started")]
+    assert (joined.running(), joined.paid(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1, 1)
+    joined.work()
+    joined.work()
+    assert [kind for _, kind in joined.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert all_is_free(joined)
+
+
+def test_a_heartbeat_tells_what_is_in_use(busy):
+    busy.beat()
+    assert busy.view().record.pools[0].used == CPU
+
+
+def test_an_end_lets_the_next_stage_in_at_once():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.words()
+    federation.work()
+    federation.mail()
+    assert federation.running() == {"t"}
+    assert ("t", "stage_started") in federation.words()
+
+
+def test_a_forgotten_run_is_forgotten_by_the_host(busy):
+    busy.work()
+    busy.work()
+    busy.mail()
+    busy.words()
+    assert not busy.host.is_empty
+    busy.store.forget("r", ("east",))
+    busy.mail()
+    assert busy.host.is_empty
+
+
+def test_letters_are_read_whatever_they_come_in(busy):
+    busy.submit("t")
+    busy.child.take_mail(letter for letter in [Mail(kind=MailKind.CANCEL, subject="s"), Mail(kind=MailKind.STAGE, subject="t")])
+    assert busy.running() == {"s", "t"}
+
+
+def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again():
+    federation = Federation(quota=1)
+    other = HandMesh(federation.store, replace(federation.record, mesh="west"))
+    other.acquire("acme", "standard", CPU)
+    federation.submit("s")
+    federation.beat()
+    federation.mail()
+    assert federation.running() == set()
+    federation.flaky.down.add("queued")
+    other.release("acme", "standard")
+    federation.mail()
+    assert federation.running() == {"s"}
+
+
+@pytest.mark.parametrize("kind", list(MailKind), ids=[f"a letter of kind {kind.value}" for kind in MailKind])
+def test_letters_about_what_is_not_here_are_harmless(busy, kind):
+    busy.child.take_mail((Mail(kind=kind, subject="nothing"),))
+    assert busy.running() == {"s"}
+
+
+# -- long queues -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Seven stages of `greedy`, which has quota for one, are queued before one of `poor`; two stages are asked about at once."""
+    monkeypatch.setattr("federation.child.child_mesh.HEADS_MAX", 2)
+    federation = Federation()
+    quotas = {("standard", "cpu"): Quota(nominal=10_000)}
+    federation.store.configure(TenantTree([Tenant(path=tenant, parent=None, quotas=quotas) for tenant in ("greedy", "poor")]))
+    for number in range(7):
+        federation.submit(f"g{number}", tenant="greedy")
+    federation.submit("p", tenant="poor")
+    return federation
+
+
+def test_however_much_one_tenant_has_queued_the_others_are_seen(crowded):
+    crowded.beat()
+    assert crowded.running() == {"g0", "p"}
+
+
+def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_asked_about_again(crowded):
+    crowded.beat()
+    questions = slow(crowded, "heads_of", 0)
+    crowded.store.cancel("g3")
+    crowded.submit("late", tenant="poor")
+    crowded.beat()
+    assert set(crowded.child._books.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
+    assert questions == [("east", ("late",))]
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_long_queue_which_comes_with_the_next(crowded):
+    questions = slow(crowded, "heads_of", TTL_MS // 4)
+    crowded.beat()
+    assert (len(questions), crowded.child.due_in_ms()) == (1, 0)
+    crowded.beat(4)
+    assert crowded.running() == {"g0", "p"}
+    assert crowded.view().alive
+
+
+# -- cancelling --------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_stage_that_is_cancelled_stops_and_ends(busy):
+    busy.store.cancel("s")
+    busy.mail()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+    assert all_is_free(busy)
+
+
+def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    federation.store.cancel("t")
+    federation.beat()
+    assert set(federation.child._books.admission.workloads) == {"s"}
+
+
+# -- the session -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["queued", "heads_of", "claims_of", "inputs_of", "explain"])
+def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
+    federation = Federation(quota=1)
+    federation.beat()
+    federation.flaky.down = {method}
+    federation.submit("s", "a: x")
+    federation.submit("t")
+    federation.mail()
+    federation.store.deliver("s", "x", stored(federation.store, "seven"))
+    federation.mail()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.flaky.down = set()
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
+    federation.mail()
+    federation.work()
+    kinds = federation.words()
+    assert ("s", "stage_ended") in kinds
+    assert ("t", "stage_ended") in kinds
+    assert all_is_free(federation)
+
+
+def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_own_clock(busy):
+    busy.flaky.down = {"heartbeat"}
+    renewed_ms = busy.clock.now_ms
+    while busy.running():
+        assert busy.clock.now_ms - renewed_ms < 0.99 * TTL_MS
+        busy.beat()
+    assert busy.clock.now_ms - renewed_ms == 0.99 * TTL_MS
+    assert busy.host.is_empty
+    assert (busy.paid(), busy.held()) == (set(), 1)  # The ledger outlasts the holder.
+
+
+def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy):
+    busy.flaky.down = {"heartbeat", "join"}
+    busy.beat(20)
+    assert busy.running() == set()
+    busy.flaky.down = set()
+    busy.submit("t")
+    busy.beat()
+    assert busy.running() == {"t"}
+    assert ("s", "stage_lost") in busy.words()
+    assert busy.paid() == {"t"}
+    assert busy.held() == 2  # What the earlier session held stays charged until its own time is over.
+    busy.clock.advance(TTL_MS)
+    busy.beat()
+    busy.clock.advance(GRACE_MS)
+    busy.beat()
+    busy.store.sweep()
+    assert busy.held() == 1
+
+
+def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
+    earlier = busy.view().incarnation
+    busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
+    busy.child.beat()
+    assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
+    busy.beat()
+    assert busy.view().alive
+    assert busy.view().incarnation > earlier
+
+
+def test_a_child_that_slept_longer_than_its_session_lives_stops_all_work_before_it_asks_anybody(busy):
+    earlier = busy.view().incarnation
+    busy.clock.advance(TTL_MS)
+    busy.flaky.down = {"heartbeat", "join"}
+    busy.child.beat()
+    assert (busy.running(), busy.host.is_empty) == (set(), True)
+    busy.flaky.down = set()
+    busy.beat()
+    assert busy.view().incarnation > earlier
+
+
+def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
+    busy.flaky.down = {"heartbeat"}
+    busy.beat(2)
+    busy.flaky.down = set()
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_an_answer(busy):
+    def too_large():
+        raise BatchTooLarge("1001 rows in one call; send at most 1000")
+
+    busy.flaky.before["heartbeat"] = too_large
+    busy.beat()
+    assert (busy.running(), busy.child._tenure.session is not None) == ({"s"}, True)
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
+    federation = Federation()
+    federation.flaky.down = {"join"}
+    federation.beat(9)
+    federation.flaky.down = set()
+    federation.beat()
+    assert federation.view().alive
+
+
+def test_a_session_that_is_lost_in_the_middle_of_the_work_stops_everything(busy):
+    busy.submit("t")
+    busy.flaky.before["acquire"] = lambda: busy.store.join(busy.record)
+    busy.mail()
+    assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
+    busy.beat()
+    assert busy.running() == {"t"}
+
+
+def test_a_runner_that_died_ends_the_stage_as_lost(busy):
+    lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
+    busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
+    assert busy.words() == [("s", "stage_lost")]
+    assert all_is_free(busy)
+
+
+def test_leaving_stops_all_work_and_frees_the_quota_at_once(busy):
+    busy.child.leave()
+    assert busy.host.is_empty
+    assert (busy.held(), busy.store.snapshot().meshes) == (0, ())
+    assert busy.words() == [("s", "stage_lost")]
+
+
+def test_leaving_before_joining_is_harmless():
+    federation = Federation()
+    federation.child.leave()
+    assert federation.store.snapshot().meshes == ()
+
+
+def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy):
+    for lost in (busy.store._rows, busy.store._usage, busy.store._aims, busy.store._marks):
+        lost.clear()
+    busy.store.restart()
+    busy.beat()
+    assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())
+    busy.work()
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")

@@ -1,0 +1,467 @@
+"""Stages that a mesh takes out of its queue, their inputs, and claims of which only one side knows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
+
+from federation.child.cadence import soonest_ms
+from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
+from federation.child.told_batches import KEPT_MS
+from federation.errors import TooManyClaims
+from mesh.errors import RuntimeDoorError
+from mesh.reasons import Reason
+
+
+def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.mail()
+    joined.mail()
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(joined):
+    joined.submit("s", "a: x y z")
+    joined.mail()
+    questions = slow(joined, "inputs_of", 0)
+    for node in "xyz":
+        joined.store.deliver("s", node, stored(joined.store, "seven"))
+    joined.mail()
+    assert questions == [("s",)]
+    assert joined.child._books.running["s"].delivered == set("xyz")
+
+
+def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
+    for name in "stu":
+        joined.submit(name, "a: x")
+    joined.mail()
+    questions = slow(joined, "inputs_of", TTL_MS // 4)
+    for name in "stu":
+        joined.store.deliver(name, "x", stored(joined.store, "seven"))
+    joined.mail()
+    assert questions == [("s",)]
+    joined.beat(3)
+    assert questions == [("s",), ("t",), ("u",)]
+    assert joined.view().alive
+
+
+def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbeat(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.flaky.down = {"inputs_of"}
+    joined.mail()
+    joined.flaky.down = set()
+    joined.beat()
+    assert joined.child._books.running["s"].delivered == {"x"}
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
+    for name in "stu":
+        joined.submit(name, "a: x")
+    joined.mail()
+    for name in "stu":
+        joined.store.deliver(name, "x", stored(joined.store, "seven"))
+    reads = slow(joined, "get", TTL_MS // 4)
+    joined.beat(BEATS_PER_COMPARISON - 2)
+    assert reads == []
+    joined.beat()
+    assert len(reads) == 1
+    joined.beat(2 * len("stu"))
+    assert len(reads) == len("stu")
+
+
+def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
+    joined.submit("s", "a: x")
+    joined.mail()
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.beat(BEATS_PER_COMPARISON)
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_a_withheld_input_drops_what_waits_for_it(joined):
+    joined.submit("s", "a: x", "b:")
+    joined.mail()
+    joined.store.deliver("s", "x", None)
+    joined.mail()
+    joined.work()
+    kinds = [kind for _, kind in joined.words()]
+    assert (kinds.count("node_succeeded"), kinds[-1]) == (1, "stage_ended")
+
+
+def test_inputs_that_came_before_the_claim_are_handed_over_with_the_start(joined):
+    joined.submit("s", "a: x")
+    joined.store.deliver("s", "x", stored(joined.store, "seven"))
+    joined.beat()
+    joined.work()
+    assert ("s", "node_succeeded") in joined.words()
+
+
+def test_a_cancel_whose_letter_went_astray_is_found_by_comparing(busy):
+    busy.store.cancel("s")
+    busy.beat(BEATS_PER_COMPARISON)
+    busy.work()
+    assert busy.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back(joined):
+    joined.submit("s")
+    joined.flaky.before["claim"] = lambda: joined.store.cancel("s")
+    joined.beat()
+    assert joined.words() == [("s", "stage_ended")]
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
+    joined.submit("s")
+    joined.flaky.before["get"] = lambda: joined.store.cancel("s")
+    joined.beat()
+    joined.mail()
+    joined.work()
+    assert [kind for _, kind in joined.words()][-1] == "stage_ended"
+    assert all_is_free(joined)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("claim", id="the answer to the claim is lost"), pytest.param("get", id="the code for it cannot be had")],
+)
+def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
+    joined.flaky.mute = {method}
+    joined.submit("s")
+    joined.mail()
+    assert (joined.running(), joined.view().claimed) == (set(), 1)
+    joined.flaky.mute = set()
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.view().claimed == 0
+    assert joined.words()[-1] == ("s", "stage_lost")
+    assert joined.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
+    def refuse(*_args):
+        raise RuntimeDoorError("Ray is gone")
+
+    monkeypatch.setattr(joined.host, "start", refuse)
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == [("s", "stage_lost")]
+    assert joined.told[0].reason is Reason.WORKER_LOST
+    assert all_is_free(joined)
+
+
+def test_a_claim_that_was_not_taken_in_is_made_again(joined):
+    joined.flaky.down = {"claim"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.paid() == set()
+    joined.flaky.down = set()
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joined):
+    def refuse():
+        raise TooManyClaims("end something")
+
+    joined.flaky.before = {"claim": refuse}
+    joined.submit("s")
+    joined.mail()
+    assert (joined.running(), joined.paid()) == (set(), set())
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined):
+    joined.flaky.mute = {"claim"}
+    joined.submit("s")
+    joined.mail()
+    joined.flaky.mute = set()
+    joined.flaky.before["report"] = lambda: joined.store.forget("r", ())
+    joined.beat(BEATS_PER_COMPARISON)
+    assert all_is_free(joined)
+    assert joined.view().alive
+
+
+def test_values_of_a_run_whose_end_nobody_told_are_let_go_by_comparing(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    joined.store.forget("r", ())
+    assert joined.host.held() == {"r": "s"}
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.host.is_empty
+    assert joined.host.held() == {}
+
+
+def test_values_of_a_run_that_goes_on_are_kept_when_its_stages_here_have_ended(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    joined.beat(2 * BEATS_PER_COMPARISON)
+    assert not joined.host.is_empty
+    assert joined.host.held() == {"r": "s"}
+
+
+def test_while_the_ledger_learns_no_values_are_let_go(joined):
+    joined.submit("s")
+    joined.beat()
+    joined.work()
+    before = joined.store.copied()
+    joined.store.forget("r", ())
+    joined.store.lose_writes(before)
+    joined.store.forget("r", ())
+    beats = 0
+    while joined.store.snapshot().learn_ms:
+        beats += 1
+        joined.child._is_comparing = True
+        joined.beat()
+        assert joined.host.held() == {"r": "s"} or not joined.child._tenure.told.learn_ms
+    assert beats > 1
+    joined.beat(BEATS_PER_COMPARISON)
+    assert joined.host.held() == {}
+
+
+def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    federation.beat()
+    before = federation.store.copied()
+    federation.work()
+    federation.words()
+    federation.store.lose_writes(before)
+    federation.words()
+    federation.beat(BEATS_PER_COMPARISON + 1)
+    assert federation.words() == [("s", "node_started"), ("s", "node_succeeded"), ("s", "stage_ended")]
+    assert federation.held() == 0
+
+
+def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparing():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    federation.beat()
+    before = federation.store.copied()
+    federation.work()
+    epoch = federation.store.snapshot().epoch
+    federation.store.lose_writes(before)
+    federation.words()
+    federation.child._claims.compare()  # Before a heartbeat has told of the new epoch.
+    assert federation.child._tenure.held().epoch == epoch
+    federation.child._tidings.tell()
+    assert federation.words()[-1] == ("s", "stage_ended")
+
+
+def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    federation.beat()
+    before = federation.store.copied()
+    federation.work()
+    federation.words()
+    federation.beat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
+    federation.store.lose_writes(before)
+    federation.words()
+    federation.beat(BEATS_PER_COMPARISON + 1)
+    assert federation.words() == [("s", "stage_lost")]
+    assert federation.told[-1].reason is Reason.LEDGER_UNREACHABLE
+
+
+@pytest.mark.parametrize("lost", ["the claim", "the claim and its lease"])
+def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(joined, lost):
+    if lost == "the claim":
+        joined.submit("earlier")
+        joined.mail()
+        joined.work()
+        joined.words()
+    joined.submit("s", "a:", "b: a")
+    before = joined.store.copied()
+    joined.mail()
+    claim = joined.child._books.running["s"].claim
+    joined.work()
+    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
+    joined.store.lose_writes(before)
+    joined.beat()
+    assert [held.claim for held in joined.store.claims_of(joined.child._tenure.held())] == [claim]
+    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
+    joined.beat(BEATS_PER_COMPARISON)
+    assert (joined.running(), joined.host._stages["s"].cancelled) == ({"s"}, False)
+    joined.work()
+    assert [kind for _, kind in joined.words()] == ["node_succeeded", "stage_ended"]
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_run_again(joined):
+    joined.submit("s")
+    before = joined.store.copied()
+    joined.mail()
+    joined.work()
+    joined.beat(IDLE_BEATS + 1)
+    assert joined.held() == 0  # What paid for it is given back.
+    joined.words()
+    joined.store.lose_writes(before)
+    joined.words()
+    joined.beat()
+    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "stage_ended"]
+    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    assert joined.words() == []
+    assert all_is_free(joined)
+
+
+def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_made_again(joined):
+    joined.submit("s", "a:", "b: a")
+    before = joined.store.copied()
+    joined.mail()
+    joined.work()
+    joined.store.lose_writes(before)
+    joined.words()
+    joined.work()  # Before any heartbeat has told of the new epoch.
+    assert joined.words() == []
+    joined.beat()
+    told = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.words()] == told
+    assert all_is_free(joined)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_made_again_then(joined, has_ended):
+    before = joined.store.copied()
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    joined.work()
+    joined.store.lose_writes(before)
+    joined.beat()
+    joined.words()
+    if has_ended:
+        joined.work()
+        assert joined.running() == set()
+    assert joined.words() == []
+    joined.submit("s", "a:", "b: a")
+    joined.beat()
+    joined.work()
+    told = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.words()] == told
+    assert all_is_free(joined)
+
+
+def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
+    before = joined.store.copied()
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    joined.store.lose_writes(before)
+    joined.beat()
+    assert not joined.host._stages["s"].cancelled
+    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    assert joined.host._stages["s"].cancelled
+    joined.work()
+    assert joined.words() == []
+    assert all_is_free(joined)
+
+
+def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(joined):
+    joined.submit("s", "a:", "b: a")
+    before = joined.store.copied()
+    joined.mail()
+    joined.child._tidings._told.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
+    joined.clock.advance(1)
+    joined.store.lose_writes(before)
+    joined.beat()
+    assert joined.host._stages["s"].cancelled
+
+
+def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
+    joined.submit("s", "a:", "b: a")
+    before = joined.store.copied()
+    joined.mail()
+    joined.work(10)
+    joined.store.lose_writes(before)
+    joined.store.cancel("s")
+    joined.words()
+    joined.beat()
+    assert joined.host._stages["s"].cancelled
+    joined.work()
+    assert (joined.running(), joined.words()) == (set(), [])
+    assert all_is_free(joined)
+
+
+def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
+    joined.submit("s", "a:", "b: a")
+    before = joined.store.copied()
+    joined.mail()
+    lost = joined.child._books.running["s"]
+    joined.work(10)
+    joined.store.lose_writes(before)
+    session = joined.child._tenure.held()
+    joined.child._tenure.renew(joined.store, joined.child._books, joined.clock.monotonic_ms())
+    joined.store._learn = 0
+    claimed = joined.store.claim(joined.child._tenure.held(), "s", lost.paid_by)
+    assert claimed.claim.token > lost.claim.token
+    assert session.incarnation == claimed.claim.incarnation
+    joined.words()
+    joined.child._tidings.tell_again()
+    joined.beat()
+    assert (lost.is_disowned, joined.host._stages["s"].cancelled) == (True, True)
+    assert joined.words() == []
+
+
+def test_a_claim_that_is_no_older_than_the_epoch_is_not_made_again_and_its_stage_does_not_run_on():
+    federation = Federation()
+    federation.beat()
+    federation.submit("s")
+    before = federation.store.copied()
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.store.lose_writes(before)  # In the same moment: its token may be given out again.
+    assert federation.held() == 0
+    federation.beat(BEATS_PER_COMPARISON)
+    federation.work()
+    assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
+    federation.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
+    assert federation.running() == federation.paid() == {"s"}
+    assert federation.view().claimed == 1
+
+
+def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, monkeypatch):
+    monkeypatch.setattr("federation.child.tidings.RESUMED_MAX", 2)
+    for name in "stu":
+        joined.submit(name, "a:", "b: a")
+    joined.mail()
+    joined.work(10)
+    joined.words()
+    asked = slow(joined, "resume", 0)
+    joined.store.restart()
+    joined.beat()
+    assert [len(claims) for _, claims in asked] == [2, 1]
+    assert joined.running() == set("stu")
+
+
+def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_told_again(joined):
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    running = joined.child._books.running["s"]
+    running.is_whole = False
+    asked = slow(joined, "resume", 0)
+    joined.store.restart()
+    joined.beat()
+    ((_, (held,)),) = asked
+    assert (held.is_whole, held.has_ended, held.lease) == (False, False, running.paid_by)
+
+
+def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_round_in_circles(joined):
+    joined.submit("s", "a:", "b: a")
+    joined.mail()
+    joined.words()
+    running = joined.child._books.running["s"]
+    joined.store.revoke(tenant="acme", hard=True)
+    joined.work()
+    assert running.is_disowned
+    assert joined.words() == []

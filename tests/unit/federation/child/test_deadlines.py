@@ -1,0 +1,32 @@
+"""How long a mesh may act on what its ledger last said."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.child.deadlines import Deadlines, Permission
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "permission"),
+    [
+        pytest.param(14_999, Permission.PROVED, id="before T1 everything goes on"),
+        pytest.param(15_000, Permission.NO_ADMISSION, id="from T1 on nothing new is begun"),
+        pytest.param(21_999, Permission.NO_ADMISSION, id="until T2 what runs goes on"),
+        pytest.param(22_000, Permission.STOPPING, id="from T2 on what runs is asked to stop"),
+        pytest.param(29_700, Permission.OVER, id="at T3 nothing may be left"),
+    ],
+)
+def test_a_session_of_thirty_seconds_has_the_three_moments_of_the_protocol(since_ms: int, permission: Permission):
+    assert Deadlines.of(30_000).permission(since_ms) is permission
+
+
+@given(ttl_ms=st.integers(100, 10**7), since_ms=st.integers(0, 2 * 10**7))
+def test_the_permission_changes_exactly_when_it_is_said_to_and_is_over_before_the_time_to_live(ttl_ms: int, since_ms: int):
+    deadlines = Deadlines.of(ttl_ms)
+    change_ms = deadlines.next_change_ms(since_ms)
+    if change_ms is None:
+        assert deadlines.permission(since_ms) is Permission.OVER
+    else:
+        assert deadlines.permission(since_ms + change_ms - 1) == deadlines.permission(since_ms) < deadlines.permission(since_ms + change_ms)
+    assert deadlines.over_ms < ttl_ms

@@ -1,0 +1,126 @@
+"""What is carried out of what admission decides, and when a heartbeat goes first."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from child_bed import CPU, Federation, pool, slow
+
+from federation.dispatch import EXPLAINED_MAX
+from federation.errors import SessionLost
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+
+def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_later():
+    federation = Federation()
+    federation.flaky.down = {"explain"}
+    federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
+    federation.submit("s")
+    federation.beat()
+    assert federation.running() == {"s"}
+    federation.flaky.down = set()
+    federation.beat()
+    assert ("huge", "stage_waiting") in federation.words()
+
+
+def test_a_stage_is_explained_once_for_each_reason_however_often_the_words_change():
+    federation = Federation(pool("general", 8), quota=6)
+    words = slow(federation, "explain", 0)
+    two = ResourceSet.of({"cpu": 2})
+    for number in range(20):
+        federation.submit(f"s{number}", slot=two if number % 3 else CPU)
+    for _ in range(12):
+        federation.beat()
+        federation.work()
+        federation.mail()
+    reasons = [(stage, reason) for _, stages, reason, _ in words for stage in stages]
+    assert len({stage for stage, _ in reasons}) > 10
+    assert all(
+        later[1] is not earlier[1] for stage, _ in reasons for earlier, later in pairwise([each for each in reasons if each[0] == stage])
+    )
+
+
+def test_a_stage_that_comes_back_to_the_queue_is_explained_anew():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    words = slow(federation, "explain", 0)
+    federation.flaky.down = {"claim"}
+    federation.work()  # It is the turn of `t`, and its claim is not answered.
+    federation.submit("urgent", priority=9)
+    federation.flaky.down = set()
+    federation.beat()
+    assert federation.running() == {"urgent"}
+    assert [(stages, reason) for _, stages, reason, _ in words] == [(("t",), Reason.QUOTA_EXHAUSTED)]
+
+
+def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.submit("t")
+    federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
+    before = federation.store.copied()
+    federation.beat()
+    reasons = {stage.stage: stage.reason for stage in federation.store.waiting("east")}
+    assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.CAPACITY_TOO_SMALL}
+    federation.store.lose_writes(before)
+    assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
+    federation.beat(8)  # At first the ledger learns, and grants nothing.
+    assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == reasons
+
+
+def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    questions = slow(federation, "acquire", 50)
+    for number in range(60):  # Sixty kinds: each has to be asked for.
+        federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
+    federation.beat()
+    assert 0 < len(questions) < 30
+    assert federation.child.due_in_ms() == 0
+    federation.beat(6)
+    assert {stage for stage in federation.child._books.admission.workloads if federation.child._books.admission.workloads[stage].told} >= {
+        "t59"
+    }
+    assert federation.running() == {"s"}
+
+
+def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    words = slow(federation, "explain", 50)
+    for number in range(60):  # Sixty kinds, each told something else.
+        federation.submit(f"t{number}", slot=ResourceSet({"cpu": 50_000 + number}))
+    federation.beat()
+    assert 0 < len(words) < 30
+    federation.beat(6)
+    assert len(words) == 60
+
+
+def test_stages_that_wait_for_the_same_are_explained_together_and_not_too_many_at_once():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    words = slow(federation, "explain", 0)
+    for number in range(EXPLAINED_MAX + 7):
+        federation.submit(f"t{number}")
+    federation.beat()
+    assert [len(stages) for _, stages, _, _ in words] == [EXPLAINED_MAX, 7]
+
+
+def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
+    def lose(*_args, **_named):
+        raise SessionLost("swept")
+
+    joined.submit("s")
+    joined.submit("t")
+    joined.store.report = lose  # The first start is told, and the answer is that there is no session.
+    joined.mail()
+    assert joined.running() == set()
+    assert joined.child._books.admission.workloads == {}
+    assert joined.child._tenure.session is None

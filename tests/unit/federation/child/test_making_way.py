@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import pytest
+
+from federation.child.balance import LeaseBalance
+from federation.child.making_way import Leaving, MakingWay, words_of
+from federation.leases import Lease, Told
+from mesh.admission import StageAdmission
+from mesh.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
+from mesh.giving_way import Occupant, YieldRules
+from mesh.pools import PoolSpec
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+KEY = ("acme", "standard")
+NOW_MS = 100_000
+
+
+def cpu(count):
+    return ResourceSet.of({"cpu": count})
+
+
+class Books:
+    """Pools, a lease of `acme`, and stages that run; the ledger grants nothing unless it is told to."""
+
+    def __init__(self, *capacities, held, target=None):
+        pools = tuple(PoolSpec(pool=f"p{index}", flavor="standard", capacity=cpu(cpus)) for index, cpus in enumerate(capacities))
+        self.admission = StageAdmission(pools)
+        self.balance = LeaseBalance()
+        self.lease(held, target)
+        self.occupants = []
+        self.leaving = []
+        self.asked = []
+        self.grants = False
+        self.headroom = {}
+
+    def lease(self, held, target=None):
+        lease = Lease(mesh="east", tenant="acme", flavor="standard", held=cpu(held), target=cpu(held if target is None else target))
+        self.balance.take_in(Told(leases=(lease,)))
+
+    def run(self, name, cpus=1, priority=0, *, leaves=False):
+        self.admission.handle(WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority))
+        (pool,) = self.admission.ledger.pools_of(name)
+        self.admission.handle(LeaseGranted(workload=name, slots=1, token=1))
+        self.balance.spend(name, KEY, cpu(cpus), 0)
+        if leaves:
+            self.leaving.append(Leaving(stage=name, pool=pool, amounts=cpu(cpus)))
+        else:
+            self.occupants.append(Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0))
+
+    def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True, in_order=False):
+        yielding = YieldRules(takes=takes, min_run_ms=0, hold_ms=700, in_order=in_order)
+        offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority, yielding=yielding)
+        self.admission.handle(offer)
+        for reason in refused:
+            self.admission.handle(LeaseRefused(workload=name, reason=reason, detail="no"))
+
+    def made(self):
+        return MakingWay(
+            admission=self.admission,
+            balance=self.balance,
+            occupants=tuple(self.occupants),
+            leaving=tuple(self.leaving),
+            now_ms=NOW_MS,
+            headroom=self.headroom,
+        )
+
+    def ask(self, workload, pool, amounts):
+        self.asked.append((workload.offer.workload, pool.flavor, amounts))
+        return self.grants
+
+    def victims(self, name):
+        way = self.made().way_for(self.admission.workloads[name], self.ask)
+        return None if way is None else (way.pool, [victim.stage for victim in way.victims])
+
+
+def test_only_stages_that_others_could_stop_for_are_looked_at_the_most_urgent_first():
+    books = Books(2, held=2)
+    books.run("a")
+    books.run("b", priority=3)
+    books.wait("equal", priority=0)
+    books.wait("late", priority=5)
+    books.wait("polite", priority=9, takes=False)
+    books.wait("high", priority=8)
+    assert [workload.offer.workload for workload in books.made().waiting()] == ["high", "late"]
+
+
+def test_in_strict_order_others_stop_for_the_first_only():
+    books = Books(2, held=2)
+    books.run("a")
+    books.run("b")
+    books.wait("low", priority=5, in_order=True)
+    books.wait("high", priority=8, in_order=True)
+    assert [workload.offer.workload for workload in books.made().waiting()] == ["high"]
+
+
+def test_the_pool_where_it_does_least_harm_is_chosen():
+    books = Books(1, 1, held=2)
+    books.run("a", priority=3)
+    books.run("b", priority=1)
+    books.wait("urgent")
+    assert books.victims("urgent") == ("p1", ["b"])
+
+
+def test_what_is_leaving_already_is_waited_for_and_not_asked_for_twice():
+    books = Books(2, held=2)
+    books.run("a", leaves=True)
+    books.run("b")
+    books.wait("urgent")
+    assert books.victims("urgent") is None
+    books.wait("large", 2)
+    assert books.victims("large") == ("p0", ["b"])
+
+
+@pytest.mark.parametrize("held", [pytest.param(2, id="of pool and lease"), pytest.param(9, id="of the pool alone")])
+def test_what_others_gather_is_theirs(held):
+    books = Books(2, held=held)
+    books.run("a", leaves=True)
+    books.run("b")
+    books.wait("first")
+    books.admission.handle(RoomPromised(workload="first", pool="p0", victims=frozenset({"a"}), until_ms=0, detail="a stops"))
+    books.balance.hold("first", KEY, cpu(1))
+    books.wait("second")
+    assert books.victims("second") == ("p0", ["b"])
+
+
+@pytest.mark.parametrize(
+    ("grants", "victims"),
+    [pytest.param(True, ["a"], id="it grants the rest"), pytest.param(False, ["a", "b"], id="it does not: one more stops")],
+)
+def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
+    books = Books(3, held=2)
+    books.grants = grants
+    books.run("a")
+    books.run("b", priority=1)
+    books.wait("urgent", 2)
+    assert books.victims("urgent") == ("p0", victims)
+    assert books.asked == [("urgent", "standard", cpu(2))]
+
+
+def test_fewer_stop_where_the_ledger_has_a_part_of_what_is_missing():
+    books = Books(9, held=2)
+    books.grants, books.headroom = True, {KEY: cpu(2)}
+    books.run("a")
+    books.run("b")
+    books.wait("urgent", 3, refused=[Reason.QUOTA_EXHAUSTED])
+    assert books.victims("urgent") == ("p0", ["a"])
+    assert books.asked == [("urgent", "standard", cpu(2))]
+
+
+def test_the_ledger_is_not_asked_again_where_it_has_refused():
+    books = Books(3, held=2)
+    books.run("a")
+    books.run("b")
+    books.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
+    assert books.victims("urgent") == ("p0", ["a"])
+    assert books.asked == []
+
+
+@pytest.mark.parametrize("reason", [Reason.LEDGER_UNREACHABLE, Reason.QUOTA_TOO_SMALL, Reason.TENANT_UNKNOWN])
+def test_nobody_stops_where_it_is_refused_for_something_else(reason):
+    books = Books(3, held=2)
+    books.run("a")
+    books.run("b")
+    books.wait("urgent", 1, refused=[reason])
+    assert books.victims("urgent") is None
+
+
+def test_nobody_stops_for_quota_that_a_plan_has_promised():
+    books = Books(3, held=2, target=3)
+    books.run("a")
+    books.run("b")
+    books.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
+    assert books.victims("urgent") is None
+
+
+def test_of_many_that_stop_the_first_are_named():
+    many = [Occupant(stage=f"s{index}", tenant="acme", priority=0, pool="p0", amounts=cpu(1), started_ms=0) for index in range(6)]
+    assert words_of(many) == "less urgent work of its own tenant stops for it: s0, s1, s2, s3, s4, …"
+    assert words_of(many[:2]) == "less urgent work of its own tenant stops for it: s0, s1"

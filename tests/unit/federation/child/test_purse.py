@@ -1,0 +1,336 @@
+"""What a mesh pays with: leases at hand, questions to the ledger, and what goes back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from child_bed import CPU, DURATION_MS, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, pool, slow
+
+from federation.child.child_mesh import IDLE_BEATS
+from federation.errors import StoreUnavailable
+from federation.leases import Aim, Want
+from federation.snapshot import MeshRecord
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+
+def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat(3)
+    assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
+    assert (federation.told[1].reason, federation.told[1].detail) == (
+        Reason.QUOTA_EXHAUSTED,
+        "acme may take 0 cpu of standard now, one slot takes 1",
+    )
+
+
+def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
+    joined.submit("s", tenant="ghost")
+    joined.beat()
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.TENANT_UNKNOWN
+    assert joined.told[0].detail.startswith(
+        "there is no tenant ghost any more, so nothing pays for it; write it into the root's file again"
+    )
+    assert joined.held() == 0
+
+
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_not_spent_meanwhile(busy, mute):
+    busy.work()
+    busy.work()
+    (busy.flaky.mute if mute else busy.flaky.down).add("release")
+    busy.beat(IDLE_BEATS + 1)
+    busy.flaky.down.add("acquire")
+    busy.submit("t")
+    busy.mail()
+    assert (busy.running(), busy.paid()) == (set(), set())
+    busy.flaky.mute, busy.flaky.down = set(), set()
+    busy.beat()
+    assert (busy.running(), busy.held()) == ({"t"}, 1)
+
+
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
+    (joined.flaky.mute if mute else joined.flaky.down).add("acquire")
+    joined.submit("s")
+    joined.mail()
+    joined.flaky.mute, joined.flaky.down = set(), set()
+    assert joined.running() == set()
+    joined.beat()
+    assert joined.running() == {"s"}
+
+
+def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answered_again(joined):
+    joined.flaky.down = {"acquire"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.words() == []
+    joined.beat(2)
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
+
+
+def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
+    joined.flaky.mute = {"acquire"}
+    joined.submit("s")
+    joined.mail()
+    assert joined.held() == 1
+    joined.flaky.mute = set()
+    joined.store.cancel("s")
+    joined.beat()
+    assert all_is_free(joined)
+
+
+def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavor():
+    federation = Federation(pool("general", 1), pool("spot", 1, flavor="cheap"))
+    federation.submit("s")
+    federation.flaky.mute = {"acquire"}
+    federation.beat()
+    federation.flaky.mute = set()
+    federation.beat()
+    (payer,) = [federation.child._books.balance.payer(stage) for stage in federation.paid()]
+    used = {kept.spec.flavor for kept in federation.child._books.admission.ledger.pools.values() if kept.used}
+    assert used == {payer.flavor}
+
+
+def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than_is_left():
+    federation = Federation()
+    federation.submit("wide", "a:", "b:", "c:", width=3)
+    federation.flaky.mute = {"acquire"}
+    federation.beat()
+    federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
+    federation.flaky.mute = set()
+    federation.beat()
+    (account,) = federation.child._books.balance._accounts.values()
+    assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+    assert federation.held() == 4
+
+
+def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
+    joined.store.restart()
+    joined.submit("s")
+    joined.beat()
+    assert joined.words() == [("s", "stage_waiting")]
+    assert joined.told[0].reason is Reason.LEDGER_LEARNING
+    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    assert joined.running() == {"s"}
+
+
+def test_what_was_granted_in_part_is_not_wanted_for_ever():
+    federation = Federation(quota=2)
+    federation.submit("s", "a:", "b:", "c:", width=3)
+    federation.beat()
+    assert federation.held() == 2
+    federation.beat()
+    assert federation.store.snapshot().wants == ()
+
+
+def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
+    busy.work()
+    busy.work()
+    busy.flaky.down = {"acquire"}
+    busy.submit("t")
+    busy.mail()
+    assert busy.running() == {"t"}
+
+
+def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    federation.work()
+    west = federation.store.join(MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
+    want = Want(tenant="acme", flavor="standard", slot=CPU)
+    (refused,) = federation.store.acquire(west, (want,)).answers
+    assert refused.reason is Reason.QUOTA_EXHAUSTED
+    federation.mail()
+    (granted,) = federation.store.acquire(west, (want,)).answers
+    assert granted.slots == 1
+
+
+def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy):
+    store = busy.store
+    store.plan_apply(
+        store.elect("p", 60_000), store.snapshot().version, (Aim(mesh="east", tenant="acme", flavor="standard", target=CPU.times(4)),)
+    )
+    tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=20_000)})])
+    store.configure(tree)  # Four are out of reach now.
+    busy.beat()
+    busy.work()
+    busy.work()
+    assert all_is_free(busy)
+    assert store.snapshot().leases == ()
+
+
+def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
+    federation = Federation()
+    both = {("standard", "cpu"): Quota(nominal=10_000)}
+    lent = [Tenant(path=path, parent="acme") for path in ("acme/a", "acme/b")]
+    federation.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=both), *lent]))
+    federation.submit("s", tenant="acme/a")
+    federation.beat()
+    federation.work()
+    federation.submit("t", tenant="acme/b")
+    federation.mail()
+    assert federation.running() == {"t"}
+    assert [lease.tenant for lease in federation.store.snapshot().leases] == ["acme/b"]
+
+
+def test_wants_are_withdrawn_when_nothing_waits_any_more():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.submit("t")
+    federation.beat()
+    assert [want.mesh for want in federation.store.snapshot().wants] == ["east"]
+    federation.store.cancel("t")
+    federation.mail()
+    federation.beat(2)
+    assert federation.store.snapshot().wants == ()
+
+
+def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
+    federation = Federation()
+    federation.beat()
+    asked = []
+
+    def away(*args, **_named):
+        asked.append(args)
+        raise StoreUnavailable("gone")
+
+    federation.store.acquire = away
+    for name in "abcde":
+        federation.submit(name)
+    federation.mail()
+    assert len(asked) == 1
+
+
+def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
+    federation = Federation(quota=1)
+    federation.submit("s")
+    federation.beat()
+    questions = slow(federation, "acquire", 0)
+    for number in range(60):
+        federation.submit(f"t{number}")
+    federation.beat()
+    federation.store.cancel("t0")
+    federation.beat()
+    assert len(questions) == 2
+    assert [want.tenant for want in federation.store.snapshot().wants] == ["acme"]
+
+
+def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
+    federation = Federation(quota=2)
+    federation.submit("urgent", priority=7)
+    federation.beat()
+    federation.submit("small", priority=-3)
+    federation.beat()
+    federation.submit("late", priority=2)
+    federation.beat(2)
+    assert federation.running() == {"urgent", "small"}
+    assert [lease.priority for lease in federation.store.snapshot().leases] == [7]
+    assert [want.priority for want in federation.store.snapshot().wants] == [2]
+
+
+def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
+    federation = Federation(quota=4)
+    federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
+    federation.submit("long", "long:")
+    federation.submit("short", "short:")
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
+    federation.mail()
+    assert federation.running() == {"long", "short"}
+    federation.work()
+    assert federation.running() == {"long", "large"}
+    assert federation.held() == 4
+
+
+# -- as many leases as can be told -------------------------------------------------------------------------------------
+
+
+def tree_of(count):
+    quotas = {("standard", "cpu"): Quota(nominal=10_000)}
+    return TenantTree([Tenant(path=f"t{number}", parent=None, quotas=quotas) for number in range(count)])
+
+
+def crowd(count):
+    """So many tenants, each with room and quota for one stage, and one of each is queued."""
+    federation = Federation(pool("general", count))
+    federation.store.configure(tree_of(count))
+    for number in range(count):
+        federation.submit(f"s{number}", tenant=f"t{number}")
+    federation.beat()
+    return federation
+
+
+@pytest.fixture
+def three_told(monkeypatch):
+    """A heartbeat may tell three leases."""
+    for module in ("federation.child.balance", "federation.child.purse", "federation.child.wanting", "federation.store.memory_sessions"):
+        monkeypatch.setattr(f"{module}.TOLD_MAX", 3)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so():
+    federation = crowd(4)
+    assert federation.running() == {"s0", "s1", "s2"}
+    assert federation.words()[-1] == ("s3", "stage_waiting")
+    assert (federation.told[-1].reason, federation.told[-1].detail) == (
+        Reason.LEASES_AT_LIMIT,
+        "the mesh holds 3 leases, as many as it may, and all of them are in use",
+    )
+    federation.beat()
+    assert federation.view().record.leases_full
+    federation.store.restart()
+    federation.beat(3)
+    assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
+    federation = crowd(4)
+    federation.work()
+    assert federation.running() == {"s3"}
+    federation.beat()
+    assert not federation.view().record.leases_full
+    assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
+
+
+@pytest.mark.usefixtures("three_told")
+@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(mute):
+    federation = crowd(3)
+    federation.store.configure(tree_of(4))
+    federation.work(by_ms=0)
+    federation.clock.advance(DURATION_MS)
+    federation.host.advance()
+    (federation.flaky.mute if mute else federation.flaky.down).add("release")
+    federation.submit("s3", tenant="t3")
+    while federation.reports:
+        federation.child.take_report(federation.reports.pop(0))
+    federation.mail()
+    assert federation.running() == set()
+    federation.flaky.mute, federation.flaky.down = set(), set()
+    federation.beat()
+    assert (federation.running(), federation.held()) == ({"s3"}, 1)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_of_more_leases_than_can_be_told_those_that_pay_for_something_are():
+    federation = crowd(3)
+    store = federation.store
+    store.configure(tree_of(5))
+    aims = tuple(Aim(mesh="east", tenant=f"t{number}", flavor="standard", target=CPU) for number in (3, 4))
+    store.plan_apply(store.elect("p", 60_000), store.snapshot().version, aims)
+    federation.flaky.down = {"release"}
+    federation.beat(2)
+    assert len(store.snapshot().leases) == 5
+    store.restart()
+    federation.beat(2)
+    assert federation.running() == {"s0", "s1", "s2"}
+    assert {lease.tenant for lease in store.snapshot().leases} == {"t0", "t1", "t2"}

@@ -1,0 +1,197 @@
+"""The urgent before the less urgent of one tenant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from child_bed import HEARTBEAT_MS, Federation, pool
+
+from federation.child.child_mesh import IDLE_BEATS
+from federation.dispatch import Mail, MailKind
+from mesh.giving_way import NEVER_TAKES, YieldRules
+from mesh.messages import StageLost
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+TAKES = YieldRules(takes=True, min_run_ms=0, hold_ms=10 * HEARTBEAT_MS)
+
+
+def full_house(*pools, quota=2, ages_ms=(0, 0), **told):
+    """Two stages of priority 0, `a` and `b`, run."""
+    federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
+    for name, age_ms in zip("ab", ages_ms, strict=True):
+        federation.submit(name, **told)
+        federation.beat()
+        federation.clock.advance(age_ms)
+    assert federation.running() == {"a", "b"}
+    federation.words()
+    return federation
+
+
+def stopping(federation):
+    return {stage for stage, record in federation.child._books.running.items() if record.gives_way}
+
+
+@pytest.mark.parametrize(
+    ("pools", "quota"),
+    [
+        pytest.param([pool("general", 2)], 9, id="the pool is full"),
+        pytest.param([pool("general", 9)], 2, id="the lease is full, and the ledger grants no more"),
+        pytest.param([pool("general", 2)], 2, id="both are full"),
+    ],
+)
+def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its_place(pools, quota):
+    federation = full_house(*pools, quota=quota)
+    federation.submit("urgent", priority=5, yielding=TAKES)
+    federation.mail()
+    assert stopping(federation) == {"b"}  # It has run for the shorter time.
+    assert federation.words()[-1] == ("urgent", "stage_waiting")
+    assert (federation.told[-1].reason, federation.told[-1].detail) == (
+        Reason.WAITING_FOR_VICTIMS,
+        "less urgent work of its own tenant stops for it: b",
+    )
+    federation.work(0)
+    assert federation.running() == {"a", "urgent"}
+    lost = [message for message in (federation.words(), federation.told)[1] if isinstance(message, StageLost)]
+    assert [(message.stage, message.reason) for message in lost] == [("b", Reason.LOWER_IN_QUEUE)]
+
+
+@pytest.mark.parametrize(
+    ("told", "yielding"),
+    [
+        pytest.param({"priority": 0}, TAKES, id="an equal one"),
+        pytest.param({"priority": 5}, NEVER_TAKES, id="one whose tenant wants no stops"),
+        pytest.param({"priority": 5}, YieldRules(takes=True, min_run_ms=60_000), id="one that comes too soon"),
+        pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all of them are not enough"),
+        pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
+    ],
+)
+def test_nobody_is_stopped_for(told, yielding):
+    federation = full_house()
+    federation.submit("urgent", yielding=yielding, **told)
+    federation.beat(2)
+    assert stopping(federation) == set()
+
+
+def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
+    federation = full_house()
+    federation.submit("urgent", priority=5, yielding=YieldRules(takes=True, min_run_ms=3 * HEARTBEAT_MS))
+    federation.beat()
+    assert stopping(federation) == set()
+    federation.beat(2)
+    assert len(stopping(federation)) == 1
+
+
+def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone():
+    federation = full_house(pool("general", 3), quota=9, slot=ResourceSet.of({"cpu": 1}))
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.mail()
+    assert len(stopping(federation)) == 1
+    assert federation.held() == 4
+
+
+def test_more_stop_where_the_ledger_has_no_more():
+    federation = full_house(pool("general", 3), quota=2)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.mail()
+    assert stopping(federation) == {"a", "b"}
+    federation.work()
+    assert federation.running() == {"urgent"}
+
+
+def test_work_stops_only_for_what_the_ledger_does_not_add():
+    federation = full_house(pool("general", 9), quota=4)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), yielding=TAKES)
+    federation.mail()
+    assert len(stopping(federation)) == 1
+    federation.work(0)
+    assert "urgent" in federation.running()
+    assert len(federation.running()) == 2
+
+
+def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant():
+    federation = full_house(pool("general", 9), quota=2)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.mail()
+    federation.host.advance()  # Both stop; one is told, and the other is not yet.
+    federation.child.take_report(federation.reports.pop(0))
+    federation.submit("small", priority=9)
+    federation.mail()
+    federation.beat(IDLE_BEATS + 1)
+    assert ("small", Reason.ROOM_RESERVED) in [
+        (message.stage, message.reason) for message in (federation.words(), federation.told)[1] if message.kind == "stage_waiting"
+    ]
+    assert federation.held() == 2
+    federation.work()
+    assert federation.running() == {"urgent"}
+
+
+def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
+    federation = full_house(pool("general", 9), quota=2)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.mail()
+    federation.host.advance()
+    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
+    federation.submit("small")
+    federation.mail()
+    assert "small" not in federation.running()
+    federation.store.cancel("urgent")
+    federation.child.take_mail((Mail(kind=MailKind.STAGE, subject="small"),))
+    assert "small" in federation.running()
+
+
+def test_room_that_is_not_free_in_time_is_anybodys_again():
+    federation = full_house(pool("general", 2))
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=replace(TAKES, hold_ms=HEARTBEAT_MS // 2))
+    federation.mail()
+    federation.host.advance()
+    federation.child.take_report(federation.reports.pop(0))
+    federation.submit("small", priority=1)
+    federation.mail()
+    assert "small" not in federation.running()
+    federation.beat(2)
+    assert "small" in federation.running()
+
+
+def test_what_gave_way_runs_later_and_stops_nobody():
+    federation = full_house()
+    federation.submit("urgent", priority=5, yielding=TAKES)
+    federation.mail()
+    federation.work(0)
+    federation.submit("b again", yielding=TAKES)
+    federation.beat()
+    assert federation.running() == {"a", "urgent"}
+    assert stopping(federation) == set()
+    federation.work()
+    federation.beat()
+    assert federation.running() == {"b again"}
+
+
+def test_two_urgent_stages_do_not_count_on_the_same_victim():
+    federation = full_house()
+    federation.submit("first", priority=5, yielding=TAKES)
+    federation.submit("second", priority=4, yielding=TAKES)
+    federation.mail()
+    assert stopping(federation) == {"a", "b"}
+    federation.work(0)
+    assert federation.running() == {"first", "second"}
+
+
+def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
+    in_order = YieldRules(in_order=True)
+    federation = Federation(pool("general", 3))
+    federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), yielding=in_order)
+    federation.beat()
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}), yielding=in_order)
+    federation.submit("small", yielding=in_order)
+    federation.mail()
+    assert federation.running() == {"runs"}
+    assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {
+        "large": Reason.CAPACITY_BUSY,
+        "small": Reason.BEHIND_HEAD,
+    }
+    federation.work()
+    assert federation.running() == {"large"}
+    federation.work()
+    assert federation.running() == {"small"}

@@ -1,0 +1,128 @@
+"""What one heartbeat tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.child.balance import LeaseBalance
+from federation.child.tenure import Tenure
+from federation.child.wanting import Demand
+from federation.errors import StoreUnavailable, UnfitName
+from federation.leases import Lease, Pays, Session, Told, Want
+from federation.snapshot import MeshRecord
+from mesh.resources import ResourceSet
+
+CPU = ResourceSet.of({"cpu": 1})
+EAST = MeshRecord(mesh="east", labels={}, pools=(), cluster="c1")
+
+
+class Listener:
+    """A ledger that hears heartbeats."""
+
+    def __init__(self):
+        self.beats = []
+        self.is_mute = False  #: It hears, and does not answer.
+        self.unfit = ""  #: A tenant that it does not want to hear of.
+        self.leases = ()  #: What it tells.
+
+    def heartbeat(self, _session, _record, beat):
+        self.beats.append(beat)
+        if self.is_mute:
+            raise StoreUnavailable("no answer")
+        if any(want.tenant == self.unfit for want in beat.wants or ()):
+            raise UnfitName(self.unfit)
+        return Told(leases=self.leases)
+
+
+class Wanting:
+    """Books of a mesh that runs nothing and wants something."""
+
+    def __init__(self, *demands):
+        self.balance = LeaseBalance()
+        self.demands = demands
+
+    def as_told(self):
+        return EAST
+
+    def wants(self):
+        return self.demands
+
+    def pays(self):
+        return self.balance.pays(lambda _stage: 7)
+
+
+def demand(number, since_ms=0, beyond=0):
+    return Demand(want=Want(tenant=f"t{number:05}", flavor="standard", slot=CPU), since_ms=since_ms, beyond=beyond)
+
+
+def begun():
+    ledger, tenure = Listener(), Tenure()
+    tenure.begin(Session(mesh="east", incarnation=1, ttl_ms=30_000))
+    return ledger, tenure
+
+
+def told(*demands, now_ms=0):
+    return tuple(one.told(now_ms) for one in demands)
+
+
+def test_wants_are_told_once_with_how_long_they_have_waited_then():
+    ledger, tenure = begun()
+    books = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
+    tenure.renew(ledger, books, 1_000)
+    tenure.renew(ledger, books, 2_000)
+    assert [[want.waited_ms for want in ledger.beats[0].wants], ledger.beats[1].wants] == [[700, 0], None]
+
+
+def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_when_a_long_queue_grows():
+    ledger, tenure = begun()
+    for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
+        tenure.renew(ledger, now, 1_000)
+    assert [beat.wants is None for beat in ledger.beats] == [False, True, False]
+
+
+def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
+    ledger, tenure = begun()
+    ledger.leases = (Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)
+    tenure.renew(ledger, Wanting(demand(1)), 0)
+    ledger.leases = ()
+    tenure.renew(ledger, Wanting(demand(1)), 0)
+    tenure.renew(ledger, Wanting(demand(1)), 0)
+    assert [beat.wants is None for beat in ledger.beats] == [False, False, True]
+
+
+def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
+    ledger, tenure = begun()
+    ledger.unfit = "t00001"
+    tenure.renew(ledger, Wanting(demand(1), demand(2)), 0)
+    assert [beat.wants for beat in ledger.beats] == [told(demand(1), demand(2)), ()]
+
+
+def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
+    ledger, tenure = begun()
+    ledger.is_mute = True
+    with pytest.raises(StoreUnavailable):
+        tenure.renew(ledger, Wanting(demand(1)), 0)
+    ledger.is_mute = False
+    tenure.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
+    tenure.renew(ledger, Wanting(), 0)
+    assert [beat.wants for beat in ledger.beats] == [told(demand(1)), (), None]
+
+
+def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
+    ledger, tenure = begun()
+    books = Wanting()
+    books.balance.take_in(Told(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
+    books.balance.spend("s", ("t1", "standard"), CPU, 0)
+    ledger.is_mute = True
+    with pytest.raises(StoreUnavailable):
+        tenure.renew(ledger, books, 0)
+    ledger.is_mute = False
+    tenure.renew(ledger, books, 0)
+    tenure.renew(ledger, books, 0)
+    known = (Pays(tenant="t1", flavor="standard", priority=7),)
+    assert [beat.pays for beat in ledger.beats] == [known, known, ()]
+    (claim,) = books.balance.claims()
+    assert claim.priority == 7
+    books.balance.put_back("s", 0)
+    tenure.renew(ledger, books, 0)
+    assert ledger.beats[-1].pays == ()  # What lies idle is as it was.

@@ -1,0 +1,109 @@
+"""Two child meshes on one store in memory, a planner once a second, and a clock that is driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from child_bed import pool
+
+from federation.child.child_mesh import ChildMesh
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import QueueSettings, Rules, StandingOrders
+from federation.snapshot import MeshRecord
+from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.clock import ManualClock
+from mesh.giving_way import YieldRules
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
+from mesh.testing import SimulatedHost
+
+TTL_MS, GRACE_MS, HEARTBEAT_MS, PLAN_MS, STEP_MS = 10_000, 3_000, 2_000, 1_000, 100
+FOR_EVER_MS = 10**9
+AT_ONCE = Rules(min_run_ms=0)
+
+
+class Child:
+    """One of them."""
+
+    def __init__(self, world: TwoChildren, mesh: str, cpus: int) -> None:
+        self._world, self._mesh = world, mesh
+        self._reports: list[object] = []
+        self._host = SimulatedHost(self._reports.append, world.clock, lambda _task: (world.duration_ms, False))
+        self._cursor, _ = world.store.mail(mesh, "", 0)
+        self.child = ChildMesh(
+            record=MeshRecord(mesh=mesh, labels={}, pools=(pool("g", cpus),), cluster=mesh),
+            ledger=world.store,
+            queue=world.store,
+            blobs=world.store,
+            host=self._host,
+            clock=world.clock,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+
+    def work(self) -> None:
+        """What its loop does at one moment."""
+        if self.child.due_in_ms() == 0:
+            self.child.beat()
+        self._cursor, letters = self._world.store.mail(self._mesh, self._cursor, 0)
+        self.child.take_mail(letters)
+        for _ in range(3):
+            self._host.advance()
+            while self._reports:
+                self.child.take_report(self._reports.pop(0))
+
+    def runs(self, of: str = "") -> set[str]:
+        """Stages whose names begin so."""
+        return {stage for stage in self.child._books.running if stage.startswith(of)}
+
+
+class TwoChildren:
+    """`east` and `west`, each with so many CPUs; tenants below one root with so many of their own."""
+
+    def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.duration_ms = duration_ms
+        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        teams = [
+            Tenant(path=f"acme/{name}", parent="acme", quotas={("standard", "cpu"): Quota(nominal=own * 10_000)})
+            for name, own in quotas.items()
+        ]
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None), *teams]))
+        self.orders = MemoryTenantOrders()
+        named: dict[str, QueueSettings] = {f"acme/{name}": known for name, known in dict(settings).items()}
+        self.orders.publish(StandingOrders(rules=rules, settings=named))
+        self.min_run_ms = rules.min_run_ms
+        self._seat = PlannerSeat(self.store, "p", seat_ms=5_000, orders=self.orders)
+        self._plan_in_ms = 0
+        self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
+        self.go(2_500)
+
+    def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1) -> None:
+        """Stages that are alike."""
+        amounts, rules = ResourceSet.of({"cpu": slot}), YieldRules(takes=False, min_run_ms=self.min_run_ms)
+        for name in names:
+            task = TaskSpec(node="a", attempt=1, function="call:m:f", inputs=(), resources=amounts)
+            about = {"width": width, "priority": priority, "yielding": rules}
+            self.store.submit(mesh, StageSpec(stage=name, run="r", tenant=f"acme/{tenant}", tasks=(task,), slot=amounts, **about))
+
+    def go(self, by_ms: int, *, plans: bool = True) -> None:
+        """Time passes; children, the planner, if it `plans`, and the sweep do what is due."""
+        for _ in range(by_ms // STEP_MS):
+            self.clock.advance(STEP_MS)
+            self.east.work()
+            self.west.work()
+            self._plan_in_ms -= STEP_MS
+            if plans and self._plan_in_ms <= 0:
+                self.store.sweep()
+                self._seat.tick()
+                self._plan_in_ms = PLAN_MS
+
+    def wants(self) -> list[tuple[str, int, int, int]]:
+        """As the ledger has them: tenant, CPUs of a slot, slots, priority."""
+        return [(one.tenant, one.slot["cpu"] // 10_000, one.slots, one.priority) for one in self.store.snapshot().wants]
+
+
+def stages(of: str, count: int) -> list[str]:
+    """Names."""
+    return [f"{of}{number}" for number in range(count)]

@@ -1,0 +1,406 @@
+"""The planner's seat on a ledger in memory: quota that one mesh has borrowed reaches the mesh of whoever owns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import pytest
+from structlog.testing import capture_logs
+
+from federation.errors import QuotaExceeded
+from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
+from federation.planning.seat import PlannerSeat
+from federation.quota.policies import Rules, StandingOrders, Stop
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory import MemoryStore
+from federation.store.memory_orders import MemoryTenantOrders
+from federation.tenant_orders import TenantStop
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.clock import ManualClock
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import NOTHING, ResourceSet
+
+A100 = FlavorName("a100")
+ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
+GPU = ResourceSet.of({"gpu": 1})
+TTL_MS, GRACE_MS, SEAT_MS = 30_000, 10_000, 5_000
+AT_ONCE = MemoryTenantOrders()
+AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+TREE = TenantTree(
+    [
+        Tenant(path=ACME, parent=None),
+        Tenant(path=VISION, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"] * 4)}),
+        Tenant(path=BATCH, parent=ACME),
+    ]
+)
+
+
+@dataclass
+class Mesh:
+    """A mesh that tells what it is asked to tell, and keeps what it hears."""
+
+    store: MemoryStore
+    name: MeshId
+    session: Session = field(init=False)
+    leases: dict[TenantPath, Lease] = field(default_factory=dict)
+    beats: int = 0
+    gpus: int = 8
+
+    def __post_init__(self) -> None:
+        pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=GPU.times(self.gpus))
+        self.record = MeshRecord(mesh=self.name, labels={}, pools=(pool,), cluster="c")
+        self.session = self.store.join(self.record)
+
+    def hear(self, told: Told) -> None:
+        self.leases.update({lease.tenant: lease for lease in told.leases})
+
+    def beat(self, *wants: Want, acks: tuple[Kept, ...] = ()) -> None:
+        self.beats += 1
+        self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, wants=wants)))
+
+    def want(self, tenant: TenantPath, slots: int, priority: int = 0) -> Want:
+        lease = self.leases.get(tenant)
+        return Want(tenant=tenant, flavor=A100, slot=GPU, slots=slots, priority=priority, version=lease.version if lease else 0)
+
+    def acquire(self, tenant: TenantPath, slots: int, priority: int = 0) -> object:
+        acquired = self.store.acquire(self.session, (self.want(tenant, slots, priority),))
+        self.hear(acquired.told)
+        return acquired.answers[0]
+
+    def held(self, tenant: TenantPath) -> int:
+        return self.leases[tenant].held["gpu"] // GPU["gpu"] if tenant in self.leases else 0
+
+    def obey(self) -> tuple[Kept, ...]:
+        """Acknowledge every target."""
+        return tuple(Kept(tenant=lease.tenant, flavor=A100, version=lease.version, amounts=lease.target) for lease in self.leases.values())
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    store.configure(TREE)
+    return store
+
+
+@pytest.fixture
+def seat(store: MemoryStore) -> PlannerSeat:
+    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+
+
+def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    assert east.acquire(BATCH, 4) == Granted(slots=4)
+    assert west.acquire(VISION, 3).reason is Reason.QUOTA_EXHAUSTED
+
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.mesh, target.tenant) for target in answer.lowered] == [("east", BATCH)]
+
+    east.beat()
+    assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
+    west.beat(west.want(VISION, 3))
+    assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
+    east.beat(acks=east.obey())
+    west.beat(west.want(VISION, 3))
+    assert (east.held(BATCH), west.held(VISION)) == (1, 3)
+    assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
+
+
+def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    again = Mesh(store, MeshId("west"))
+    again.acquire(VISION, 3)
+    with capture_logs() as told:
+        seat.tick()
+    east.beat()
+    east.beat(acks=east.obey())
+    again.beat()
+    assert (again.held(VISION), told) == (3, [])
+
+
+def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    seat.tick()
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME, quotas=TREE.tenants[VISION].quotas)
+    store.configure(TenantTree([TREE.tenants[ACME], TREE.tenants[BATCH], more]))
+    west.acquire(more.path, 1)
+    assert seat.tick() is not None
+
+
+def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, seat: PlannerSeat):
+    east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 4)
+    seat.tick()
+    east.beat()
+    east.beat(acks=east.obey())
+    assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
+    west.beat(west.want(VISION, 4))
+    assert (west.held(VISION), north.held(BATCH)) == (4, 0)
+
+
+def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 1)
+    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=AT_ONCE)
+    assert seat.tick() is not None
+    assert other.tick() is None
+    for _ in range(1 + SEAT_MS // 1_000):
+        clock.advance(1_000)
+        store.sweep()
+    assert other.tick() is not None
+
+
+def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 4)
+    east.store.join(east.record)  # Another life of the mesh: what the first one held runs out by itself.
+    west = Mesh(store, MeshId("west"))
+    west.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    assert [unmet.reason for unmet in answer.unmet] == [Reason.QUOTA_EXHAUSTED]
+
+
+def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: MemoryStore, seat: PlannerSeat):
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 1)
+    apply = store.plan_apply
+
+    def meanwhile(*arguments: object) -> int:
+        store.configure(TREE)
+        return apply(*arguments)  # type: ignore[arg-type]
+
+    store.plan_apply = meanwhile  # type: ignore[method-assign]
+    seat.tick()
+    east.beat()
+    assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
+
+
+class Remembering:
+    """A seat where the past counts half after a minute, and two tenants that want the one slot that nobody owns."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.store = MemoryStore(clock=clock, ttl_ms=10**7, grace_ms=GRACE_MS)
+        tenants = (Tenant(path=path, parent=ACME) for path in (VISION, BATCH))
+        self.store.configure(TenantTree([Tenant(path=ACME, parent=None, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"])}), *tenants]))
+        self.orders = MemoryTenantOrders()
+        self.publish(Rules(history_half_life_ms=60_000))
+        self.mesh, self.clock = HandMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
+        self.seat = self.new_seat()
+
+    def publish(self, rules: Rules) -> None:
+        self.orders.publish(StandingOrders(rules=rules))
+
+    def new_seat(self) -> PlannerSeat:
+        return PlannerSeat(self.store, "root-1", seat_ms=SEAT_MS, orders=self.orders)
+
+    def holds(self, tenant: TenantPath, for_ms: int) -> None:
+        self.mesh.acquire(tenant, A100, GPU)
+        self.clock.advance(for_ms)
+        self.seat.tick()
+        self.mesh.release(tenant, A100)
+
+    def next_one(self) -> list[TenantPath]:
+        """Who is promised the slot when both want it, BATCH the longest."""
+        self.mesh.acquire(ACME, A100, GPU)  # Until they have asked.
+        for tenant in (BATCH, VISION):
+            self.clock.advance(1)
+            self.mesh.acquire(tenant, A100, GPU)
+        self.mesh.release(ACME, A100)
+        answer = self.seat.tick()
+        return [target.tenant for target in answer.raised] if answer else []
+
+
+@pytest.fixture
+def remembering(clock: ManualClock) -> Remembering:
+    return Remembering(clock)
+
+
+def test_where_the_past_counts_who_held_less_is_next(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    assert remembering.next_one() == [VISION]
+
+
+def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    remembering.publish(Rules())
+    assert remembering.next_one() == [BATCH]
+
+
+def test_a_new_planner_begins_without_a_past(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    remembering.seat = remembering.new_seat()
+    assert remembering.next_one() == [BATCH]
+
+
+def test_time_in_which_nothing_is_held_counts_for_nobody(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(VISION, 60_000)
+    remembering.clock.advance(60_000)
+    remembering.seat.tick()
+    remembering.holds(BATCH, 1_000)
+    assert remembering.next_one() == [BATCH]
+
+
+def test_a_round_that_comes_late_counts_the_time_since_the_last_one(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(VISION, 10_000)
+    remembering.holds(BATCH, 600_000)
+    assert remembering.next_one() == [VISION]
+
+
+def test_the_past_goes_on_under_another_tree(remembering: Remembering):
+    remembering.seat.tick()
+    remembering.holds(BATCH, 60_000)
+    tree = remembering.store.snapshot().tree
+    remembering.store.configure(TenantTree([Tenant(path=TenantPath("above"), parent=None), *tree.tenants.values()]))
+    assert remembering.next_one() == [VISION]
+
+
+class TightStore(MemoryStore):
+    """Refuses targets of one tenant, whatever room there is."""
+
+    refuses = TenantPath("acme/t3")
+
+    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
+        if any(aim.tenant == self.refuses for aim in aims):
+            raise QuotaExceeded(f"the targets exceed a limit at {self.refuses}")
+        return super().plan_apply(planner, version, aims)
+
+
+def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(clock: ManualClock):
+    store = TightStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    teams = [TenantPath(f"acme/t{number}") for number in range(2 * ROWS_MAX)]
+    own = {(A100, "gpu"): Quota(nominal=GPU["gpu"])}
+    store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
+    east = Mesh(store, MeshId("east"), gpus=len(teams))
+    east.beat(*(east.want(path, 1) for path in teams))
+    with capture_logs() as told:
+        PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+    east.beat()
+    assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
+    assert [(line["log_level"], line["tenant"]) for line in told] == [("warning", store.refuses)]
+
+
+def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east = Mesh(store, MeshId("east"))
+    east.acquire(BATCH, 2)
+    east.acquire(VISION, 1)
+    answer = seat.tick()
+    assert answer is not None
+    assert answer.lowered == ()
+    orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
+    answer = seat.tick()
+    assert answer is not None
+    assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
+    east.beat()
+    east.beat(acks=east.obey())
+    assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
+
+
+def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
+    orders = MemoryTenantOrders()
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    more = Tenant(path=TenantPath("acme/more"), parent=ACME)
+    store.configure(TenantTree([*TREE.tenants.values(), more]))
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
+    east.beat(east.want(BATCH, 4))
+    west.beat(west.want(more.path, 4))
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}
+
+
+def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
+    """Two tenants with so much of their own each, and what they lend each other."""
+    quotas = {(A100, name): Quota(nominal=units) for name, units in quota.items()}
+    store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+    store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=quotas) for path in (VISION, BATCH))]))
+    return store
+
+
+def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet = NOTHING) -> HandMesh:
+    pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=capacity, used=used)
+    return HandMesh(store, MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster=name))
+
+
+@pytest.mark.parametrize("slot", [GPU, ResourceSet.of({"cpu": 1, "memory": 4}), ResourceSet.of({"cpu": 8, "gpu": 1})], ids=str)
+def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_all(clock: ManualClock, slot: ResourceSet):
+    store = company(clock, slot.times(4))
+    east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
+    assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
+    west.acquire(VISION, A100, slot, 1)
+    answer = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+    assert answer is not None
+    assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
+    assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
+
+
+@pytest.mark.parametrize("held", [5, 7, 8])
+def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_it_left(clock: ManualClock, held: int):
+    store = company(clock, GPU.times(4))
+    east = hand(store, "east", GPU.times(8), used=GPU.times(held))
+    east.acquire(BATCH, A100, GPU, held)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    answer = seat.tick()
+    assert answer is not None
+    assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
+        BATCH: GPU.times(4),
+        VISION: GPU.times(4),
+    }
+    assert seat.tick().lowered == ()  # What is on its way is asked for once.
+
+
+def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock):
+    store = company(clock, GPU.times(5))
+    other = TenantPath("acme/other")
+    store.configure(TenantTree([*store.snapshot().tree.tenants.values(), Tenant(path=other, parent=ACME)]))
+    east = hand(store, "east", GPU.times(9), used=GPU.times(7))
+    east.acquire(other, A100, GPU, 7)
+    east.acquire(VISION, A100, GPU.times(4), 1)
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(5)]
+    east.acquire(BATCH, A100, GPU.times(4), 1)
+    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(1)]
+
+
+def test_what_was_just_read_serves_who_has_held_the_seat_and_nobody_else(store: MemoryStore, clock: ManualClock):
+    """Another may have planned since, and what was read would be older than that plan."""
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.acquire(VISION, 3)
+    before_all = store.snapshot()
+    ours, other = (PlannerSeat(store, name, seat_ms=SEAT_MS, orders=AT_ONCE) for name in ("root-1", "root-2"))
+    assert other.tick() is not None
+    clock.advance(SEAT_MS // 2 + 1)
+    store.sweep()
+    clock.advance(SEAT_MS // 2 + 1)
+    taken = ours.tick(before_all)
+    assert taken is None or not (taken.lowered or taken.raised)  # It has seen that the other's plan is under way.
+    held = ours.tick(before_all)
+    assert held is not None
+    assert held.lowered

@@ -1,0 +1,428 @@
+"""Routing on small snapshots: each refusal with its reason, and each comparison with the one that comes after it."""
+
+from dataclasses import replace
+
+import pytest
+
+from federation.estimates import CostRules, Pace
+from federation.quota.policies import Policies, Preempt, QueueSettings
+from federation.routing.demand import Demand
+from federation.routing.route import Refused, Routed, choose, route
+from federation.routing.survey import survey
+from federation.snapshot import AbsentMesh, LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot, Whereabouts
+from federation.standing import Drain, Standing
+from federation.steadiness import Steadiness
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+LAB = TenantPath("acme/lab")
+STANDARD = FlavorName("standard")
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+def a_tree(cpu: int = 8) -> TenantTree:
+    root = Tenant(path=TenantPath("acme"), parent=None)
+    lab = Tenant(path=LAB, parent=root.path, quotas={(STANDARD, "cpu"): Quota(nominal=cpu * 10_000)})
+    return TenantTree([root, lab])
+
+
+def a_mesh(
+    name: str, *, cpu: int = 4, used: int = 0, alive: bool = True, waiting: int = 0, labels: dict[str, str] | None = None, **record: object
+) -> MeshView:
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
+    told = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
+    return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting)
+
+
+def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> Snapshot:
+    usage = {(path, STANDARD, "cpu"): cpu_used * 10_000 for path in (LAB, TenantPath("acme"))}
+    return Snapshot(at_ms=0, tree=a_tree(cpu), usage=usage, meshes=meshes)
+
+
+def a_demand(**asked: object) -> Demand:
+    return Demand(**{"tenant": LAB, "slot": ONE_CPU, **asked})
+
+
+@pytest.mark.parametrize(
+    ("demand", "mesh", "reason"),
+    [
+        pytest.param(a_demand(labels={"zone": "west"}), a_mesh("east"), Reason.LABEL_MISMATCH, id="the mesh lacks a label"),
+        pytest.param(
+            a_demand(labels={"spot": "!"}),
+            a_mesh("east", labels={"spot": "yes"}),
+            Reason.LABEL_MISMATCH,
+            id="the mesh carries a label that the work shuns",
+        ),
+        pytest.param(a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for others"),
+        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
+        pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
+        pytest.param(a_demand(), a_mesh("east", draining=True), Reason.MESH_DRAINING, id="the mesh drains"),
+        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
+        ),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the pool has none of a resource"
+        ),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 9})),
+            a_mesh("east", cpu=16),
+            Reason.QUOTA_TOO_SMALL,
+            id="the work is larger than the quota",
+        ),
+        pytest.param(
+            a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh can hold no lease that it has not got"
+        ),
+        pytest.param(
+            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was taken out of the tree"
+        ),
+        pytest.param(
+            a_demand(labels={"zone": "west"}),
+            a_mesh("east", tenants=(), alive=False, draining=True),
+            Reason.LABEL_MISMATCH,
+            id="of several reasons the first in the order counts",
+        ),
+    ],
+)
+def test_a_mesh_refuses_with_the_reason_that(demand, mesh, reason):
+    answer = route(demand, a_snapshot(mesh))
+    assert isinstance(answer, Refused)
+    assert answer.reason is reason
+    assert [(verdict.mesh, verdict.reason, verdict.accepts) for verdict in answer.verdicts] == [("east", reason, False)]
+    assert answer.detail == f"east: {answer.verdicts[0].detail}"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "used", "reason", "words"),
+    [
+        pytest.param(a_mesh("east", used=4), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a full pool"),
+        pytest.param(a_mesh("east"), 8, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota in use"),
+        pytest.param(a_mesh("east"), 9, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota that was cut"),
+        pytest.param(a_mesh("east", used=6), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a pool that shrank below its use"),
+    ],
+)
+def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
+    answer = route(a_demand(), a_snapshot(mesh, cpu_used=used))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FIT, reason)
+    assert words in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("slot", "lease", "accepts"),
+    [
+        pytest.param(ONE_CPU, {}, True, id="the lease of the pair is there"),
+        pytest.param(ONE_CPU, {"mesh": MeshId("west")}, False, id="the lease is another mesh's"),
+        pytest.param(ONE_CPU, {"tenant": TenantPath("acme")}, False, id="the lease is another tenant's"),
+        pytest.param(ONE_CPU, {"flavor": FlavorName("spot")}, False, id="the lease is of another flavor"),
+        pytest.param(ONE_CPU, {"incarnation": 7}, False, id="the lease is an earlier session's"),
+        pytest.param(ResourceSet(), {"mesh": MeshId("west")}, True, id="the work needs no lease"),
+    ],
+)
+def test_a_mesh_that_holds_as_many_leases_as_it_may_takes_work_that_needs_no_other(slot, lease, accepts):
+    held = LeaseView(**{"lease": "l", "tenant": LAB, "mesh": MeshId("east"), "flavor": STANDARD, "amounts": ONE_CPU, "token": 1, **lease})
+    snapshot = replace(a_snapshot(a_mesh("east", leases_full=True)), leases=(held,))
+    assert isinstance(route(a_demand(slot=slot), snapshot), Routed) is accepts
+
+
+def test_of_pools_that_refuse_one_whose_no_may_pass_is_told():
+    view = a_mesh("east", leases_full=True)
+    (pool,) = view.record.pools
+    other = replace(pool, pool=PoolName("a-first"), flavor=FlavorName("of nobody"))
+    view = replace(view, record=replace(view.record, pools=(other, pool)))
+    assert route(a_demand(), a_snapshot(view)).reason is Reason.LEASES_AT_LIMIT
+
+
+@pytest.mark.parametrize(
+    "tenants", [("*",), ("acme",), ("acme/lab",), ("other", "acme")], ids=["open to all", "to the parent", "to itself", "among others"]
+)
+def test_a_mesh_takes_the_tenant_when_it_is(tenants):
+    assert isinstance(route(a_demand(), a_snapshot(a_mesh("east", tenants=tenants))), Routed)
+
+
+def test_a_tenant_whose_name_only_begins_alike_is_another_one():
+    answer = route(a_demand(tenant=TenantPath("acme/lab")), a_snapshot(a_mesh("east", tenants=("acme/la",))))
+    assert isinstance(answer, Refused)
+
+
+def test_a_mesh_that_could_start_the_work_comes_before_the_one_where_the_inputs_are():
+    snapshot = a_snapshot(a_mesh("east", used=4), a_mesh("west"))
+    answer = route(a_demand(near={MeshId("east"): 9}), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
+
+
+def test_of_meshes_that_could_start_it_the_one_with_the_most_inputs_is_taken():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("north", waiting=3), a_mesh("west", cpu=8))
+    answer = route(a_demand(near={MeshId("east"): 1, MeshId("north"): 2}), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("north", Reason.LOCALITY)
+
+
+def test_without_inputs_the_mesh_with_the_least_work_for_its_size_is_taken():
+    snapshot = a_snapshot(a_mesh("east", cpu=4, waiting=1), a_mesh("west", cpu=16, waiting=3))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
+
+
+def test_what_was_planned_since_the_snapshot_counts_as_work():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west"))
+    answer = route(a_demand(), snapshot, {MeshId("east"): ONE_CPU})
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+
+
+def test_ten_equal_pieces_planned_one_after_the_other_spread_by_size():
+    snapshot = a_snapshot(a_mesh("east", cpu=2), a_mesh("west", cpu=8))
+    planned: dict[MeshId, ResourceSet] = {}
+    for _ in range(10):
+        answer = route(a_demand(), snapshot, planned)
+        assert isinstance(answer, Routed)
+        planned[answer.mesh] = planned.get(answer.mesh, ResourceSet()) + ONE_CPU
+    assert planned == {"east": ResourceSet.of({"cpu": 2}), "west": ResourceSet.of({"cpu": 8})}
+
+
+def test_of_equally_loaded_meshes_the_one_with_more_room_is_taken():
+    snapshot = a_snapshot(a_mesh("east", used=3), a_mesh("west", used=1))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+    assert [verdict.room for verdict in answer.verdicts] == [1, 3]
+
+
+def test_a_tie_goes_to_the_first_by_id_whatever_the_order_of_the_snapshot():
+    snapshot = a_snapshot(a_mesh("west"), a_mesh("east"))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "east"
+    assert [verdict.mesh for verdict in answer.verdicts] == ["east", "west"]
+
+
+def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", used=4))
+    answer = route(a_demand(mesh=MeshId("west")), snapshot)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.ONLY_FIT)
+
+
+def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", draining=True))
+    answer = route(a_demand(mesh=MeshId("west")), snapshot)
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and takes nothing new")
+    assert len(answer.verdicts) == 2
+
+
+def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
+    answer = route(a_demand(mesh=MeshId("moon")), a_snapshot(a_mesh("east")))
+    assert isinstance(answer, Refused)
+    assert answer.reason is Reason.MESH_UNREACHABLE
+    assert "moon" in answer.detail
+
+
+def test_different_refusals_are_told_side_by_side():
+    snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", draining=True))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Refused)
+    assert answer.reason is Reason.NO_MESH_FITS
+    assert answer.detail == "east: its heartbeat is overdue; west: it is draining and takes nothing new"
+
+
+def test_without_any_mesh_nothing_fits():
+    answer = route(a_demand(), a_snapshot())
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.verdicts) == (Reason.NO_MESH_FITS, ())
+
+
+def test_of_several_pools_the_one_that_could_start_the_work_is_named():
+    view = a_mesh("east", used=4)
+    spare = PoolRecord(pool=PoolName("spare"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 2}))
+    answer = route(a_demand(), a_snapshot(replace(view, record=replace(view.record, pools=(*view.record.pools, spare)))))
+    assert isinstance(answer, Routed)
+    assert (answer.pool, answer.flavor) == ("spare", "standard")
+
+
+def test_a_pool_without_quota_does_not_hide_another_one_with_it():
+    view = a_mesh("east")
+    other = PoolRecord(pool=PoolName("a-first"), flavor=FlavorName("a100"), capacity=ResourceSet.of({"cpu": 64}))
+    answer = route(a_demand(), a_snapshot(replace(view, record=replace(view.record, pools=(other, *view.record.pools)))))
+    assert isinstance(answer, Routed)
+    assert answer.pool == "general"
+
+
+def test_work_that_asks_for_nothing_fits_any_pool_even_a_full_one():
+    answer = route(a_demand(slot=ResourceSet()), a_snapshot(a_mesh("east", used=4), a_mesh("west", waiting=1), cpu_used=8))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.verdicts[0].reason) == ("east", None)
+
+
+MIB = 2**20
+#: One MiB takes a second.
+SLOW = CostRules(bandwidth_bytes_per_s=MIB)
+
+
+def standing(view: MeshView, **known: object) -> MeshView:
+    return replace(view, standing=Standing(**known))
+
+
+def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshView:
+    """A mesh with no room, whose stages run for so long."""
+    return standing(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
+
+
+def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
+    answer = route(a_demand(), a_snapshot(standing(a_mesh("east"), drain=Drain(reason="new disks"))))
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and takes nothing new (new disks)")
+
+
+def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
+    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, steady_ms=61_000)
+    snapshot = replace(a_snapshot(standing(a_mesh("east"), steadiness=kept)), at_ms=60_500)
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Refused)
+    assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_UNSTEADY, 500)
+    assert answer.detail == "east: it was lost 2 times lately and came back; it gets nothing new before 00:01:01Z"
+    assert isinstance(route(a_demand(), replace(snapshot, at_ms=61_000)), Routed)
+
+
+def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
+    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, steady_ms=61_000)
+    snapshot = a_snapshot(standing(a_mesh("east"), steadiness=kept))
+    told = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "chosen", "reason"),
+    [
+        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays with data that take longer than the wait"),
+        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="at the same cost it stays with its data"),
+        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves data that are there sooner than its turn"),
+    ],
+)
+def test_data_hold_work_only_as_long_as_moving_them_takes_longer_than_waiting(size, chosen, reason):
+    snapshot = a_snapshot(full("east", run_ms=3_000), a_mesh("west"))
+    answer = route(a_demand(near={MeshId("east"): size}), snapshot, rules=SLOW)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == (chosen, reason)
+    east, west = answer.verdicts
+    assert (east.wait_ms, east.transfer_ms, west.wait_ms) == (3_000, 0, 0)
+    assert west.transfer_ms == -(-size * 1_000 // MIB)
+
+
+def test_inputs_on_several_meshes_count_by_what_would_have_to_cross():
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west"), a_mesh("south"))
+    answer = route(a_demand(near={MeshId("east"): MIB, MeshId("west"): 3 * MIB}), snapshot, rules=SLOW)
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("west", Reason.LOCALITY)
+    assert {verdict.mesh: verdict.transfer_ms for verdict in answer.verdicts} == {"east": 3_000, "south": 4_000, "west": 1_000}
+
+
+def test_of_full_meshes_the_one_where_the_turn_comes_first_is_taken():
+    snapshot = a_snapshot(full("east", run_ms=4_000), full("west", run_ms=4_000, claimed=4, waiting=1))
+    answer = route(a_demand(), snapshot)
+    assert isinstance(answer, Routed)
+    assert answer.mesh == "west"
+    assert [verdict.wait_ms for verdict in answer.verdicts] == [4_000, 2_000]
+    assert answer.detail.endswith("about 2 s to wait; elsewhere it would wait about 4 s")
+
+
+def test_a_mesh_that_has_run_nothing_is_reckoned_with_what_the_others_need():
+    idle = replace(a_mesh("west", used=4), claimed=1)
+    answer = route(a_demand(), a_snapshot(full("east", run_ms=700), idle))
+    assert [verdict.wait_ms for verdict in answer.verdicts] == [700, 700]
+    assert route(a_demand(), a_snapshot(idle), rules=CostRules(run_ms_unknown=90)).verdicts[0].wait_ms == 90
+
+
+def test_what_is_planned_makes_the_wait_longer():
+    answer = route(a_demand(mesh=MeshId("east")), a_snapshot(full("east", run_ms=1_000)), {MeshId("east"): ResourceSet.of({"cpu": 2})})
+    assert isinstance(answer, Routed)
+    assert answer.verdicts[0].wait_ms == 3_000
+
+
+def test_meshes_are_asked_once_for_pieces_whose_inputs_lie_apart():
+    asked = survey(a_demand(), a_snapshot(a_mesh("east"), a_mesh("west")))
+    answers = [choose(asked, {MeshId(mesh): 9}) for mesh in ("east", "west")]
+    assert [answer.mesh for answer in answers if isinstance(answer, Routed)] == ["east", "west"]
+
+
+TAKES_BACK = QueueSettings(policies=Policies(reclaim=Preempt.ANY))
+BLUE, RED, TOP = TenantPath("top/blue"), TenantPath("top/red"), TenantPath("top")
+
+
+def two_owners(*meshes: MeshView) -> Snapshot:
+    """Blue and red own a CPU each; blue holds both, on alpha."""
+    owned = {(STANDARD, "cpu"): Quota(nominal=10_000)}
+    tree = TenantTree([Tenant(path=TOP, parent=None), *(Tenant(path=path, parent=TOP, quotas=owned) for path in (BLUE, RED))])
+    held = LeaseView(lease="l", tenant=BLUE, mesh=MeshId("alpha"), flavor=STANDARD, amounts=ResourceSet.of({"cpu": 2}), token=1)
+    return Snapshot(at_ms=0, tree=tree, usage=tree.recompute((held,)), meshes=meshes, leases=(held,))
+
+
+@pytest.mark.parametrize("pace", [None, Pace(run_ms=60_000)], ids=["which has run nothing", "on which stages run for long"])
+def test_work_whose_own_quota_others_hold_goes_where_there_is_room_and_waits_for_the_quota_alone(pace):
+    alpha = standing(replace(a_mesh("alpha", cpu=2, used=2), claimed=2), pace=Pace(run_ms=10_000))
+    answer = route(a_demand(tenant=RED, settings=TAKES_BACK), two_owners(alpha, standing(a_mesh("gamma", cpu=1), pace=pace)))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("gamma", Reason.SHORTEST_WAIT)
+    at_alpha, at_gamma = answer.verdicts
+    assert at_gamma.wait_ms == at_alpha.wait_ms == 5_000
+    assert "others there hold what is its own" in at_alpha.detail
+    assert "others hold what is its own" in at_gamma.detail
+
+
+def test_no_mesh_is_chosen_for_its_headroom_where_there_is_none():
+    answer = route(a_demand(), a_snapshot(full("east", run_ms=1_000), full("west", run_ms=1_000)))
+    assert isinstance(answer, Routed)
+    assert (answer.mesh, answer.reason) == ("east", Reason.SHORTEST_WAIT)
+
+
+def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **told: object) -> AbsentMesh:
+    return AbsentMesh(record=a_mesh(name, **told).record, whereabouts=whereabouts)
+
+
+@pytest.mark.parametrize(
+    ("whereabouts", "words"),
+    [
+        (Whereabouts.LEFT, "lab: it has left in good order, and may join again"),
+        (Whereabouts.NOT_JOINED, "lab: it has not joined yet"),
+        (Whereabouts.LOST, "lab: it was lost, and has not been heard of since"),
+    ],
+)
+@pytest.mark.parametrize("asked", [{"mesh": MeshId("lab")}, {"labels": {"zone": "lab"}}], ids=["pinned to it", "by its labels"])
+def test_work_for_a_mesh_that_is_not_there_is_told_where_the_mesh_is(asked, whereabouts, words):
+    east, lab = a_mesh("east", labels={"zone": "east"}), an_absent_mesh("lab", whereabouts, labels={"zone": "lab"})
+    refused = route(a_demand(**asked), replace(a_snapshot(east), absent=(lab,)))
+    assert isinstance(refused, Refused)
+    assert words in refused.detail
+    assert [(verdict.mesh, verdict.reason) for verdict in refused.verdicts][1:] == [("lab", Reason.MESH_UNREACHABLE)]
+    alone = route(a_demand(**asked), replace(a_snapshot(), absent=(lab,)))
+    assert (alone.reason, alone.detail) == (Reason.MESH_UNREACHABLE, words)
+
+
+def test_of_a_mesh_that_is_not_there_and_drained_both_are_told():
+    lab = replace(an_absent_mesh("lab", Whereabouts.NOT_JOINED), standing=Standing(drain=Drain(reason="disks")))
+    assert route(a_demand(), replace(a_snapshot(), absent=(lab,))).detail == "lab: it has not joined yet; it is drained (disks)"
+
+
+@pytest.mark.parametrize(
+    "lab",
+    [
+        pytest.param(an_absent_mesh("lab", labels={"zone": "moon"}), id="without the label"),
+        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, tenants=("acme/shop",)), id="for others"),
+        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, cpu=0), id="too small"),
+    ],
+)
+def test_a_mesh_that_would_not_take_the_work_either_is_not_waited_for(lab):
+    east = a_mesh("east", labels={"zone": "east"})
+    refused = route(a_demand(labels={"zone": "lab"}), replace(a_snapshot(east), absent=(lab,)))
+    assert (refused.reason, len(refused.verdicts)) == (Reason.LABEL_MISMATCH, 1)
+
+
+def test_work_that_a_mesh_takes_hears_nothing_of_those_that_are_not_there():
+    routed = route(a_demand(), replace(a_snapshot(a_mesh("east")), absent=(an_absent_mesh("lab"),)))
+    assert isinstance(routed, Routed)
+    assert len(routed.verdicts) == 1

@@ -1,0 +1,77 @@
+"""Sums of a ledger counted again, a few tenants at each look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from federation.auditing import Audit, Mismatch, mismatches
+from federation.snapshot import LeaseView, Snapshot
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.resources import ResourceSet
+
+STD = FlavorName("std")
+ACME, LAB, OPS = TenantPath("acme"), TenantPath("acme/lab"), TenantPath("acme/ops")
+KEPT = Quota(nominal=10, lending_limit=4)
+TREE = TenantTree(
+    [
+        Tenant(path=ACME, parent=None),
+        Tenant(path=LAB, parent=ACME, quotas={(STD, "cpu"): KEPT}),
+        Tenant(path=OPS, parent=ACME, quotas={(STD, "cpu"): Quota(nominal=10)}),
+    ]
+)
+
+
+def lease(tenant, units):
+    return LeaseView(lease=tenant, tenant=tenant, mesh=MeshId("east"), flavor=STD, amounts=ResourceSet({"cpu": units}), token=1)
+
+
+SOUND = Snapshot(
+    at_ms=0, tree=TREE, leases=(lease(LAB, 8), lease(OPS, 3)), usage={(LAB, STD, "cpu"): 8, (OPS, STD, "cpu"): 3, (ACME, STD, "cpu"): 5}
+)
+
+
+def tampered(**units):
+    """With other sums than these; 0: none."""
+    usage = {key: units.get(key[0].rpartition("/")[2], kept) for key, kept in SOUND.usage.items()}
+    return replace(SOUND, usage={key: kept for key, kept in usage.items() if kept})
+
+
+def wrong(tenant, kept, counted):
+    return Mismatch(tenant=tenant, flavor=STD, resource="cpu", kept=kept, counted=counted)
+
+
+def test_sums_that_are_those_of_the_leases_are_not_told():
+    audit = Audit(at_once=1)
+    assert mismatches(SOUND) == ()
+    assert [audit.look(SOUND) for _ in range(7)] == [()] * 7
+
+
+def test_a_wrong_sum_is_told_when_its_turn_comes_and_only_once():
+    audit = Audit(at_once=1)
+    broken = tampered(acme=6)
+    assert [audit.look(broken) for _ in range(6)] == [(wrong(ACME, 6, 5),), (), (), (), (), ()]
+
+
+def test_a_sum_that_is_missing_altogether_is_wrong():
+    assert Audit().look(tampered(ops=0, acme=2)) == (wrong(OPS, 0, 3),)
+
+
+def test_a_sum_that_is_wrong_in_another_way_or_anew_is_told_again():
+    audit = Audit()
+    told = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
+    assert told == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
+
+
+def test_tenants_that_came_since_have_their_turn():
+    audit = Audit(at_once=2)
+    audit.look(SOUND)
+    web = TenantPath("web")
+    grown = TenantTree([*TREE.tenants.values(), Tenant(path=web, parent=None)])
+    broken = replace(SOUND, tree=grown, usage={**SOUND.usage, (web, STD, "cpu"): 2})
+    assert wrong(web, 2, 0) in [found for _ in range(3) for found in audit.look(broken)]
+
+
+def test_a_lease_of_a_tenant_that_nobody_knows_stops_no_look():
+    stray = replace(SOUND, leases=(*SOUND.leases, lease(TenantPath("gone"), 1)), usage={**SOUND.usage, (TenantPath("gone"), STD, "cpu"): 1})
+    assert Audit().look(stray) == ()

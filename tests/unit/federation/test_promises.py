@@ -1,0 +1,29 @@
+"""A mesh that promises more than its Ray cluster has is told so."""
+
+from federation.promises import broken_promises
+from federation.snapshot import PoolRecord
+from mesh.ids import FlavorName, PoolName
+from mesh.resources import ResourceSet
+
+
+def pool(name: str, **capacity: object) -> PoolRecord:
+    return PoolRecord(pool=PoolName(name), flavor=FlavorName("any"), capacity=ResourceSet.of(capacity))
+
+
+NODES = (ResourceSet.of({"cpu": 2, "memory": "2GiB"}), ResourceSet.of({"cpu": 2, "gpu": 1, "memory": "2GiB"}))
+
+
+def test_pools_that_take_all_that_there_is_are_kept():
+    assert broken_promises((pool("a", cpu=3, memory="4GiB"), pool("b", cpu=1, gpu=0.5)), NODES) == ()
+
+
+def test_each_resource_that_is_short_is_told_over_all_pools():
+    assert broken_promises((pool("a", cpu=3, license=1), pool("b", cpu=2, gpu=1)), NODES) == (
+        "its pools promise 5 cpu, its nodes have 4; the rest would wait in Ray: promise less, or add nodes",
+        "its pools promise 1 license, its nodes have 0; the rest would wait in Ray: promise less, or add nodes",
+    )
+
+
+def test_where_no_node_is_there_nothing_is_kept():
+    (told,) = broken_promises((pool("a", cpu=0.5),), ())
+    assert told.startswith("its pools promise 0.5 cpu, its nodes have 0; ")

@@ -1,0 +1,99 @@
+"""What a mesh that comes is held against: flavors, labels and tenants of the root's file."""
+
+from dataclasses import replace
+
+import pytest
+
+from federation.config.loading import load_config, roster_of
+from federation.errors import MeshMisfit
+from federation.roster import NO_ROSTER, admitted, differences
+from federation.routing.openness import narrowed
+from federation.snapshot import MeshRecord, PoolRecord
+from mesh.ids import FlavorName, MeshId, PoolName
+from mesh.resources import ResourceSet
+
+FILE = """
+federation: {name: tests}
+root: {cluster: local}
+clusters: {local: {nodes: [{cpu: 4}]}}
+flavors: {ondemand: {labels: {tier: ondemand}}, any: {}}
+meshes:
+  lab:
+    link: joins
+    labels: {tier: ondemand, zone: l}
+    tenants: [lab/red]
+    pools: {general: {flavor: ondemand, capacity: {cpu: 1}}}
+tenants: {lab: {tenants: {red: {}, blue: {}}}}
+"""
+ROSTER = roster_of(load_config(FILE, source="x.yaml"))
+AS_FILED = ROSTER.meshes[MeshId("lab")]
+
+
+def record(flavor: str = "ondemand", cpu: int = 1, mesh: str = "lab", **told: object) -> MeshRecord:
+    pool = PoolRecord(pool=PoolName("general"), flavor=FlavorName(flavor), capacity=ResourceSet.of({"cpu": cpu}))
+    return replace(AS_FILED, mesh=MeshId(mesh), pools=(pool,), **told)
+
+
+def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
+    assert admitted(AS_FILED, ROSTER) == AS_FILED
+    assert differences(AS_FILED, ROSTER) == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        pytest.param(
+            record("ondemnad"), r"'ondemnad', which the root's file does not have \(did you mean ondemand\? ", id="a flavor that is none"
+        ),
+        pytest.param(
+            record(labels={}), "cannot offer ondemand .*: tier=ondemand is asked, .* has no tier; join with labels", id="without the label"
+        ),
+        pytest.param(record(labels={"tier": "spot"}), "has tier=spot; join with labels", id="with another label"),
+        pytest.param(record(mesh="other", labels={}), "cannot offer ondemand", id="a mesh that the file does not name"),
+        pytest.param(record(tenants=("lab/blue",)), "nobody could use .* to lab/blue, .* to lab/red; join without", id="open to nobody"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_remedy(told, words):
+    with pytest.raises(MeshMisfit, match=words):
+        admitted(told, ROSTER)
+
+
+def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
+    told = record("anything", labels={}, tenants=("acme",))
+    assert admitted(told, NO_ROSTER) == told
+    assert differences(told, NO_ROSTER) == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "allowed", "left"),
+    [
+        pytest.param(("*",), ("lab/red",), ("lab/red",), id="everybody, cut to one"),
+        pytest.param(("lab",), ("lab/red", "acme"), ("lab/red",), id="a tenant above, cut to the one below"),
+        pytest.param(("lab/red/x",), ("lab",), ("lab/red/x",), id="narrower than it might be"),
+        pytest.param(("lab/red", "lab"), ("lab",), ("lab/red", "lab"), id="each as far as it goes"),
+        pytest.param(("laboratory",), ("lab",), (), id="another one whose name begins alike"),
+        pytest.param(("acme", "lab"), ("*",), ("acme", "lab"), id="everybody may"),
+        pytest.param((), ("*",), (), id="nobody"),
+    ],
+)
+def test_a_mesh_is_open_to_whom_both_it_and_the_file_open_it(told, allowed, left):
+    assert narrowed(told, allowed) == left
+
+
+def test_the_files_word_on_tenants_holds_over_the_meshs_own():
+    assert admitted(record(tenants=("*",)), ROSTER).tenants == ("lab/red",)
+
+
+def test_every_other_difference_is_told():
+    told = record("any", cpu=64, labels={"zone": "m"}, tenants=("*",))
+    assert admitted(told, ROSTER).pools == told.pools
+    assert differences(told, ROSTER) == (
+        "its labels are zone=m; the root's file says tier=ondemand, zone=l",
+        "it opens itself to *; the root's file says lab/red: it is open to lab/red",
+        "its pool general is any {cpu: 64}; the root's file says ondemand {cpu: 1}",
+    )
+    assert differences(replace(AS_FILED, pools=()), ROSTER) == ("its pool general is not there; the root's file says ondemand {cpu: 1}",)
+
+
+def test_a_mesh_that_the_file_does_not_name_is_told_so():
+    assert differences(record(mesh="lba"), ROSTER) == ("the root's file names no mesh lba (did you mean lab? it has lab)",)
