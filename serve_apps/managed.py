@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from serve_apps.process import READY
 
 #: How much of a log an error shows.
 LOG_LINES_SHOWN = 15
+#: Between two looks whether one that is waited for is wanted still.
+LOOK_S = 0.2
 
 
 class ManagedProcess:
@@ -51,8 +53,8 @@ class ManagedProcess:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def wait_ready(self, limit_s: float) -> dict[str, Any]:
-        """Wait for the line that tells it is ready; the facts on it.
+    def wait_ready(self, limit_s: float, check_wanted: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Wait for the line that tells it is ready; the facts on it. `check_wanted` is called every so often, and may raise.
 
         Raises:
             RuntimeDoorError: It ended, or said nothing in time; the message shows the end of its log.
@@ -64,7 +66,8 @@ class ManagedProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while (left_s := deadline - time.monotonic()) > 0:
-                if not selector.select(timeout=left_s):
+                check_wanted()
+                if not selector.select(timeout=min(left_s, LOOK_S)):
                     continue
                 line = output.readline().decode(errors="replace")
                 if line.startswith(READY):

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -46,7 +46,7 @@ from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.left_standing import left_standing
-from serve_apps.managed import ManagedProcess
+from serve_apps.managed import LOOK_S, ManagedProcess
 from serve_apps.port_claim import PortClaim
 from serve_apps.ray_access import MODE_VARIABLE, auth_mode, check_answers
 from serve_apps.restarts import Restarts
@@ -74,16 +74,26 @@ class Stack:
         folder: The state folder, owned by the caller.
         say: Told each step, in words for people.
         rebuild_ledger: The server that the configuration names was emptied on purpose.
+        is_wanted: Asked between the steps of a start, and while one is waited for.
     """
 
-    def __init__(self, config: FederationConfig, folder: StateFolder, *, say: Say, rebuild_ledger: bool = False) -> None:
+    def __init__(
+        self,
+        config: FederationConfig,
+        folder: StateFolder,
+        *,
+        say: Say,
+        rebuild_ledger: bool = False,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._rebuild_ledger = rebuild_ledger
         self._ledger: str | None = None
         self._replicated = False
         self._keeper: LedgerKeeper | None = None
         self._config = config
         self._folder = folder
-        self._say = say
+        self._tell = say
+        self._is_wanted = is_wanted
         self._redis: EmbeddedRedis | None = None
         self.clusters: dict[str, OwnCluster] = {}
         self.children: dict[str, ManagedProcess] = {}
@@ -107,10 +117,11 @@ class Stack:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start everything, in order; on any failure, Ctrl-C included, nothing is left behind.
+        """Start everything, in order; on any failure nothing is left behind.
 
         Raises:
             RuntimeDoorError: A part did not come up; the message shows the end of its log.
+            KeyboardInterrupt: It is not wanted any more.
         """
         try:
             self._note_start()
@@ -127,6 +138,16 @@ class Stack:
         except BaseException:
             self.stop()
             raise
+
+    def _say(self, words: str) -> None:
+        """With each step that is told, one that is not wanted any more ends."""
+        self._tell(words)
+        self.check_wanted()
+
+    def check_wanted(self) -> None:
+        """Raises KeyboardInterrupt when the start is not wanted any more; nothing when it is over, one way or the other."""
+        if not self._is_ending.is_set() and not self._is_wanted():
+            raise KeyboardInterrupt
 
     def _note_start(self) -> None:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
@@ -196,6 +217,9 @@ class Stack:
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:
             for future in started.values():
+                while not future.done():
+                    wait([future], timeout=LOOK_S)
+                    self.check_wanted()
                 future.result()
         except BaseException:
             for future in started.values():
@@ -318,12 +342,12 @@ class Stack:
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():
-            facts = child.wait_ready(READY_S_MAX)
+            facts = child.wait_ready(READY_S_MAX, self.check_wanted)
             labels = ", ".join(f"{key}={value}" for key, value in self._config.meshes[mesh].labels.items())
             self._say(f"mesh {mesh}: joined ({labels or 'no labels'}), Ray cluster {str(facts['cluster'])[:8]}")
             for words in facts["warnings"]:
                 self._say(f"mesh {mesh}: {words}")
-        self.address = str(root.wait_ready(READY_S_MAX)["address"])
+        self.address = str(root.wait_ready(READY_S_MAX, self.check_wanted)["address"])
         self._say(f"root: answers at {self.address}")
 
     def _publish(self, stores: Stores) -> None:

@@ -265,26 +265,23 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 @contextlib.contextmanager
 def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
     """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
-    interrupted = threading.Event()
+    interrupted, started = threading.Event(), threading.Event()
 
     def interrupt(_number: int, _frame: Any) -> None:
         interrupted.set()
-        raise KeyboardInterrupt
-
-    def say(words: str) -> None:
-        log.say(words)
-        # Python drops what a signal raises where a finalizer runs, and that is anywhere: the next words find out.
-        if interrupted.is_set():
+        if started.is_set():  # Before, an exception might come between the start of a part and the note that there is one.
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     with StateFolder(state) as folder:
         log.attach(folder.path)
-        stack = Stack(config, folder, say=say, rebuild_ledger=rebuild_ledger)
+        stack = Stack(config, folder, say=log.say, rebuild_ledger=rebuild_ledger, is_wanted=lambda: not interrupted.is_set())
         try:
             stack.start()
-            say("all parts are up")
+            log.say("all parts are up")
+            started.set()
+            stack.check_wanted()  # It may have come just before.
             yield stack
         except Exception as error:
             if interrupted.is_set():  # Code in between has made an error of its own of it.

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -777,34 +778,42 @@ def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, 
     assert "(the key is that of SCHEDULEMESH_API_KEY)" in " ".join(capsys.readouterr().err.split())
 
 
-class StartThatLosesCtrlC:
-    """A stack of which some part turns the interrupt that it meets into an error of its own."""
-
-    def __init__(self, *_args, **_named) -> None:
-        self.stopped = False
-
-    def start(self) -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt as interrupted:
-            raise OSError("the connection is gone") from interrupted
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-class StartThatDropsCtrlC(StartThatLosesCtrlC):
-    """The interrupt comes where Python drops it, as in a finalizer."""
+class StartThatFailsOnCtrlC:
+    """A stack of which a part fails since the signal comes."""
 
     address = "http://root.test"
+    stopped_at: ClassVar[list[str]] = []
+
+    def __init__(self, *_args, is_wanted, **_named) -> None:
+        self.is_wanted = is_wanted
+        self.steps: list[str] = []
 
     def start(self) -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+        assert self.is_wanted()
+        signal.raise_signal(signal.SIGINT)
+        self.steps.append("the step is done, and noted")
+        assert not self.is_wanted()
+        raise OSError("the connection is gone")
+
+    def check_wanted(self) -> None:
+        if not self.is_wanted():
+            raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.stopped_at.extend(self.steps)
 
 
-@pytest.mark.parametrize("stack", [StartThatLosesCtrlC, StartThatDropsCtrlC], ids=["told as another error", "dropped"])
-def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_path, stack):
+class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
+    """The last step is over before anybody asks whether more is wanted."""
+
+    def start(self) -> None:
+        with contextlib.suppress(OSError):
+            super().start()
+
+
+@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["told as another error", "too late for a step"])
+def test_ctrl_c_ends_a_start_between_two_steps_and_is_told_as_such(monkeypatch, capsys, tmp_path, stack):
+    monkeypatch.setattr(stack, "stopped_at", [])
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(lifecycle, "Stack", stack)
     monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to what is closed when this test is over.
@@ -816,6 +825,7 @@ def test_ctrl_c_is_told_as_such_whatever_became_of_it(monkeypatch, capsys, tmp_p
     told = capsys.readouterr().out
     assert "nothing is left running" in told
     assert "Ctrl-C stops everything" not in told, "it is not up"
+    assert stack.stopped_at == ["the step is done, and noted"]
 
 
 def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from federation.config.loading import load_config
 from federation.errors import StoreUnavailable
+from mesh.runtime.cluster import OwnCluster
+from serve_apps.managed import ManagedProcess
 from serve_apps.stack import Stack
 from serve_apps.state_folder import StateFolder
 
+LIMIT_S = 60.0
 CONFIG = """
 federation: {name: tests}
 root: {cluster: local}
@@ -83,3 +87,49 @@ def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path
     with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as told:
         Stack(config, StateFolder(tmp_path), say=lambda _: None).start()
     assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("words", ["redis: an embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
+def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, words: str) -> None:
+    said: list[str] = []
+    with StateFolder(tmp_path) as folder:
+        stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=said.append, is_wanted=lambda: words not in said[-1])
+        said.append("")
+        with pytest.raises(KeyboardInterrupt):
+            stack.start()
+    assert words in said[-1]
+    assert (stack._redis, stack.clusters) == (None, {})
+
+
+def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the end is asked for: here while its thread is at it."""
+    starting, asked, cluster = threading.Event(), threading.Event(), Part()
+
+    def start(*_: object, **__: object) -> Part:
+        starting.set()
+        assert asked.wait(LIMIT_S)
+        return cluster
+
+    def is_wanted() -> bool:
+        if starting.is_set():
+            asked.set()
+        return not asked.is_set()
+
+    monkeypatch.setattr(OwnCluster, "start", start)
+    with StateFolder(tmp_path) as folder:
+        stack = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=lambda _: None, is_wanted=is_wanted)
+        with pytest.raises(KeyboardInterrupt):
+            stack.start()
+    assert cluster.is_stopped
+
+
+def test_a_process_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+    def check_wanted() -> None:
+        raise KeyboardInterrupt
+
+    process = ManagedProcess("silent", "http.server", tmp_path / "0", tmp_path / "log", environment={})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            process.wait_ready(LIMIT_S, check_wanted)
+    finally:
+        process.kill()
