@@ -153,7 +153,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
-        alive = {view.record.mesh for view in snapshot.meshes if view.alive}
+        alive = {view.record.mesh for view in snapshot.meshes if view.can_start}
         self._in_turn = True
         try:
             for run in sorted(self._runs.active(), key=self._age):

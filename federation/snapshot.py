@@ -29,7 +29,7 @@ class MeshRecord:
     cluster: str  #: Ray's own id of the cluster.
     address: str = ""  #: Ray address of the cluster, for people.
     tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
-    draining: bool = False
+    cluster_answers: bool = True  #: Where it does not, the mesh starts nothing.
     leases_full: bool = False  #: It holds as many leases as it may, and all of them pay for something: it can get none of another pair.
 
 
@@ -47,8 +47,13 @@ class MeshView:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it finishes what it has and takes nothing new, by its own word or by somebody else's."""
-        return self.record.draining or self.standing.drain is not None
+        """Whether it finishes what it has and takes nothing new, by somebody's word."""
+        return self.standing.drain is not None
+
+    @property
+    def can_start(self) -> bool:
+        """Whether what waits for it could begin there at all."""
+        return self.alive and self.record.cluster_answers
 
     def unsteady_ms(self, now_ms: int) -> int:
         """For how much longer it is on probation because it was lost; 0 when it is steady."""

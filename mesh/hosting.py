@@ -72,6 +72,9 @@ class StageHost(Protocol):
     def held(self) -> dict[RunId, StageId]:
         """The runs of which values may be kept, what was found and goes on included, each with one of the stages that it was given."""
 
+    def is_ready(self) -> bool:
+        """Whether what it runs on is there: nothing is to be started otherwise. May wait for half a second."""
+
     def stop_all(self) -> None:
         """Stop everything at once, without reports: the leases that paid for it are gone. What was found is stopped too."""
 

@@ -9,7 +9,7 @@ class Reason(str, Enum):
     LABEL_MISMATCH = "LABEL_MISMATCH"
     """The mesh lacks a label that the work asks for, or carries one that it shuns."""
     MESH_UNREACHABLE = "MESH_UNREACHABLE"
-    """The mesh has joined no session, or its heartbeat is overdue."""
+    """The mesh has joined no session, its heartbeat is overdue, or it does not reach its own Ray cluster."""
     MESH_DRAINING = "MESH_DRAINING"
     """The mesh finishes what it has and takes nothing new."""
     MESH_UNSTEADY = "MESH_UNSTEADY"

@@ -58,6 +58,7 @@ class SimulatedHost:
         self._line: tuple[int, int] | None = None  #: The incarnation that was proved last, and the first of its line.
         self._vigil: Vigil | None = None
         self._stamp_ms = 0
+        self.is_there = True  #: What it is ready with; what runs already runs on.
 
     @property
     def is_empty(self) -> bool:
@@ -111,6 +112,10 @@ class SimulatedHost:
     def held(self) -> dict[RunId, StageId]:
         """See `StageHost`."""
         return dict(self._runs)
+
+    def is_ready(self) -> bool:
+        """See `StageHost`."""
+        return self.is_there
 
     def stop_all(self) -> None:
         """See `StageHost`."""

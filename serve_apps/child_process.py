@@ -68,6 +68,7 @@ def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None
     stop = stop_on_signals(lambda: work.put(()))
     host = RayStageHost(
         mesh=record.mesh,
+        address=cluster,
         report=work.put,
         storage_url=settings.storage_url,
         inline_limit_bytes=settings.inline_limit_bytes,

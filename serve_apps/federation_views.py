@@ -176,6 +176,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
     return MeshEntry(
         mesh=record.mesh,
         alive=view.alive,
+        cluster_answers=record.cluster_answers,
         draining=view.is_draining,
         drain_reason=standing.drain.reason if standing.drain is not None else "",
         drained_ms=standing.drain.since_ms if standing.drain is not None else 0,

@@ -8,13 +8,13 @@ so this module imports no Ray.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.reach import knock
 
 #: `token` or `disabled`; Ray's own name.
 MODE_VARIABLE = "RAY_AUTH_MODE"
@@ -68,10 +68,9 @@ def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
     Raises:
         RuntimeDoorError: Nobody does; the message says what helps.
     """
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
-    except (OSError, ValueError, OverflowError) as refused:
+        knock(address, ANSWER_S)
+    except (OSError, ValueError) as refused:
         raise RuntimeDoorError(
             f"{whose}nobody answers at {address} ({refused}); `{named_by}` is the one that `ray start --head` tells, "
             "and this machine has to be a node of the cluster"

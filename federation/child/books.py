@@ -32,6 +32,7 @@ class Books:
     admission: StageAdmission = field(init=False)  #: Who waits, and who has room in which pool.
     balance: LeaseBalance = field(init=False)  #: Which lease pays for whom.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed; in no other order than that of the claims.
+    can_start: bool = True  #: What the mesh runs on is there.
 
     def __post_init__(self) -> None:
         self.begin()
@@ -44,10 +45,10 @@ class Books:
         self.running.clear()
 
     def as_told(self) -> MeshRecord:
-        """The mesh's record, with what its pools have in use and whether it may hold another lease."""
+        """The mesh's record, with what its pools have in use, whether it may hold another lease, and whether it could start anything."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
-        return replace(self.record, pools=used, leases_full=self.balance.is_full)
+        return replace(self.record, pools=used, leases_full=self.balance.is_full, cluster_answers=self.can_start)
 
     def wants(self) -> tuple[Demand, ...]:
         """What could be used at once, as much as one heartbeat may tell."""

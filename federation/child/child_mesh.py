@@ -115,6 +115,7 @@ class ChildMesh:
 
     def beat(self) -> None:
         """Renew the session, or begin one; tell what could not be told; look at the queue."""
+        self._books.can_start = self._host.is_ready()
         self._host.stamp()
         sent_ms = self._clock.monotonic_ms()
         self._tenure.due_ms = sent_ms + self._interval_ms()
@@ -329,7 +330,7 @@ class ChildMesh:
         known = self._books.admission.workloads
         queued = self._queue.queued(self._record.mesh)
         gone = known.keys() - self._books.running.keys() - set(queued)
-        fresh = [stage for stage in queued if stage not in known]
+        fresh = [stage for stage in queued if stage not in known] if self._books.can_start else []
         self._right_of_way.end_promises(gone)
         offers = self._offers(fresh[:HEADS_MAX])
         self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())

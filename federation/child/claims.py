@@ -54,6 +54,10 @@ class Claims:
             SessionLost: There is no session any more.
         """
         admission, name = self.books.admission, decision.workload
+        if not self.host.is_ready():  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
+            self.books.can_start = False
+            self.tenure.hurry()
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:
             payer = self.books.balance.payer(name)
             claimed = self.queue.claim(self.tenure.held(), name, payer)

@@ -62,8 +62,10 @@ def refusal_of(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> t
         return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
     if not view.alive:
         return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
-    if view.is_draining:
-        why = view.standing.drain.reason if view.standing.drain is not None else ""
+    if not record.cluster_answers:
+        return Reason.MESH_UNREACHABLE, "its Ray cluster does not answer"
+    if view.standing.drain is not None:
+        why = view.standing.drain.reason
         return Reason.MESH_DRAINING, f"it is draining and takes nothing new{f' ({why})' if why else ''}"
     if view.unsteady_ms(now_ms):
         return Reason.MESH_UNSTEADY, _unsteady(view)

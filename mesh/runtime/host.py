@@ -34,6 +34,7 @@ from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
 from mesh.runtime.node_guards import NodeGuards
+from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
 from mesh.stages import StageSpec
@@ -49,12 +50,17 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: How long a runner without stages and runs waits for more work of its tenant.
 IDLE_S = 300.0
+#: How long the cluster's control service may take to let somebody in.
+KNOCK_S = 0.5
+
+REMEDY = "start the cluster again, and then the mesh; what is queued goes to other meshes, and what runs, if anything does, runs on"
 
 
 class RayStageHost:
     """Stages on the Ray cluster that this process is a driver of.
 
     Args:
+        address: `HOST:PORT` of the cluster's control service.
         report: Called from threads of the host; must only pass the report on.
         node_labels: Ray node labels of the mesh's slice of the cluster.
         warm_runners: How many runners wait for a tenant, so that a first stage waits for no process start.
@@ -66,6 +72,7 @@ class RayStageHost:
         self,
         *,
         mesh: MeshId,
+        address: str,
         report: Callable[[HostReport], None],
         storage_url: str,
         inline_limit_bytes: int,
@@ -75,6 +82,7 @@ class RayStageHost:
         idle_s: float = IDLE_S,
     ) -> None:
         self._mesh = mesh
+        self._address = address
         self._name = standing_name(ledger, mesh)
         self._report = report
         self._storage_url = storage_url
@@ -163,6 +171,16 @@ class RayStageHost:
         """See `StageHost`."""
         with self._guard:
             return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
+
+    def is_ready(self) -> bool:
+        """See `StageHost`: whether the control service of the cluster takes connections. Ray itself would wait for it for a minute, and
+        take new work meanwhile that it can only lose."""
+        try:
+            knock(self._address, KNOCK_S)
+        except OSError as away:
+            log.warning("the Ray cluster is gone, or cut off: nothing new is started", mesh=self._mesh, error=str(away), remedy=REMEDY)
+            return False
+        return True
 
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""

@@ -112,6 +112,8 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
         told.append((f"last heard of {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
         if mesh.pid is not None:
             told.append((f"its process {mesh.pid} is there", "red"))
+    if not mesh.cluster_answers:
+        told.append(("its Ray cluster does not answer", "red"))
     if mesh.draining:
         told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.steady:

@@ -30,6 +30,7 @@ class MeshEntry(View):
 
     mesh: str
     alive: bool
+    cluster_answers: bool = Field(default=True, description="False: the mesh does not reach its Ray cluster, and gets nothing new.")
     draining: bool = Field(description="It finishes what it has and gets nothing new.")
     drain_reason: str = Field(default="", description="In the words of whoever drained it.")
     drained_ms: int = Field(default=0, description="Since when it is drained.")

@@ -363,6 +363,10 @@ class ProcessHost:
         """See `StageHost`."""
         return {}
 
+    def is_ready(self) -> bool:
+        """See `StageHost`; it needs nothing but this machine."""
+        return True
+
     def stop_all(self) -> None:
         """See `StageHost`."""
         with self._guard:

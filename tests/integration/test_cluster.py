@@ -19,6 +19,7 @@ from patience import gone
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import FOLDER_BYTES_MAX, ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.reach import knock
 
 pytestmark = pytest.mark.ray
 
@@ -94,7 +95,10 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
         assert programs(of_stopped).count("/raylet/raylet ") == 2
         assert "gcs_server" in programs(of_killed)
 
+        knock(killed.address, 5.0)
         killed.kill()
+        with pytest.raises(ConnectionRefusedError):
+            knock(killed.address, 5.0)
         assert still_run(of_killed) == []
         assert stopped.alive(), "the end of one cluster took the other along"
     finally:

@@ -43,6 +43,7 @@ def made(
         hosts.append(
             RayStageHost(
                 mesh=MeshId("idle"),
+                address=ray_driver.address,
                 report=reports.put,
                 storage_url=tmp_path.as_uri(),
                 inline_limit_bytes=1024,

@@ -37,7 +37,7 @@ RECORDS = st.builds(
     ),
     cluster=NAMES,
     tenants=st.lists(NAMES, max_size=3).map(tuple),
-    draining=st.booleans(),
+    cluster_answers=st.booleans(),
 )
 LEASES = st.builds(
     Lease,

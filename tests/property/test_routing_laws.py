@@ -62,7 +62,7 @@ def views(draw, name):
         pools=draw(pools),
         cluster="c",
         tenants=draw(mostly(("*",), ("acme/lab",), ("acme/ops",), ())),
-        draining=draw(mostly(False, True)),
+        cluster_answers=draw(mostly(True, False)),
     )
     return MeshView(
         record=record,
@@ -107,7 +107,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         pool = next(pool for pool in view.record.pools if pool.pool == answer.pool)
         assert mismatch(demand.labels, view.record.labels) is None
         assert may_use(view.record.tenants, demand.tenant)
-        assert view.alive
+        assert view.can_start
         assert not view.is_draining
         assert not view.unsteady_ms(snapshot.at_ms)
         assert demand.mesh in (None, answer.mesh)
@@ -118,7 +118,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
-    is_wanted = view.alive and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
+    is_wanted = view.can_start and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
     is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
     return (
         is_open

@@ -13,7 +13,7 @@ from mesh.resources import ResourceSet
 
 def test_the_snapshot_gives_back_the_tree_the_records_and_the_leases(ledger, west, store):
     ask(west, 2, priority=4)
-    west.record = replace(record(), draining=True, tenants=("acme",))
+    west.record = replace(record(), cluster_answers=False, tenants=("acme",))
     store.advance(5_000)
     west.beat()
     store.advance(30_000)

@@ -422,6 +422,27 @@ def test_what_was_planned_for_a_mesh_that_is_drained_goes_elsewhere_before_anyth
     assert (root.waiting("east"), root.waiting("south")) == ([], ["r.2"])  # The name of what nobody was sent is given again.
 
 
+def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_runs_stays():
+    root = Root("east", "west")
+    root.submit("one", a="@east")
+    root.coordinator.step(0)
+    root.start("east")
+    drained(root, "west")
+    root.submit("two", a="")
+    root.coordinator.step(0)
+    root.registry.undrain("west")
+    assert root.waiting("east") == ["two.1"]
+    east = root.sessions["east"]
+    east.record = replace(east.record, cluster_answers=False)
+    east.beat()
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.waiting("west")) == ([], ["two.1"])
+    assert root.record("one").stages["one.1"].state is not StageState.LOST
+    root.submit("three", a="@east")
+    root.coordinator.step(0)
+    assert root.record("three").nodes["a"].detail == "east: its Ray cluster does not answer"
+
+
 def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
     lose_and_return(root, "east")
     root.submit(a="")

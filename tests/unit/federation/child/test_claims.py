@@ -13,6 +13,7 @@ from federation.child.told_batches import KEPT_MS
 from federation.errors import TooManyClaims
 from mesh.errors import RuntimeDoorError
 from mesh.reasons import Reason
+from mesh.resources import ResourceSet
 
 
 def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
@@ -465,3 +466,31 @@ def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_r
     joined.work()
     assert running.is_disowned
     assert joined.words() == []
+
+
+def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hears_of_it_at_once(joined):
+    joined.submit("s1")
+    joined.host.is_there = False
+    joined.mail()
+    assert (joined.view().claimed, joined.running()) == (0, set())
+    assert joined.child.due_in_ms() == 0
+    joined.beat()
+    assert not joined.view().record.cluster_answers
+    joined.beat(3)
+    assert (joined.view().claimed, joined.held()) == (0, 0)
+    joined.host.is_there = True
+    joined.beat(2)
+    assert joined.view().record.cluster_answers
+    assert joined.running() == {"s1"}
+
+
+def test_what_runs_when_the_control_service_goes_away_ends_as_ever_and_nothing_follows_it(joined):
+    joined.submit("s1", slot=ResourceSet.of({"cpu": 4}))
+    joined.submit("s2", slot=ResourceSet.of({"cpu": 4}))
+    joined.beat()
+    assert joined.running() == {"s1"}
+    joined.host.is_there = False
+    joined.work()
+    assert ("s1", "stage_ended") in joined.words()
+    joined.beat(2)
+    assert (joined.running(), joined.view().claimed) == (set(), 0)

@@ -29,11 +29,19 @@ def a_tree(cpu: int = 8) -> TenantTree:
 
 
 def a_mesh(
-    name: str, *, cpu: int = 4, used: int = 0, alive: bool = True, waiting: int = 0, labels: dict[str, str] | None = None, **record: object
+    name: str,
+    *,
+    cpu: int = 4,
+    used: int = 0,
+    alive: bool = True,
+    waiting: int = 0,
+    labels: dict[str, str] | None = None,
+    drain: Drain | None = None,
+    **record: object,
 ) -> MeshView:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
     told = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
-    return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting)
+    return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, standing=Standing(drain=drain))
 
 
 def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> Snapshot:
@@ -58,7 +66,8 @@ def a_demand(**asked: object) -> Demand:
         pytest.param(a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for others"),
         pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
         pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
-        pytest.param(a_demand(), a_mesh("east", draining=True), Reason.MESH_DRAINING, id="the mesh drains"),
+        pytest.param(a_demand(), a_mesh("east", cluster_answers=False), Reason.MESH_UNREACHABLE, id="its Ray cluster is gone"),
+        pytest.param(a_demand(), a_mesh("east", drain=Drain()), Reason.MESH_DRAINING, id="the mesh drains"),
         pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
@@ -80,7 +89,7 @@ def a_demand(**asked: object) -> Demand:
         ),
         pytest.param(
             a_demand(labels={"zone": "west"}),
-            a_mesh("east", tenants=(), alive=False, draining=True),
+            a_mesh("east", tenants=(), alive=False, drain=Drain()),
             Reason.LABEL_MISMATCH,
             id="of several reasons the first in the order counts",
         ),
@@ -209,7 +218,7 @@ def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
 
 
 def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
-    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", draining=True))
+    snapshot = a_snapshot(a_mesh("east"), a_mesh("west", drain=Drain()))
     answer = route(a_demand(mesh=MeshId("west")), snapshot)
     assert isinstance(answer, Refused)
     assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and takes nothing new")
@@ -224,7 +233,7 @@ def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
 
 
 def test_different_refusals_are_told_side_by_side():
-    snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", draining=True))
+    snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", drain=Drain()))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Refused)
     assert answer.reason is Reason.NO_MESH_FITS

@@ -43,6 +43,7 @@ class Host(RayStageHost):
         self.asked: list[str] = []
         super().__init__(
             mesh=MeshId("m"),
+            address="127.0.0.1:1",
             report=self.reports.append,
             storage_url=folder.as_uri(),
             inline_limit_bytes=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from structlog.testing import capture_logs
 from mesh.ids import MeshId
 from mesh.runtime import host as module
 from mesh.runtime.host import RayStageHost
+
+ADDRESS = "127.0.0.1:1"
 
 
 class Guards:
@@ -41,7 +44,13 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStageHost]:
     monkeypatch.setattr(module, "NodeGuards", Guards)
     monkeypatch.setattr(module, "StandingActors", Actors)
     made = RayStageHost(
-        mesh=MeshId("east"), report=lambda _: None, storage_url="memory://", inline_limit_bytes=1, node_labels={}, warm_runners=0
+        mesh=MeshId("east"),
+        address=ADDRESS,
+        report=lambda _: None,
+        storage_url="memory://",
+        inline_limit_bytes=1,
+        node_labels={},
+        warm_runners=0,
     )
     yield made
     made.close()
@@ -61,3 +70,17 @@ def test_a_healthy_start_warns_of_nothing(host: RayStageHost):
 
 def test_a_node_that_is_unguarded_twice_in_a_row_is_told(host: RayStageHost):
     assert warned(host, {"n1", "n2"}, {"n1"}, {"n2"}) == [["n1"]]
+
+
+def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: RayStageHost):
+    with capture_logs() as lines:
+        assert not host.is_ready()
+    (line,) = lines
+    assert (line["log_level"], line["mesh"]) == ("warning", "east")
+    assert "start the cluster again" in line["remedy"]
+
+
+def test_a_cluster_that_takes_connections_is_there_however_busy_it_is(monkeypatch: pytest.MonkeyPatch, host: Any):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(host, "_address", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert host.is_ready()
