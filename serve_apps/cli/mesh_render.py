@@ -113,7 +113,7 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
         if mesh.pid is not None:
             told.append((f"its process {mesh.pid} is there", "red"))
     if not mesh.cluster_answers:
-        told.append(("its Ray cluster does not answer", "red"))
+        told.append(("no answer from Ray", "red"))
     if mesh.draining:
         told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.steady:

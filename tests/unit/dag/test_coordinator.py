@@ -436,11 +436,11 @@ def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_
     east.record = replace(east.record, cluster_answers=False)
     east.beat()
     root.coordinator.tick()
-    assert (root.waiting("east"), root.waiting("west")) == ([], ["two.1"])
+    assert (root.waiting("east"), root.waiting("west")) == ([], ["two.2"])
     assert root.record("one").stages["one.1"].state is not StageState.LOST
     root.submit("three", a="@east")
     root.coordinator.step(0)
-    assert root.record("three").nodes["a"].detail == "east: its Ray cluster does not answer"
+    assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not answer")
 
 
 def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
