@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,7 @@ from federation.snapshot import Snapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.ids import TenantPath
 from mesh.resources import format_units
-from serve_apps.file_words import UNSAID, rules_told, settings_told
+from serve_apps.file_words import NOT_SET, UNSAID, rules_told, settings_told
 
 #: The limits of a tenant, by the names that they have in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")
@@ -117,19 +118,27 @@ def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
 
 def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
     yield from _apart(None, rules_told(known.rules), rules_told(asked.rules))
-    flavors = _flavors(known), _flavors(asked)
-    if all(flavors):
-        yield from _apart(None, [("flavors", flavors[0])], [("flavors", flavors[1])])
+    usual = _usual_flavors(known), _usual_flavors(asked)
+    if all(usual):
+        yield from _apart(None, [("flavors", ", ".join(usual[0]))], [("flavors", ", ".join(usual[1]))])
     for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Of tenants that are gone it is enough that they are.
         path = TenantPath(name)
         weights = [[("weight", str(orders.weights.get(name, Fraction(1))))] for orders in (known, asked)]
         yield from _apart(path, *weights)
+        orders = (_flavor_order(orders, name, order) for orders, order in zip((known, asked), usual, strict=True))
+        yield from _apart(path, *([("scheduling.flavor_order", order)] for order in orders))
         yield from _apart(path, settings_told(known.settings.get(name, UNSAID)), settings_told(asked.settings.get(name, UNSAID)))
 
 
-def _flavors(orders: StandingOrders) -> str:
-    """In the order in which all tenants try them; empty where there are no tenants."""
-    return next((", ".join(own.flavors) for own in orders.settings.values() if own.flavors), "")
+def _usual_flavors(orders: StandingOrders) -> tuple[str, ...]:
+    """In the order in which most tenants try them, told once for all of those; empty where there are no tenants."""
+    tried = Counter(own.flavors for own in orders.settings.values() if own.flavors)
+    return tried.most_common(1)[0][0] if tried else ()
+
+
+def _flavor_order(orders: StandingOrders, name: str, usual: tuple[str, ...]) -> str:
+    own = orders.settings.get(name, UNSAID).flavors
+    return ", ".join(own) if own and own != usual else NOT_SET
 
 
 def _apart(path: TenantPath | None, old: Iterable[tuple[str, str]], new: Iterable[tuple[str, str]]) -> Iterator[Difference]:

@@ -637,6 +637,16 @@ def test_apply_tells_another_order_of_flavors_once_and_of_a_new_tenant_only_what
     assert "acme/ops2: " not in applied("      ops:", "      ops2:", "--dry-run")[1].partition("settings")[2]
 
 
+def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(applied):
+    filed = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    two = filed.replace("flavors:", "flavors:\n  spot: {labels: {}}\n", 1)
+    applied(filed, two)
+    own = two.replace("vision: {quotas", "vision: {scheduling: {flavor_order: [standard]}, quotas", 1)
+    line = "  acme/research/vision: scheduling.flavor_order: "
+    assert applied(filed, own)[1].splitlines()[2:3] == [f"{line}not set → standard, spot"]
+    assert applied(filed, two)[1].splitlines()[2:3] == [f"{line}standard, spot → not set"]
+
+
 def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
     before, filed = world.store.snapshot().tree, world.orders.in_force().filed
     code, told = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
