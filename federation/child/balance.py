@@ -29,6 +29,7 @@ class _Account:
     held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started, of what is free or comes free.
     offered: ResourceSet | None = None  #: No more than this is kept, as was offered; None: nothing was offered.
     moved_ms: int = 0  #: When something was last spent or came back.
+    patient_ms: int = 0  #: Until when the ledger waits for work that is too young to be stopped.
 
     def spend(self, stage: StageId, amounts: ResourceSet) -> None:
         """From now on the stage is paid for."""
@@ -88,6 +89,15 @@ class _Account:
         return sum_of(amounts for holder, amounts in self.held.items() if holder != stage)
 
 
+@dataclass(frozen=True, slots=True)
+class Overdraft:
+    """A lease that pays for more than it may."""
+
+    limit: ResourceSet
+    spent: dict[StageId, ResourceSet]  #: In the order in which it was spent.
+    patient_ms: int  #: Until then what is too young may go on.
+
+
 class LeaseBalance:
     """The leases of one session and what they pay for.
 
@@ -118,13 +128,18 @@ class LeaseBalance:
 
     # ---- what the ledger tells
 
-    def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
-        """Note the leases that were told. Those that were named in the question and are not in the answer are gone."""
+    def take_in(self, told: Told, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
+        """Note the leases that were told. Those that were named in the question and are not in the answer are gone.
+
+        Args:
+            patient_ms: Until when young work may go on under a lease that has to shrink within so many milliseconds.
+        """
         answered = {(lease.tenant, lease.flavor): lease for lease in told.leases}
         for key, lease in answered.items():
             account = self._accounts.setdefault(key, _Account())
             if account.lease is None or lease.version > account.lease.version:
                 account.lease, account.offered = lease, None
+                account.patient_ms = patient_ms(lease.shrink_ms) if lease.shrink_ms is not None else 0
         for key in {*named} - answered.keys() & self._accounts.keys():
             account = self._accounts[key]
             account.lease, account.offered = None, None
@@ -283,13 +298,12 @@ class LeaseBalance:
             if account.lease is not None and account.in_use <= account.lease.target
         )
 
-    def overdrawn(self) -> tuple[tuple[ResourceSet, dict[StageId, ResourceSet]], ...]:
-        """Leases that pay for more than they may: the limit, and what is spent by stage, oldest first. A lease becomes one of them
-        only by what the ledger tells."""
+    def overdrawn(self) -> tuple[Overdraft, ...]:
+        """Leases that pay for more than they may. A lease becomes one of them only by what the ledger tells."""
         doubted = ((key, self._accounts[key]) for key in sorted(self._doubted & self._accounts.keys()))
         found = {key: account for key, account in doubted if not account.in_use <= account.limit}
         self._doubted = set(found)
-        return tuple((account.limit, dict(account.spent)) for account in found.values())
+        return tuple(Overdraft(account.limit, dict(account.spent), account.patient_ms) for account in found.values())
 
     def has_place_for(self, key: LeaseKey) -> bool:
         """May this lease pay for something? All that pay have to be told in one heartbeat to a ledger that learns."""

@@ -58,6 +58,15 @@ class Books:
         """What the ledger does not know yet of the leases."""
         return self.balance.pays(self.priority_of)
 
+    def young(self, stages: Iterable[StageId], now_ms: int) -> dict[StageId, int]:
+        """Of these stages those that have not run for their minimum run time, each with the moment when it will have; as `now_ms`."""
+        of_age_ms = {}
+        for stage in stages:
+            running, workload = self.running.get(stage), self.admission.workloads.get(stage)
+            if running is not None and workload is not None:
+                of_age_ms[stage] = running.started_ms + workload.offer.yielding.min_run_ms
+        return {stage: due_ms for stage, due_ms in of_age_ms.items() if due_ms > now_ms}
+
     def waits_since_ms(self, stage: StageId) -> int | None:
         """On the mesh's own clock; None for one that admission does not know."""
         workload = self.admission.workloads.get(stage)

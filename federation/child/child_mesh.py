@@ -29,6 +29,7 @@ import structlog
 
 from federation.blobs import BlobStore
 from federation.child.adoption import Adoption, Remnant, adoption_of, seen_in
+from federation.child.balance import Overdraft
 from federation.child.books import Books
 from federation.child.cadence import interval_ms, soonest_ms
 from federation.child.claims import Claims
@@ -189,9 +190,14 @@ class ChildMesh:
         deadlines = self._tenure.deadlines
         self._host.prove(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
 
-    def _give_way(self, limit: ResourceSet, spent: dict[StageId, ResourceSet]) -> None:
-        """A lease is overdrawn: stop of its stages whom it cannot pay for any more."""
-        for running in beyond_limit(limit, spent, self._books.running):
+    def _give_way(self, over: Overdraft) -> None:
+        """A lease is overdrawn: stop of its stages whom it cannot pay for any more, the young ones when they have come of age."""
+        now_ms = self._clock.monotonic_ms()
+        young = self._books.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
+        for running in beyond_limit(over.limit, over.spent, self._books.running, young):
+            if (of_age_ms := young.get(running.claim.stage)) is not None:
+                self._tenure.hurry(min(of_age_ms, over.patient_ms))  # It is looked at again with each heartbeat.
+                continue
             log.warning("a stage gives way: its quota is wanted back", mesh=self._record.mesh, stage=running.claim.stage)
             running.give_way(self._host)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.child.balance import LeaseKey
+from federation.child.balance import LeaseKey, Overdraft
 from federation.child.books import Books
 from federation.child.deadlines import Permission
 from federation.child.guard import NEVER, Guard
@@ -41,7 +41,7 @@ class Purse:
     """The leases of one mesh.
 
     Args:
-        overdrawn: Is told of each lease that pays for more than it may: its limit, and what is spent of it by stage.
+        overdrawn: Is told of each lease that pays for more than it may.
     """
 
     books: Books
@@ -49,7 +49,7 @@ class Purse:
     ledger: LeaseLedger
     clock: Clock
     guard: Guard
-    overdrawn: Callable[[ResourceSet, dict[StageId, ResourceSet]], None]
+    overdrawn: Callable[[Overdraft], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
     """By how much less the ledger would have let a lease grow than it refused; as long as the refusal holds."""
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
@@ -58,9 +58,13 @@ class Purse:
     def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
         """What any answer of the ledger tells; `named`: the leases that the question was about."""
         self.tenure.take_in(told)
-        self.books.balance.take_in(told, named)
-        for limit, spent in self.books.balance.overdrawn():
-            self.overdrawn(limit, spent)
+        self.books.balance.take_in(told, named, self._patient_ms)
+        for overdraft in self.books.balance.overdrawn():
+            self.overdrawn(overdraft)
+
+    def _patient_ms(self, shrink_ms: int) -> int:
+        """So that what stops then has the time of a whole session left to end, as everything else that has to stop."""
+        return self.clock.monotonic_ms() + shrink_ms - self.tenure.held().ttl_ms
 
     def forget_refusals(self) -> None:
         """What was refused is worth another question."""

@@ -5,7 +5,7 @@ One that gives way is stopped though nobody has cancelled it: what was to be its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from federation.child.balance import sum_of
@@ -80,12 +80,14 @@ class RunningStage:
 
 
 def beyond_limit(
-    limit: ResourceSet, spent: Mapping[StageId, ResourceSet], running: Mapping[StageId, RunningStage]
+    limit: ResourceSet, spent: Mapping[StageId, ResourceSet], running: Mapping[StageId, RunningStage], young: Collection[StageId] = ()
 ) -> Iterable[RunningStage]:
-    """Who has to give way so that what remains of a lease's stages is within its limit: the least urgent, of those the last started."""
+    """Who has to give way so that what remains of a lease's stages is within its limit: the least urgent, of those the last started; but
+    first of all those that are not too young for it.
+    """
     remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].gives_way)
     paid = [running[stage] for stage in spent if stage in running]
-    for stage in sorted(paid, key=lambda each: (each.priority, -each.claim.token)):
+    for stage in sorted(paid, key=lambda each: (each.claim.stage in young, each.priority, -each.claim.token)):
         if remaining <= limit:
             return
         if not stage.gives_way:

@@ -215,7 +215,8 @@ class _Round:
             slots = slots - freed if freed == ask else ask - freed - 1
             if freed:
                 for lease in givers:
-                    lease.reason = Reason.QUOTA_RECLAIMED
+                    if lease.reason is not Reason.QUOTA_CUT:  # Of which no part may wait.
+                        lease.reason = Reason.QUOTA_RECLAIMED
                     leaves.add(lease.node)
                 self._board.raise_for(claim, freed, Reason.QUOTA_FREED)
             ask = max(claim.least, -(-slots // 2))

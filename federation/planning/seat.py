@@ -18,9 +18,11 @@ from federation.planning.reading import holdings_of, wants_of
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
+from federation.quota.policies import StandingOrders
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce, TenantOrders
 from federation.tenants import TenantTree
+from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
@@ -68,7 +70,7 @@ class PlannerSeat:
         answer = self._plan(snapshot, in_force, past)
         try:
             # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
-            for aims in _slices((*answer.lowered, *answer.raised), snapshot):
+            for aims in _slices((*answer.lowered, *answer.raised), snapshot, in_force.filed):
                 self._apply(token, snapshot.version, aims)
         except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
             log.info("the ledger has moved on; the rest of the plan is dropped", planner=self._name, why=str(passed))
@@ -120,11 +122,21 @@ class PlannerSeat:
         return self._forest[2]
 
 
-def _slices(targets: Iterable[Target], snapshot: Snapshot) -> Iterator[tuple[Aim, ...]]:
-    """Each with what it was in the snapshot: while this was planned, meshes have asked and released."""
+def _slices(targets: Iterable[Target], snapshot: Snapshot, filed: StandingOrders) -> Iterator[tuple[Aim, ...]]:
+    """Each with what it was in the snapshot: while this was planned, meshes have asked and released.
+
+    Where quota goes back to others, work that is too young to be stopped has the time to come of age, or to end; nothing follows it.
+    """
     before = {(lease.mesh, lease.tenant, lease.flavor): lease.target for lease in snapshot.leases if lease.incarnation is None}
     aims = [
-        Aim(mesh=mesh, tenant=tenant, flavor=flavor, target=ResourceSet(amounts), before=before.get((mesh, tenant, flavor), NOTHING))
-        for mesh, tenant, flavor, amounts, _ in targets
+        Aim(
+            mesh=mesh,
+            tenant=tenant,
+            flavor=flavor,
+            target=ResourceSet(amounts),
+            before=before.get((mesh, tenant, flavor), NOTHING),
+            wait_ms=filed.min_run_of(tenant) if reason is Reason.QUOTA_RECLAIMED else 0,
+        )
+        for mesh, tenant, flavor, amounts, reason in targets
     ]
     return (tuple(aims[start : start + ROWS_MAX]) for start in range(0, len(aims), ROWS_MAX))

@@ -55,8 +55,7 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
         return None
     if not running.workload.is_preemptible:
         return Reason.NOT_PREEMPTIBLE
-    settings = snapshot.settings.get(snapshot.node_of(running))
-    min_run_ms = snapshot.rules.min_run_ms if settings is None or settings.min_run_ms is None else settings.min_run_ms
+    min_run_ms = snapshot.rules.min_run_of(snapshot.settings.get(snapshot.node_of(running)))
     return Reason.TOO_YOUNG if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
 
 

@@ -154,6 +154,10 @@ class Rules:
     backfills: bool = True  #: A big workload that waits gets a date; smaller ones run before it only if they do not delay it.
     history_half_life_ms: int = 0  #: Queues with less use in the past go first; 0: the past does not count.
 
+    def min_run_of(self, own: QueueSettings | None) -> int:
+        """Milliseconds that hold for a queue with these settings: its own, else those of all."""
+        return self.min_run_ms if own is None or own.min_run_ms is None else own.min_run_ms
+
 
 KUEUE = Rules(
     fair_sharing=False,
@@ -182,13 +186,16 @@ class StandingOrders:
         """What holds for the tenant; of whom nobody said anything, nothing."""
         return self.settings.get(tenant, NO_SETTINGS)
 
+    def min_run_of(self, tenant: str) -> int:
+        """Milliseconds that the tenant's work runs before it gives way to others."""
+        return self.rules.min_run_of(self.settings.get(tenant))
+
     def yielding(self, tenant: str) -> YieldRules:
         """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
         own = self.settings.get(tenant)
-        min_run_ms = own.min_run_ms if own is not None else None
         return YieldRules(
             takes=own is None or own.policies.within_queue is not Preempt.NEVER,
-            min_run_ms=self.rules.min_run_ms if min_run_ms is None else min_run_ms,
+            min_run_ms=self.rules.min_run_of(own),
             hold_ms=self.rules.hold_ms,
             flavors=own.flavors if own is not None else (),
             in_order=own is not None and own.is_strict,

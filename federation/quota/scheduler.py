@@ -415,8 +415,7 @@ class QuotaScheduler:
         self.snapshot.forget_log()
         self.counts.add(running.workload)
         node = self._where[running.workload.workload]
-        own = self.settings[node].min_run_ms
-        min_run_ms = self.rules.min_run_ms if own is None else own
+        min_run_ms = self.rules.min_run_of(self.settings[node])
         if min_run_ms:
             self._ripe.append((running.since_ms + min_run_ms, self.forest.root(node)))
 

@@ -223,7 +223,7 @@ class MemoryLedger(MemorySessions):
             return False
         for resource in sorted({*row.target, *aim.target}):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
-        row.cut = (row.cut or self._seats[aim.mesh].expires) if row.shrinks else 0
+        row.give_way_by(self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else self._seats[aim.mesh].expires)
         if row.grows:
             self._growing.add(aim.mesh)
         self._keep(aim.mesh, row, "plan")
@@ -243,7 +243,7 @@ class MemoryLedger(MemorySessions):
                     if tenant in (None, row.tenant) and flavor in (None, row.flavor):
                         for resource, held in tuple(row.held.items()):
                             self._set(row, resource, held, 0)
-                        row.cut = (row.cut or seat.expires) if row.shrinks else 0
+                        row.give_way_by(seat.expires)
                         self._keep(holder, row, "revoke hard" if hard else "revoke")
                         row.token = row.version if hard else row.token
                         revoked += 1

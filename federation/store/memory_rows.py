@@ -56,6 +56,10 @@ class Row:
         """Of some resource more is to be held than is."""
         return any(units > self.held.get(resource, 0) for resource, units in self.target.items())
 
+    def give_way_by(self, latest: int) -> None:
+        """What is above the target may be used until then; a time that is running already is not made longer."""
+        self.cut = min(self.cut or latest, latest) if self.shrinks else 0
+
 
 def by_field(item: tuple[LeaseKey, Row]) -> str:
     """In the order in which the scripts go through leases."""

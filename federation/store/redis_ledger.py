@@ -255,7 +255,7 @@ class RedisLedger:
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
         """See `LeaseLedger.plan_apply`."""
         rows = [
-            [aim.mesh, aim.tenant, aim.flavor, *(dict(some.items()) for some in (aim.target, aim.before) if some is not None)]
+            [aim.mesh, aim.tenant, aim.flavor, aim.wait_ms, *(dict(some.items()) for some in (aim.target, aim.before) if some is not None)]
             for aim in _bounded(aims, ROWS_MAX)
         ]
         code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))

@@ -27,6 +27,8 @@ from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
 CPU = (FlavorName("standard"), "cpu")
 OWNER, GUEST, OTHER = TenantPath("shared/owner"), TenantPath("shared/guest"), TenantPath("shared/other")
 STEPS_MAX = 8_000
+#: Of tasks that take 0.8 s at most, so that some end by themselves before it is over.
+MIN_RUN_MS = 600
 
 
 def tree() -> TenantTree:
@@ -178,6 +180,31 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: i
     )
     met_ms = until(through, lambda seen: seen.usage.get((OWNER, *CPU), 0) == 20 * 10_000)
     assert met_ms - wanted_ms <= 2 * (LEASE_TTL_MS + GRACE_MS)
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
+@pytest.mark.seeds(4)
+def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed: int, faults: Faults) -> None:
+    """However old the lease is: stage after stage has begun under it."""
+    through = world(seed, replace(faults))
+    through.orders.publish(StandingOrders(rules=Rules(min_run_ms=MIN_RUN_MS)))
+    late = [submit(through, fan(f"borrows{number}", GUEST, 1)) for number in range(60)]
+    began_ms = through.clock.now_ms
+    until(through, lambda _: through.clock.now_ms > began_ms + 2 * MIN_RUN_MS)
+    until_borrowed(through, 3 * 10_000)
+    soon = [submit(through, fan(f"claims{number}", OWNER, 2)) for number in range(6)]
+    ages_ms: dict[tuple[str, int], int] = {}
+    for _ in range(STEPS_MAX):
+        step(through)
+        for simulated in through.meshes.values():
+            for stage, running in simulated.child._books.running.items() if simulated.child is not None else ():
+                if running.gives_way:
+                    ages_ms.setdefault((stage, running.claim.token), through.clock.monotonic_ms() - running.started_ms)
+        if not through.runs.active():
+            break
+    assert {through.runs.load(run).state for run in (*late, *soon)} == {RunState.SUCCEEDED}  # type: ignore[union-attr]
+    assert ages_ms, "nothing was taken back"
+    assert min(ages_ms.values()) >= MIN_RUN_MS
 
 
 def until(through: World, holds: Callable[[Snapshot], bool]) -> int:

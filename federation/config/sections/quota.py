@@ -19,8 +19,8 @@ OnCut = Annotated[str, one_of("keep", "evict"), WORD]
 #: Ledger, planner and explanations hold no rounds over queues.
 _ROUNDS = "Only rounds of `QuotaScheduler` heed it, which the running federation does not hold."
 _MIN_RUN = (
-    "Nothing is preempted before it has run so long: within a mesh since the stage began, where quota is taken back since its mesh has "
-    "held the lease without a break."
+    "No stage is preempted before it has run so long. Quota is not taken back from a mesh that has had it for less either, and where it "
+    "is, younger work there has the time to come of age."
 )
 
 

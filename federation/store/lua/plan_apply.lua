@@ -1,6 +1,7 @@
 -- needs: session, lease
 -- on a full server: passes
--- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats.
+-- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats. A plan may have
+-- what runs go on for a while; then it is given up within that, and twice a session's time: one in which the mesh hears of it.
 -- Who has to give something up is told by mail, too, so that nobody waits for the next heartbeat.
 --
 -- The sum of all targets stays within the limits: raised is only what fits after everything was lowered. A plan that tells what it saw moves
@@ -9,7 +10,7 @@
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   token of the planner
 -- ARGV[2]   version of the tree that the plan was made for
--- ARGV[3]   list of [mesh, tenant, flavor, {resource: units}, {resource: units that the plan saw} or nothing], JSON
+-- ARGV[3]   list of [mesh, tenant, flavor, ms that what runs may go on, {resource: units}, {resource: units that the plan saw} or nothing], JSON
 -- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
@@ -35,7 +36,7 @@ end
 
 local raised, growing, shrinking = {}, {}, {}
 for _, aim in ipairs(cjson.decode(ARGV[3])) do
-  local mesh, tenant, flavor, target, seen = unpack(aim)
+  local mesh, tenant, flavor, wait, target, seen = unpack(aim)
   local session = session_of(mesh)
   if not session or session.expires == 0 then
     return { 'UNKNOWN', mesh }
@@ -56,7 +57,7 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   end
   if is_changed then
     note_change(lease, 'plan')
-    lease.expires = session.expires
+    lease.latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
   end
 end
 for _, raise in ipairs(raised) do
@@ -72,7 +73,7 @@ end
 for _, lease in ipairs(LEASE_ORDER) do
   if lease.changed then -- A time to give way that is running already is not made longer.
     local has_to_shrink = shrinks(lease)
-    lease.cut = has_to_shrink and (lease.cut > 0 and lease.cut or lease.expires) or 0
+    lease.cut = has_to_shrink and (lease.cut > 0 and min(lease.cut, lease.latest) or lease.latest) or 0
     shrinking[lease.holder] = shrinking[lease.holder] or has_to_shrink
   end
 end

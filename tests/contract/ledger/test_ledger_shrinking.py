@@ -87,6 +87,39 @@ def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger,
     assert gpus(ledger, LAB) == 1
 
 
+def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 1), wait_ms=3 * store.ttl_ms)
+    west.beat()
+    assert 4 * store.ttl_ms < west.lease(LAB, A100).shrink_ms <= 5 * store.ttl_ms
+    assert ask(west).reason is Reason.QUOTA_EXHAUSTED, "of what is above the target nothing new is begun"
+    for _ in range(9):
+        store.advance(store.ttl_ms // 2)
+        west.beat()
+    store.advance(store.grace_ms)
+    west.beat()
+    assert ledger.sweep().leases == 0
+    store.advance(store.ttl_ms)
+    west.beat()
+    assert ledger.sweep().leases == 1
+    assert gpus(ledger, LAB) == 1
+
+
+@pytest.mark.parametrize("how", ["another plan", "revoked"])
+def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store, how):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 2), wait_ms=3 * store.ttl_ms)
+    if how == "revoked":
+        ledger.revoke(mesh=MeshId("west"))
+    else:
+        aim(ledger, ("west", LAB, 1))
+    west.beat()
+    assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
+    aim(ledger, ("west", LAB, 0), wait_ms=3 * store.ttl_ms)
+    west.beat()
+    assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
+
+
 def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
     ask(west, 8)
     aim(ledger, ("west", LAB, 5), ("east", SHOP, 3))

@@ -45,7 +45,7 @@ def gpus(ledger, tenant) -> int:
     return ledger.snapshot().usage.get((tenant, A100, "gpu"), 0) // 10_000
 
 
-def aim(ledger, *aims):
+def aim(ledger, *aims, wait_ms=0):
     """Apply a plan of (mesh, tenant, whole GPUs) or of (mesh, tenant, whole GPUs, how many the plan saw)."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version
@@ -53,7 +53,7 @@ def aim(ledger, *aims):
         planner,
         version,
         tuple(
-            Aim(mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None)
+            Aim(mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None, wait_ms=wait_ms)
             for mesh, tenant, count, *seen in aims
         ),
     )

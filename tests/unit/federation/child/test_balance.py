@@ -1,6 +1,6 @@
 import pytest
 
-from federation.child.balance import LeaseBalance
+from federation.child.balance import LeaseBalance, Overdraft
 from federation.leases import Lease, Told
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -83,13 +83,13 @@ def test_a_lease_that_was_asked_about_and_not_told_is_gone(balance):
 
 def test_a_stage_whose_lease_is_gone_is_over_the_limit(balance):
     balance.take_in(Told(), [KEY])
-    assert list(balance.overdrawn()) == [(NOTHING, {"s": CPU})]
+    assert balance.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
 
 def test_it_says_that_it_obeys_only_when_it_does(balance):
     balance.take_in(told(4, target=0, version=2))
     assert balance.acks() == ()
-    assert [limit for limit, _ in balance.overdrawn()] == [NOTHING]
+    assert [over.limit for over in balance.overdrawn()] == [NOTHING]
     assert balance.put_back(StageId("s"), 0) == KEY
     (ack,) = balance.acks()
     assert (ack.version, ack.amounts) == (2, NOTHING)

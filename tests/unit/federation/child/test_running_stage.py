@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from child_bed import CPU, Federation
+import pytest
+from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
 from federation.leases import Aim
+from mesh.giving_way import YieldRules
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -57,6 +59,90 @@ def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_
     assert federation.running() == {"early", "urgent"}
     federation.beat()
     assert federation.held() == 2
+
+
+MIN_RUN_MS = 10 * TTL_MS
+AGED = YieldRules(min_run_ms=MIN_RUN_MS)
+
+
+def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
+    """The planner leaves the lease so many CPUs, and the child has heard of it."""
+    planner, version = federation.store.elect("me", 10**9), federation.store.snapshot().version
+    target = ResourceSet.of({"cpu": left})
+    federation.store.plan_apply(planner, version, (Aim(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),))
+    federation.mail()
+    federation.beat()
+
+
+def pass_by(federation, span_ms):
+    """Time, in which the child beats when it is due."""
+    until_ms = federation.clock.monotonic_ms() + span_ms
+    while (left_ms := until_ms - federation.clock.monotonic_ms()) > 0:
+        federation.clock.advance(min(left_ms, federation.child.due_in_ms()))
+        if federation.child.due_in_ms() == 0:
+            federation.child.beat()
+
+
+def stopping(federation):
+    return {stage for stage, running in federation.child._books.running.items() if running.gives_way}
+
+
+@pytest.fixture
+def aged(joined):
+    """`old` runs for as long as it has to at least; `young` has just begun, under the same lease; `next` waits."""
+    joined.submit("old", yielding=AGED, priority=5)
+    joined.mail()
+    pass_by(joined, MIN_RUN_MS)
+    joined.submit("young", yielding=AGED)
+    joined.mail()
+    assert joined.running() == {"old", "young"}
+    return joined
+
+
+def test_of_an_old_lease_what_has_run_for_long_enough_gives_way_before_what_has_not(aged):
+    taken_by_plan(aged, 1)
+    assert stopping(aged) == {"old"}
+
+
+def test_what_is_too_young_runs_on_until_it_is_old_enough_and_nothing_follows_it(aged):
+    taken_by_plan(aged, 0)
+    aged.submit("next", yielding=AGED)
+    pass_by(aged, MIN_RUN_MS - HEARTBEAT_MS)
+    assert (stopping(aged), aged.running()) == ({"old"}, {"old", "young"})
+    pass_by(aged, HEARTBEAT_MS)
+    assert stopping(aged) == {"old", "young"}
+    aged.work(0)
+    assert aged.running() == set()
+
+
+def test_what_comes_free_before_that_is_given_back_before_that(aged):
+    taken_by_plan(aged, 0)
+    aged.work(0)
+    assert aged.running() == {"young"}
+    aged.beat(IDLE_BEATS + 1)
+    assert (aged.held(), aged.running(), stopping(aged)) == (1, {"young"}, set())
+
+
+def test_what_ends_before_it_is_old_enough_is_not_stopped_at_all(aged):
+    taken_by_plan(aged, 0)
+    aged.work()
+    aged.beat()
+    assert ("young", "stage_ended") in aged.words()
+    assert aged.held() == 0
+
+
+def test_work_waits_no_longer_than_the_ledger_does(aged):
+    taken_by_plan(aged, 0, wait_ms=TTL_MS)
+    assert stopping(aged) == {"old"}
+    pass_by(aged, 2 * TTL_MS)
+    assert stopping(aged) == {"old", "young"}
+
+
+def test_what_is_revoked_gives_way_at_once_however_young_it_is(aged):
+    taken_by_plan(aged, 1)
+    aged.store.revoke(tenant="acme")
+    aged.beat()
+    assert stopping(aged) == {"old", "young"}
 
 
 def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_stopped(busy):

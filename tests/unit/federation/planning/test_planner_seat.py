@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from federation.errors import QuotaExceeded
 from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import Rules, StandingOrders, Stop
+from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
@@ -93,6 +93,41 @@ def store(clock: ManualClock) -> MemoryStore:
 @pytest.fixture
 def seat(store: MemoryStore) -> PlannerSeat:
     return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+
+
+@pytest.mark.parametrize(
+    ("own", "wait_ms"),
+    [({}, 20_000), ({BATCH: QueueSettings(min_run_ms=90_000)}, 90_000)],
+    ids=["the federation's minimum run time", "the tenant's own"],
+)
+def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(store, clock, own, wait_ms):
+    orders = MemoryTenantOrders()
+    orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings=own))
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    for _ in range(10):  # The lease is old by now, whatever it pays for.
+        clock.advance(10_000)
+        east.beat()
+        west.beat(west.want(VISION, 1))
+    seat.tick()
+    east.beat()
+    assert east.leases[BATCH].target["gpu"] == 3 * GPU["gpu"]
+    assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
+
+
+def test_a_cut_by_choice_waits_for_nobody(store, clock):
+    orders = MemoryTenantOrders()
+    orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_cut=OnCut.EVICT)}))
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    west.beat(west.want(VISION, 1))
+    less = Tenant(path=BATCH, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=0, borrowing_limit=GPU["gpu"])})
+    store.configure(TenantTree([TREE.tenant(ACME), TREE.tenant(VISION), less]))
+    seat.tick()
+    east.beat()
+    assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (GPU["gpu"], TTL_MS)
 
 
 def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
