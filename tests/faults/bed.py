@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import psutil
+from faults.namespace import Namespace
 from faults.nursery import Nursery
 from faults.oracle import CPU, Oracle, Work, work_of
 from faults.parts import FLAVOR, HEARTBEAT_MS, STEADY_TTL_MS, TERMS, ChildOrder, ask_watchdog, ledger_of
@@ -76,10 +77,11 @@ class Node:
 
 
 class Mesh:
-    """A child mesh of the bed; its way to Redis is a proxy."""
+    """A child mesh of the bed; its way to Redis is a proxy, or the one way out of a network namespace."""
 
-    def __init__(self, bed: Bed, name: str, nodes: int, slots: int, login: str) -> None:
+    def __init__(self, bed: Bed, name: str, nodes: int, slots: int, login: str, namespace: Namespace | None) -> None:
         self.name = name
+        self.namespace = namespace
         self.proxy = Proxy(bed.server.port)
         self.folder = bed.folder / name
         self.nodes = [Node(bed.nursery, self.folder / str(number)) for number in range(nodes)]
@@ -92,22 +94,31 @@ class Mesh:
         """Start the mesh's own process (again)."""
         order = ChildOrder(
             mesh=self.name,
-            url=f"redis://{self._login}127.0.0.1:{self.proxy.port}/0",
+            url=f"redis://{self._login}{self._door()}/0",
             slots=self._slots,
             nodes=[str(node.folder) for node in self.nodes],
             fifo=self._bed.fifo,
             kept=str(self.folder / "kept"),
             ttl_ms=self._bed.ttl_ms,
+            namespace=self.namespace.name if self.namespace is not None else "",
         )
         self.agent = self._bed.nursery.start("child", self.folder / "agent.log", asdict(order))
         return self.agent
+
+    def _door(self) -> str:
+        if self.namespace is not None:
+            return f"{self.namespace.address}:{self._bed.server.port}"
+        return f"127.0.0.1:{self.proxy.port}"
 
     def work(self) -> list[Work]:
         """What runs of it."""
         return [work for work in work_of(self._bed.fifo) if work.mesh == self.name]
 
     def cut_off(self, is_off: bool = True) -> None:
-        """Nothing passes, either way; connections stay open, as when packets are dropped."""
+        """Nothing passes, either way; connections stay open, as when packets are dropped, or since they are."""
+        if self.namespace is not None:
+            self.namespace.cut(is_off)
+            return
         self.proxy.weather.drop_requests = self.proxy.weather.drop_replies = is_off
         if not is_off:
             self.proxy.cut()  # What was swallowed would be missing in the middle of a stream.
@@ -125,6 +136,8 @@ class Mesh:
         for process in self.processes():
             kill(process)
         self.proxy.close()
+        if self.namespace is not None:
+            self.namespace.close()
 
 
 class Bed:
@@ -178,11 +191,11 @@ class Bed:
         self.others.append(process)
         return process
 
-    def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "") -> Mesh:
-        """A mesh whose session stands; `login`: user and password for Redis. On a busy machine the first one may have taken so long to
-        be had that it is over when its answer comes: only one that was renewed, and that the watchdogs know, is one that a row can
-        count on."""
-        mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login)
+    def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "", namespace: Namespace | None = None) -> Mesh:
+        """A mesh whose session stands; `login`: user and password for Redis; `namespace`: closed with the mesh. On a busy machine
+        the first one may have taken so long to be had that it is over when its answer comes: only one that was renewed, and that the
+        watchdogs know, is one that a row can count on."""
+        mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login, namespace)
         eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
         eventually(lambda: all(node.watches(self.incarnation(name)) for node in mesh.nodes), PATIENCE_S)
         return mesh

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 import structlog
+from faults.namespace import enter
 
 from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
@@ -98,6 +99,7 @@ class ChildOrder:
     fifo: str  #: Nobody writes into it; its name tells whose work a process is.
     kept: str  #: Folder of what outlives the mesh's process.
     ttl_ms: int = TERMS.ttl_ms  #: Of its session.
+    namespace: str = ""  #: Of the network, in which it is; empty: where everybody is.
 
 
 def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms, answer_ms: int = ANSWER_MS) -> RedisLedger:
@@ -125,6 +127,8 @@ def watchdog(folder: str, keeper_pid: int) -> None:
 def child(order: dict[str, Any]) -> None:
     """A child mesh, as `serve_apps.child_process` runs it."""
     told = ChildOrder(**order)
+    if told.namespace:
+        enter(told.namespace)
     client = connect(told.url, timeout_ms=ANSWER_MS)
     stages = RedisStageQueue(client, Keys())
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from faults.bed import PATIENCE_S, Bed, kill
+from faults.bed import PATIENCE_S, Bed, Mesh, kill
+from faults.namespace import Namespace, are_possible
 from faults.parts import PARTED_TTL_MS, TERMS
+from faults.server import Server
 from faults.table import Row
 from patience import eventually
 
@@ -157,9 +161,26 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
 
 
-def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(ttl_ms=PARTED_TTL_MS)
-    west = bed.mesh("west")
+Parted = Callable[..., tuple[Bed, Mesh]]
+
+
+@pytest.fixture(params=["a proxy", "a network namespace"])
+def parted(request: pytest.FixtureRequest, make_bed: Callable[..., Bed], tmp_path: Path) -> Parted:
+    """A bed, made as by `make_bed`, and its mesh `west`, whose way to Redis can be cut."""
+    if request.param == "a proxy":
+        return lambda **wanted: ((bed := make_bed(**wanted)), bed.mesh("west"))
+    if not are_possible():
+        pytest.skip("network namespaces are for root, and for those who have `ip` of iproute2")
+
+    def apart(**wanted: Any) -> tuple[Bed, Mesh]:
+        bed = make_bed(server=Server(tmp_path / "redis", bind="0.0.0.0", protected_mode="no"), **wanted)  # noqa: S104  of a test
+        return bed, bed.mesh("west", namespace=Namespace())
+
+    return apart
+
+
+def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(parted: Parted, row: Row) -> None:
+    bed, west = parted(ttl_ms=PARTED_TTL_MS)
     bed.submit("west", 2)
     bed.is_running("west", 2)
     before, first = {work.pid for work in west.work()}, bed.incarnation("west")
@@ -174,9 +195,8 @@ def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(make_bed: Callable[
 
 
 @pytest.mark.slow
-def test_fault_08_a_partition_that_outlasts_the_time_for_admission(make_bed: Callable[..., Bed], row: Row) -> None:
-    bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=4)
-    west = bed.mesh("west")
+def test_fault_08_a_partition_that_outlasts_the_time_for_admission(parted: Parted, row: Row) -> None:
+    bed, west = parted(ttl_ms=TERMS.ttl_ms, lab=4)
     bed.submit("west", 2)
     bed.is_running("west", 2)
     first = bed.incarnation("west")
@@ -190,9 +210,9 @@ def test_fault_08_a_partition_that_outlasts_the_time_for_admission(make_bed: Cal
 
 
 @pytest.mark.slow
-def test_fault_08_a_partition_of_two_times_to_live(brief_bed: Bed, row: Row) -> None:
-    bed = brief_bed
-    west, _ = bed.mesh("west"), bed.mesh("east")
+def test_fault_08_a_partition_of_two_times_to_live(parted: Parted, row: Row) -> None:
+    bed, west = parted(ttl_ms=TERMS.ttl_ms)
+    bed.mesh("east")
     bed.submit("west", 2)
     bed.is_running("west", 2)
     first = bed.incarnation("west")
