@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.bed import LAB, Bed
@@ -48,8 +49,20 @@ def brief_bed(make_bed: Callable[..., Bed]) -> Bed:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def servers_of_row(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Make the row's Redis, as `Server`; it ends after the beds that stand on it."""
+    made: list[Server] = []
+
+    def make(**wanted: Any) -> Server:
+        made.append(Server(tmp_path / f"redis-{len(made)}", **wanted))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def server(servers_of_row: Callable[..., Server]) -> Server:
     """A Redis of its own."""
-    server = Server(tmp_path / "redis")
-    yield server
-    server.close()
+    return servers_of_row()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -38,10 +41,13 @@ class Server:
     Args:
         binary: The program; None: the one on the PATH, else that of the wheel.
         file_bytes_max: No file of the server may grow beyond: a disk that is full. None: no limit.
+        has_own_clock: `shift_clock` moves what it takes for the time of day; see `clocks_can_be_shifted`.
         settings: Lines of the configuration, over those of here.
     """
 
-    def __init__(self, folder: Path, *, binary: str | None = None, file_bytes_max: int | None = None, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, *, binary: str | None = None, file_bytes_max: int | None = None, has_own_clock: bool = False, **settings: str
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.binary = binary or servers().get("path") or servers()["wheel"]
@@ -61,6 +67,7 @@ class Server:
         }
         if self.has_functions:
             self._settings.setdefault("enable-debug-command", "local")
+        self._clock = folder.with_name(f"{folder.name}.clock") if has_own_clock else None
         self._process: psutil.Popen | None = None
         self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Of the test, around every proxy.
         self.start()
@@ -82,8 +89,13 @@ class Server:
         blocks = "unlimited" if self.file_bytes_max is None else self.file_bytes_max // 512
         # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
-        self._process = psutil.Popen(["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")], stdout=subprocess.DEVNULL)
-        eventually(self._answers)
+        whole = ["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")]
+        self._process = psutil.Popen(whole, stdout=subprocess.DEVNULL, env={**os.environ, **self._time()})
+        try:
+            eventually(self._answers)
+        except BaseException:
+            self.kill()
+            raise
 
     def _answers(self) -> bool:
         with contextlib.suppress(redis.RedisError):
@@ -91,6 +103,21 @@ class Server:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "redis.log").read_text()[-2000:]
         return False
+
+    def _time(self) -> dict[str, str]:
+        """What has a process ask for the time of day in a file. Monotonic time stays what it is, as when somebody sets a clock."""
+        if self._clock is None:
+            return {}
+        self.shift_clock(0)
+        said = {"FAKETIME_TIMESTAMP_FILE": str(self._clock), "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        return {"LD_PRELOAD": _false_clock(), **said}
+
+    def shift_clock(self, by_ms: int) -> None:
+        """From now on the clock of the server is so far before (negative: behind) that of the machine."""
+        assert self._clock is not None
+        told = self._clock.with_suffix(".told")
+        told.write_text(f"{by_ms / 1000:+.3f}")
+        told.replace(self._clock)  # Whole or not at all: it is read all the time.
 
     def kill(self) -> None:
         """As a crash would."""
@@ -132,6 +159,16 @@ class Server:
         self.client.close()
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+
+def clocks_can_be_shifted() -> bool:
+    """Is the library here that stands between a process and the clock? Its package has it for Linux on x86-64 alone."""
+    return sys.platform == "linux" and platform.machine() == "x86_64" and Path(_false_clock()).exists()
+
+
+def _false_clock() -> str:
+    """The library, which carries no Python code that would be of use here."""
+    return str(Path(sysconfig.get_path("platlib"), "libfaketime", "vendor", "libfaketime", "src", "libfaketime.so.1"))
 
 
 def free_port() -> int:

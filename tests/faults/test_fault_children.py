@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -165,7 +164,7 @@ Parted = Callable[..., tuple[Bed, Mesh]]
 
 
 @pytest.fixture(params=["a proxy", "a network namespace"])
-def parted(request: pytest.FixtureRequest, make_bed: Callable[..., Bed], tmp_path: Path) -> Parted:
+def parted(request: pytest.FixtureRequest, servers_of_row: Callable[..., Server], make_bed: Callable[..., Bed]) -> Parted:
     """A bed, made as by `make_bed`, and its mesh `west`, whose way to Redis can be cut."""
     if request.param == "a proxy":
         return lambda **wanted: ((bed := make_bed(**wanted)), bed.mesh("west"))
@@ -173,7 +172,7 @@ def parted(request: pytest.FixtureRequest, make_bed: Callable[..., Bed], tmp_pat
         pytest.skip("network namespaces are for root, and for those who have `ip` of iproute2")
 
     def apart(**wanted: Any) -> tuple[Bed, Mesh]:
-        bed = make_bed(server=Server(tmp_path / "redis", bind="0.0.0.0", protected_mode="no"), **wanted)  # noqa: S104  of a test
+        bed = make_bed(server=servers_of_row(bind="0.0.0.0", protected_mode="no"), **wanted)  # noqa: S104  of a test
         return bed, bed.mesh("west", namespace=Namespace())
 
     return apart
