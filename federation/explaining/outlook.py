@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules, overdue_ms, typical_run_ms, wait_ms
-from federation.explaining.foreseeing import ForeseenStop, RunningStage, foresee
+from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
 from federation.explaining.queue_places import Flavors, QueueLine, may_meet
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, granted_ms, has_room, holdings_of, left_over, wants_of
@@ -119,7 +119,7 @@ class Outlooks:
         queues: Mapping[MeshId, Sequence[QueuedStage]],
         rules: CostRules,
         ages: Mapping[MeshId, StageAges],
-        running: Callable[[TenantPath], Sequence[RunningStage]] = lambda _tenant: (),
+        running: Callable[[TenantPath], Sequence[BegunStage]] = lambda _tenant: (),
     ) -> None:
         self._snapshot = snapshot
         self._age_ms = {mesh: age.claimed_ms_min for mesh, age in ages.items()}
@@ -500,9 +500,9 @@ def _honest(told: Explanation) -> Explanation:
     return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
 
 
-def _as_begun(piece: Piece, now_ms: int) -> RunningStage:
+def _as_begun(piece: Piece, now_ms: int) -> BegunStage:
     """One slot of the piece, on its mesh."""
-    return RunningStage(
+    return BegunStage(
         stage=StageId(piece.stage),
         tenant=piece.tenant,
         mesh=piece.mesh,

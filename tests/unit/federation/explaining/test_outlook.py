@@ -6,7 +6,7 @@ import pytest
 
 from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules, Pace
-from federation.explaining.foreseeing import RunningStage
+from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks, Piece
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
@@ -67,7 +67,7 @@ def piece(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
 
 
 def begun(name, priority=0, mesh=EAST, tenant=VISION):
-    return RunningStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)
+    return BegunStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)
 
 
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
