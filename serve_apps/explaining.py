@@ -15,8 +15,10 @@ from dag.spec import digest, kept_form, load
 from dag.starting import under_way
 from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from dag.store.rows import reach_of
+from federation.explaining.answers import Outlook
 from federation.explaining.foreseeing import BegunStage
-from federation.explaining.outlook import Outlook, Outlooks, Piece
+from federation.explaining.outlook import Outlooks
+from federation.explaining.pieces import Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce

@@ -7,7 +7,8 @@ import pytest
 from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules, Pace
 from federation.explaining.foreseeing import BegunStage
-from federation.explaining.outlook import Outlooks, Piece
+from federation.explaining.outlook import Outlooks
+from federation.explaining.pieces import Piece
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
