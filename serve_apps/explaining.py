@@ -15,8 +15,10 @@ from dag.spec import digest, kept_form, load
 from dag.starting import under_way
 from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from dag.store.rows import reach_of
-from federation.explaining.foreseeing import RunningStage
-from federation.explaining.outlook import Outlook, Outlooks, Piece
+from federation.explaining.answers import Outlook
+from federation.explaining.foreseeing import BegunStage
+from federation.explaining.outlook import Outlooks
+from federation.explaining.pieces import Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import Snapshot
 from federation.tenant_orders import OrdersInForce
@@ -237,9 +239,9 @@ def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
     }
 
 
-def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[RunningStage, ...]:
+def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[BegunStage, ...]:
     """What the tenant runs, as its runs were told. Raises StoreUnavailable."""
-    found: list[RunningStage] = []
+    found: list[BegunStage] = []
     for summary in ports.runs.list(tenant, limit=RUNS_MAX):
         record = ports.runs.load(summary.run) if summary.tenant == tenant and summary.state not in RUN_ENDS else None
         if record is not None:
@@ -247,13 +249,13 @@ def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[RunningStage, 
     return tuple(found)
 
 
-def _running_in(record: RunRecord) -> Iterator[RunningStage]:
+def _running_in(record: RunRecord) -> Iterator[BegunStage]:
     spec = load(record.spec)
     plans = tasks_of(spec)
     for stage in record.stages.values():
         if stage.state is StageState.RUNNING and stage.nodes:
             sent = spec_of(record, stage, plans, spec.code.runtime_env)
-            yield RunningStage(
+            yield BegunStage(
                 stage=stage.stage,
                 tenant=record.tenant,
                 mesh=stage.mesh,

@@ -14,7 +14,7 @@ from dag.rehearsal import Rehearsal, RehearsedStage
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
-from federation.explaining.outlook import GivesWay, Outlook
+from federation.explaining.answers import GivesWay, Outlook
 from federation.leases import Chapter
 from federation.planning.values import Unmet
 from federation.quota.explain import Change

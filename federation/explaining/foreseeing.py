@@ -17,7 +17,7 @@ from mesh.resources import NOTHING, ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningStage:
+class BegunStage:
     """A stage that a mesh has begun."""
 
     stage: StageId
@@ -39,10 +39,10 @@ class ForeseenStop:
 
 
 def foresee(
-    stage: RunningStage,
+    stage: BegunStage,
     view: MeshView,
     held: Mapping[FlavorName, ResourceSet],
-    running: Iterable[RunningStage],
+    running: Iterable[BegunStage],
     *,
     is_quota_free: bool,
     rules: YieldRules,
@@ -82,7 +82,7 @@ def foresee(
     return ForeseenStop(flavor=flavors[best[0].pool], stages=stages, amounts=sum_of(victim.amounts for victim in best))
 
 
-def _occupant(one: RunningStage, pools: Sequence[PoolRecord]) -> Occupant | None:
+def _occupant(one: BegunStage, pools: Sequence[PoolRecord]) -> Occupant | None:
     amounts = one.slot.times(one.slots)
     pool = next((pool.pool for pool in pools if amounts <= pool.capacity), None)
     if pool is None:

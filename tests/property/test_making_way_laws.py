@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from federation.child.balance import LeaseBalance
 from federation.child.making_way import MakingWay
-from federation.explaining.foreseeing import RunningStage, foresee
+from federation.explaining.foreseeing import BegunStage, foresee
 from federation.leases import Lease, Told
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.admission import StageAdmission, WorkloadState
@@ -180,7 +180,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     for units, priority in work:
         mesh.offer(units, priority)
     running = [
-        RunningStage(
+        BegunStage(
             stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=-int(name[1:])
         )
         for name, kept in mesh.running().items()
@@ -198,7 +198,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     mesh.offer(*wanted)
     name = f"w{mesh.count}"
     kept = mesh.admission.workloads[name]
-    stage = RunningStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    stage = BegunStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
     held = {"standard": ResourceSet({"cpu": quota})}
     told = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
     if kept.state is WorkloadState.RUNNING:

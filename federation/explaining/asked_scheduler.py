@@ -1,0 +1,143 @@
+"""The quota scheduler that is asked about what waits: a copy of its own, with every lease running and every piece waiting.
+
+A lease is taken for one workload of its tenant, which began when the youngest stage of its mesh did and ends one mean run time of the mesh
+after that; what its mesh wants for others beside it is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from federation.explaining.flavor_reach import FlavorReach
+from federation.explaining.pieces import Piece
+from federation.explaining.run_times import RunTimes
+from federation.planning.reading import granted_ms
+from federation.quota.explain import Explanation, dry_run, explain
+from federation.quota.flavors import Mode
+from federation.quota.forest import QuotaForest
+from federation.quota.policies import Preempt, QueueSettings, ResourceGroup, StandingOrders
+from federation.quota.scheduler import QuotaScheduler
+from federation.quota.workloads import ReplicaSet, Running, Workload
+from federation.routing.flavor_choice import in_order
+from federation.snapshot import LeaseView, Snapshot
+from mesh.reasons import Reason
+
+_SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
+
+
+class AskedScheduler:
+    """Over one snapshot. Asking changes nothing.
+
+    Args:
+        pieces: What waits; what is of a tenant that is gone is left out, and cannot be asked about.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        forest: QuotaForest,
+        orders: StandingOrders,
+        pieces: Iterable[Piece],
+        reach: FlavorReach,
+        times: RunTimes,
+    ) -> None:
+        self._at_ms = snapshot.at_ms
+        self._reach = reach
+        self._times = times
+        self._scheduler = QuotaScheduler(forest, _settings(forest, orders), orders.rules)
+        self._scheduler.snapshot.now_ms = snapshot.at_ms
+        for lease in snapshot.leases:
+            if lease.tenant in snapshot.tree.tenants:
+                self._scheduler.restore(self._running(lease))
+        for piece in pieces:
+            if piece.tenant in snapshot.tree.tenants:
+                self._scheduler.submit(self._workload(piece))
+
+    def about(self, piece: Piece, line: Sequence[Piece]) -> Explanation:
+        """About one that waits.
+
+        Args:
+            line: Who starts before it on its mesh because their tenant's stages start in order.
+        Raises:
+            LedgerError: It does not wait, or its tenant is gone.
+        """
+        return _told_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
+
+    def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> Explanation:
+        """About one that does not wait yet: what if it did? `line` as for `about`.
+
+        Args:
+            before: What would be sent with it, before it.
+        Raises:
+            UnknownTenant: There is no such tenant.
+        """
+        for other in before:
+            self._scheduler.submit(self._workload(other))
+        try:
+            return _told_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
+        finally:
+            for other in before:
+                self._scheduler.end(other.stage, self._at_ms)
+
+    def _running(self, lease: LeaseView) -> Running:
+        since_ms = min(granted_ms(lease), self._at_ms)
+        work = Workload(
+            workload=f"{lease.lease}#{lease.token}",
+            queue=lease.tenant,
+            created_ms=since_ms,
+            priority=lease.priority,
+            expected_run_ms=max(0, self._at_ms - since_ms - self._times.age_ms(lease.mesh)) + self._times.run_ms(lease.mesh),
+        )
+        amounts = {(lease.flavor, name): units for name, units in lease.amounts.items()}
+        return Running(workload=work, amounts=amounts, since_ms=since_ms)
+
+    def _workload(self, piece: Piece) -> Workload:
+        return Workload(
+            workload=piece.stage,
+            queue=piece.tenant,
+            created_ms=piece.created_ms,
+            replica_sets=(ReplicaSet(name=_SLOT, count=1, amounts=dict(piece.slot.items())),),
+            priority=piece.priority,
+            user=piece.user,
+            flavors=self._reach.at_mesh(piece),
+            expected_run_ms=self._times.run_ms(piece.mesh),
+        )
+
+
+def _settings(forest: QuotaForest, orders: StandingOrders) -> dict[int, QueueSettings]:
+    """As ordered, but for how many run: those who send stages count them, and a lease is not one workload. Every flavor is tried,
+    in the tenant's order; and nobody gives way to equals, as neither planner nor mesh asks them to."""
+    flavors, resources = sorted({flavor for flavor, _ in forest.keys}), sorted({resource for _, resource in forest.keys})
+    groups: dict[tuple[str, ...], ResourceGroup] = {}
+    settings = {}
+    for node in range(len(forest.names)):
+        known = orders.settings.get(forest.tenant_of(node), QueueSettings())
+        if known.flavors not in groups:
+            groups[known.flavors] = ResourceGroup(resources=tuple(resources), flavors=tuple(in_order(flavors, known)))
+        group = groups[known.flavors]
+        policies = known.policies
+        if policies.within_queue is Preempt.LOWER_OR_NEWER:
+            policies = replace(policies, within_queue=Preempt.LOWER_PRIORITY)
+        settings[node] = replace(known, policies=policies, groups=(group,), running_max=None, running_max_per_user=None)
+    return settings
+
+
+def _names(line: Iterable[Piece]) -> frozenset[str]:
+    return frozenset(one.stage for one in line)
+
+
+def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
+    """A mesh tries nothing of a tenant that starts in order before the first has started, whatever the quota says; other meshes' stages
+    hold up nobody there."""
+    if told.gate is not None:
+        return told
+    if line:
+        return replace(told, reason=Reason.BEHIND_HEAD, changes=())
+    return _honest(replace(told, reason=None) if told.reason is Reason.BEHIND_HEAD else told)
+
+
+def _honest(told: Explanation) -> Explanation:
+    """What others would have to give way to does not start at once, even where they would do it."""
+    waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
+    return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told

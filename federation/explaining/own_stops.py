@@ -1,0 +1,76 @@
+"""Less urgent stages of the own tenant that a mesh would stop for a piece of work, without asking the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from federation.explaining.answers import GivesWay
+from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
+from federation.explaining.pieces import Piece
+from federation.explaining.precedence import Precedence
+from federation.quota.explain import Explanation
+from federation.quota.policies import StandingOrders
+from federation.snapshot import MeshView, Snapshot
+from mesh.ids import MeshId, StageId, TenantPath
+from mesh.reasons import Reason
+
+
+class OwnStops:
+    """Over one snapshot.
+
+    Args:
+        running: What a tenant runs, on any mesh; asked only where some of it might stop.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        meshes: Mapping[MeshId, MeshView],
+        orders: StandingOrders,
+        precedence: Precedence,
+        running: Callable[[TenantPath], Sequence[BegunStage]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._meshes = meshes
+        self._orders = orders
+        self._precedence = precedence
+        self._running_of = running
+
+    def of(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
+        """Who would stop; nobody for what may not start yet.
+
+        Args:
+            told: What the quota scheduler says of it.
+            line: Who starts before it on its mesh because their tenant's stages start in order.
+        """
+        view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
+        if view is None or told.gate is not None or line or not rules.takes or not piece.slot:
+            return ()
+        where = (piece.mesh, piece.tenant)
+        held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
+        running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
+        stop: ForeseenStop | None = None
+        before = () if rules.in_order else self._precedence.own_before(piece)
+        for one in (*before, piece):  # Who stops for those before it stops for nobody else.
+            running = [other for other in running if stop is None or other.stage not in stop.stages]
+            as_begun = _as_begun(one, self._snapshot.at_ms)
+            stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
+        if stop is None:
+            return ()
+        reason = Reason.LOWER_IN_QUEUE
+        return (
+            GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
+        )
+
+
+def _as_begun(piece: Piece, now_ms: int) -> BegunStage:
+    """One slot of the piece, on its mesh."""
+    return BegunStage(
+        stage=StageId(piece.stage),
+        tenant=piece.tenant,
+        mesh=piece.mesh,
+        slot=piece.slot,
+        slots=1,
+        priority=piece.priority,
+        started_ms=now_ms,
+    )

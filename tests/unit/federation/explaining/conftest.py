@@ -1,0 +1,14 @@
+"""A ledger in memory without meshes."""
+
+import pytest
+from outlook_bed import TREE
+
+from federation.store.memory import MemoryStore
+from mesh.clock import ManualClock
+
+
+@pytest.fixture
+def store():
+    store = MemoryStore(clock=ManualClock(1_700_000_000_000), ttl_ms=30_000, grace_ms=10_000)
+    store.configure(TREE)
+    return store

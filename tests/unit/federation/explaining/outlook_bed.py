@@ -1,0 +1,81 @@
+"""Work that waits, or would, on a ledger in memory: two tenants below one, and meshes of one flavor or two."""
+
+from dataclasses import replace
+
+from federation.dispatch import QueuedStage, StageAges
+from federation.estimates import CostRules, Pace
+from federation.explaining.foreseeing import BegunStage
+from federation.explaining.outlook import Outlooks
+from federation.explaining.pieces import Piece
+from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.standing import Standing
+from federation.tenant_orders import OrdersInForce
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+STD, EAST, WEST = FlavorName("std"), MeshId("east"), MeshId("west")
+GPU_FLAVOR = FlavorName("a100")
+ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
+CPU, GPU = ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})
+ONE = CPU["cpu"]
+RUN_MS = 4_000
+NO_AGES: dict[MeshId, StageAges] = {}
+ORDERS = OrdersInForce(filed=StandingOrders(rules=Rules(min_run_ms=0)))
+IN_ORDER = OrdersInForce(
+    filed=replace(ORDERS.filed, settings={VISION: QueueSettings(is_strict=True, policies=Policies(within_queue=Preempt.LOWER_PRIORITY))})
+)
+TREE = TenantTree(
+    [
+        Tenant(path=ACME, parent=None),
+        Tenant(path=VISION, parent=ACME, quotas={(STD, "cpu"): Quota(nominal=4 * ONE)}),
+        Tenant(path=BATCH, parent=ACME),
+    ]
+)
+
+
+def joined(store, name, cpus=8):
+    pool = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(cpus))
+    return HandMesh(store, MeshRecord(mesh=name, labels={}, pools=(pool,), cluster="c"))
+
+
+def joined_with_two_flavors(store, name):
+    store.configure(
+        TenantTree(
+            [
+                *(tenant for path, tenant in TREE.tenants.items() if path != BATCH),
+                Tenant(path=BATCH, parent=ACME, quotas={(GPU_FLAVOR, "gpu"): Quota(nominal=2 * ONE)}),
+            ]
+        )
+    )
+    plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(8))
+    gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2))
+    return HandMesh(store, MeshRecord(mesh=name, labels={}, pools=(plain, gpus), cluster="c"))
+
+
+def queued(name, tenant, cpus=1, priority=0, reason=Reason.QUOTA_EXHAUSTED):
+    return QueuedStage(
+        stage=StageId(name), run=RunId("r"), tenant=tenant, slot={"cpu": cpus * ONE}, width=1, priority=priority, reason=reason
+    )
+
+
+def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
+    return replace(queued(name, tenant, reason=reason), slot={"gpu": ONE})
+
+
+def outlooks(store, orders=ORDERS, running=(), ages=NO_AGES, **queues):
+    snapshot = store.snapshot()
+    paced = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
+    told = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
+    return Outlooks(replace(snapshot, meshes=paced), orders, told, CostRules(), ages, lambda _tenant: running)
+
+
+def piece(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
+    return Piece(stage=name, tenant=tenant, mesh=mesh, slot=CPU.times(cpus), priority=priority, created_ms=10_000)
+
+
+def begun(name, priority=0, mesh=EAST, tenant=VISION):
+    return BegunStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)

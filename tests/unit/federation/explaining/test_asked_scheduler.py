@@ -1,0 +1,80 @@
+"""What the quota tree says of work that waits, or would, on a ledger in memory."""
+
+from dataclasses import replace
+
+import pytest
+from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, STD, VISION, WEST, joined, outlooks, piece, queued
+
+from federation.quota.explain import Lever
+from federation.quota.policies import Policies, Preempt, QueueSettings, Rules
+from federation.tenant_orders import OrdersInForce
+from mesh.reasons import Reason
+
+
+def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    reclaims = QueueSettings(policies=Policies(reclaim=Preempt.ANY))
+    orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
+    told = outlooks(store, orders).would_be(piece(cpus=3))
+    assert told.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(change.lever, change.tenant, change.units) for change in told.changes] == [(Lever.FREE, ACME, 3 * ONE)]
+    assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == [(BATCH, CPU.times(3))]
+
+
+@pytest.mark.parametrize(
+    ("priority", "reason", "gives_way"),
+    [
+        pytest.param(5, Reason.WAITING_FOR_VICTIMS, [(BATCH, CPU)], id="the more urgent"),
+        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and nobody else"),
+    ],
+)
+def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, gives_way):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    takes = QueueSettings(policies=Policies(reclaim=Preempt.ANY, borrow=Preempt.LOWER_PRIORITY))
+    rules = Rules(min_run_ms=0, fair_sharing=False)
+    orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
+    told = outlooks(store, orders).would_be(piece(ACME, priority=priority))
+    assert told.reason is reason
+    assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == gives_way
+
+
+def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 4)
+    newer_ones = QueueSettings(policies=Policies(within_queue=Preempt.LOWER_OR_NEWER))
+    orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
+    told = outlooks(store, orders).would_be(piece())
+    assert (told.reason, told.gives_way) == (Reason.QUOTA_EXHAUSTED, ())
+
+
+def test_what_can_never_be_says_which_limit_is_too_low(store):
+    joined(store, EAST)
+    told = outlooks(store).would_be(piece(cpus=6))
+    assert (told.reason, told.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
+    (change,) = told.changes
+    assert (change.lever, change.tenant, change.units) == (Lever.NOMINAL, ACME, 2 * ONE)
+
+
+def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_that_whatever_the_quota_says(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 3)
+    fresh = Reason.WAITING_IN_QUEUE
+    east = [queued("r.1", VISION, cpus=2, reason=fresh), queued("r.2", VISION, reason=fresh), queued("r.3", VISION, cpus=9, reason=fresh)]
+    about = outlooks(store, IN_ORDER, east=east)
+    told = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
+    assert [one.reason for one in told] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
+    assert [bool(one.changes) for one in told] == [True, False, False]
+    assert [one.reason for one in map(outlooks(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
+
+
+def test_it_does_not_start_before_that_and_never_where_that_never_does(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(VISION, STD, CPU, 3)
+    at_ms = store.snapshot().at_ms
+    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=2), queued("r.2", VISION)])
+    assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [at_ms + RUN_MS] * 2
+    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)])
+    assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [None, None]
+    assert outlooks(store, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)]).of("r.2").start_ms is not None

@@ -1,0 +1,31 @@
+"""The wait for room at a mesh."""
+
+from dataclasses import replace
+
+from outlook_bed import CPU, EAST, GPU, GPU_FLAVOR, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, on_gpu, piece
+
+from federation.estimates import CostRules, Pace
+from federation.explaining.outlook import Outlooks
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.standing import Standing
+from federation.tenants import Quota, Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.ids import PoolName, TenantPath
+from mesh.reasons import Reason
+
+
+def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(store):
+    rich = TenantPath("rich")
+    plenty = {(STD, "cpu"): Quota(nominal=99 * ONE), (GPU_FLAVOR, "gpu"): Quota(nominal=99 * ONE)}
+    store.configure(TenantTree([*TREE.tenants.values(), Tenant(path=rich, parent=None, quotas=plenty)]))
+    plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(51), used=CPU.times(50))
+    gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2), used=GPU.times(2))
+    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
+    snapshot = store.snapshot()
+    busy = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
+    queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))
+    about = Outlooks(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules(), NO_AGES)
+    behind_twenty = about.would_be(replace(piece(rich), slot=GPU))
+    assert (behind_twenty.mesh_ahead, behind_twenty.start_ms) == (20, snapshot.at_ms + 21 * RUN_MS // 2)
+    beside_them = about.would_be(piece(rich))
+    assert (beside_them.reason, beside_them.start_ms) == (None, snapshot.at_ms)

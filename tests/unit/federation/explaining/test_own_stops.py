@@ -1,0 +1,76 @@
+"""Which less urgent stages of the own tenant would stop."""
+
+from dataclasses import replace
+
+import pytest
+from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, piece, queued
+
+from federation.quota.policies import Policies, Preempt, QueueSettings
+from federation.tenant_orders import OrdersInForce
+from mesh.reasons import Reason
+
+
+def full(store, cpus=2):
+    """`vision` holds all of its quota, or all of the mesh."""
+    mesh = joined(store, EAST, cpus)
+    mesh.acquire(VISION, STD, CPU, min(4, cpus))
+    pool = replace(mesh.record.pools[0], used=CPU.times(min(4, cpus)))
+    mesh.record = replace(mesh.record, pools=(pool,))
+    mesh.beat()
+
+
+@pytest.mark.parametrize("cpus", [pytest.param(2, id="a full mesh"), pytest.param(9, id="a full lease")])
+def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
+    full(store, cpus)
+    running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
+    told = outlooks(store, running=running).would_be(piece(priority=3))
+    assert told.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in told.gives_way] == [
+        (EAST, VISION, CPU, Reason.LOWER_IN_QUEUE, ("s0",))
+    ]
+
+
+def test_so_does_the_explanation_of_a_stage_that_waits(store):
+    full(store)
+    about = outlooks(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.CAPACITY_BUSY)])
+    (gives,) = about.of("r.1").gives_way
+    assert (gives.reason, gives.stages) == (Reason.LOWER_IN_QUEUE, ("s0",))
+
+
+@pytest.mark.parametrize(
+    ("running", "orders", "priority"),
+    [
+        pytest.param([begun("s0", priority=3), begun("s1", priority=3)], ORDERS, 3, id="as urgent"),
+        pytest.param([begun("s0", mesh=WEST), begun("s1", mesh=WEST)], ORDERS, 3, id="elsewhere"),
+        pytest.param([begun("s0", tenant=BATCH), begun("s1", tenant=BATCH)], ORDERS, 3, id="of another tenant"),
+        pytest.param(
+            [begun("s0"), begun("s1")],
+            OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=Preempt.NEVER))})),
+            3,
+            id="of a tenant that wants no stops",
+        ),
+    ],
+)
+def test_no_stage_would_stop_that_is(store, running, orders, priority):
+    full(store)
+    assert outlooks(store, orders, running).would_be(piece(priority=priority)).gives_way == ()
+
+
+def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
+    full(store)
+    about = outlooks(
+        store,
+        running=[begun("s0"), begun("s1", priority=1)],
+        east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2), queued("r.3", VISION, priority=2)],
+    )
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2", "r.3")] == [[("s0",)], [("s1",)], []]
+
+
+def test_only_for_the_first_of_them_others_stop_and_that_is_the_one_to_which_room_was_promised(store):
+    full(store)
+    running = [begun("s0"), begun("s1", priority=1)]
+    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2")] == [[("s0",)], []]
+    promised = queued("r.2", VISION, priority=2, reason=Reason.WAITING_FOR_VICTIMS)
+    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), promised])
+    assert [[gives.stages for gives in about.of(stage).gives_way] for stage in ("r.1", "r.2")] == [[], [("s0",)]]

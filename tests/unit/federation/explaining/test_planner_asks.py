@@ -1,0 +1,22 @@
+"""Whom the planner would ask to give way."""
+
+from dataclasses import replace
+
+from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, joined, outlooks, piece, queued
+
+from federation.tenant_orders import TenantStop
+from mesh.reasons import Reason
+
+
+def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    (gives,) = outlooks(store, east=[queued("r.1", VISION, cpus=2)]).of("r.1").gives_way
+    assert (gives.mesh, gives.tenant, gives.amounts, gives.reason) == (WEST, BATCH, CPU.times(2), Reason.QUOTA_RECLAIMED)
+
+
+def test_a_tenant_on_hold_is_told_as_such_and_asks_nobody_to_give_way(store):
+    joined(store, EAST)
+    joined(store, WEST).acquire(BATCH, STD, CPU, 4)
+    told = outlooks(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(piece(cpus=2))
+    assert (told.reason, told.gate.node, told.start_ms, told.gives_way) == (Reason.TENANT_HELD, ACME, None, ())
