@@ -221,9 +221,11 @@ class MemoryLedger(MemorySessions):
         before = {resource: units for resource, units in row.target.items() if units}
         if before == dict(aim.target.items()):
             return False
+        is_lowered = any(aim.target[resource] < units for resource, units in before.items())
         for resource in sorted({*row.target, *aim.target}):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
-        row.give_way_by(self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else self._seats[aim.mesh].expires)
+        latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else self._seats[aim.mesh].expires
+        row.give_way_by(latest if is_lowered or not row.cut else row.cut)  # Who gets some of it back has as long for the rest as before.
         if row.grows:
             self._growing.add(aim.mesh)
         self._keep(aim.mesh, row, "plan")

@@ -41,7 +41,7 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   if not session or session.expires == 0 then
     return { 'UNKNOWN', mesh }
   end
-  local lease, is_changed = lease_of(mesh, tenant, flavor), false
+  local lease, is_changed, is_lowered = lease_of(mesh, tenant, flavor), false, false
   for _, resource in ipairs({ unpack(lease.resources) }) do
     target[resource] = target[resource] or 0
   end
@@ -52,12 +52,14 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
       raised[#raised + 1] = { lease, resource, units }
     elseif units < before then
       set_amounts(lease, resource, held, units)
+      is_lowered = true
     end
     is_changed = is_changed or units ~= before
   end
   if is_changed then
     note_change(lease, 'plan')
-    lease.latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
+    local latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
+    lease.latest = (is_lowered or lease.cut == 0) and latest or lease.cut -- Who gets some of it back has as long for the rest as before.
   end
 end
 for _, raise in ipairs(raised) do

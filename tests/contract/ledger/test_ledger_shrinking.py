@@ -120,6 +120,19 @@ def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
 
 
+@pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan that waits", "a plan that does not"])
+def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west, store, wait_ttls):
+    ask(west, 4)
+    aim(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)
+    west.beat()
+    before = west.lease(LAB, A100).shrink_ms
+    aim(ledger, ("west", LAB, 3))
+    west.beat()
+    lease = west.lease(LAB, A100)
+    assert (lease.held["gpu"], lease.target["gpu"]) == (40_000, 30_000)
+    assert before - store.ttl_ms // 2 <= lease.shrink_ms <= before
+
+
 def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
     ask(west, 8)
     aim(ledger, ("west", LAB, 5), ("east", SHOP, 3))
