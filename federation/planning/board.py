@@ -155,7 +155,8 @@ class Board:
             more = slots * units
             target[name] = target.get(name, 0) + more
             grown[name] += more
-        lease.reason = reason
+        if not lease.has_given:  # Else it is told why it gives: on that it depends whether work may go on for a while.
+            lease.reason = reason
         lease.has_grown = True
         claim.slots -= slots
         claim.least = min(claim.slots, want.slots_min)

@@ -164,6 +164,12 @@ def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
     assert [unmet.want for unmet in answer.unmet] == [gang]
 
 
+def test_who_gives_and_gets_a_part_of_it_back_in_the_same_round_is_told_that_it_gives():
+    tree = forest(acme=(None, Quota(), 1), owner=("acme", Quota(nominal=4), 1), guest=("acme", Quota(nominal=2), 1))
+    (lowered,) = decide(tree, (holding("guest", 6, mesh="west"),), (want("owner", 4, priority=1), want("guest", 1, priority=3))).lowered
+    assert (lowered.tenant, lowered.reason) == ("guest", Reason.QUOTA_RECLAIMED)
+
+
 def test_a_young_lease_is_left_alone():
     young = holding("batch", 4, since_ms=NOW_MS - 1_000)
     answer = decide(company(vision=4, batch=0), (young,), (want("vision", 1),))
