@@ -61,7 +61,9 @@ class Heirloom:
     def found(self) -> WorkloadFound:
         """For admission."""
         spec = self.claimed.spec
-        offer = WorkloadOffered(workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority)
+        offer = WorkloadOffered(
+            workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, yielding=spec.yielding
+        )
         return WorkloadFound(offer=offer, pool=self.note.pool, slots=self.note.slots)
 
     @property

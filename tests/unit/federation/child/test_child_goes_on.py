@@ -15,9 +15,10 @@ from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
+from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.messages import NodeSucceeded, StageLost
 from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.resources import NOTHING, ResourceSet
 from mesh.stages import StageSpec, TaskSpec
 from mesh.testing import SimulatedHost
 from mesh.wire import decode
@@ -75,12 +76,13 @@ class World:
         self.child.beat()
         assert violations(self.child._books.admission) == []
 
-    def submit(self, name="s", *tasks, priority=0):
+    def submit(self, name="s", *tasks, priority=0, yielding=NEVER_TAKES):
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
             made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=CPU))
-        self.store.submit("east", StageSpec(stage=name, run="r", tenant="acme", tasks=tuple(made), slot=CPU, width=1, priority=priority))
+        spec = StageSpec(stage=name, run="r", tenant="acme", tasks=tuple(made), slot=CPU, width=1, priority=priority, yielding=yielding)
+        self.store.submit("east", spec)
 
     def run(self, name="s", *tasks):
         """A stage that runs; what was told so far is forgotten."""
@@ -231,6 +233,20 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     world.work()
     world.beat()
     assert (set(running), world.held()) == ({"s"}, 1)
+
+
+@pytest.mark.parametrize("min_run_ms", [TTL_MS, 10 * TTL_MS], ids=["shorter than usual", "longer than usual"])
+def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_back(min_run_ms):
+    world = World(duration_ms=100 * TTL_MS)
+    world.submit(yielding=YieldRules(min_run_ms=min_run_ms))
+    world.beat()
+    world.restart()
+    began_ms = world.clock.monotonic_ms()
+    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
+    world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (aim,))
+    while not world.child._books.running["s"].gives_way:
+        world.beat()
+    assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
 
 def test_a_claim_that_no_runner_has_is_given_back(world):
