@@ -59,6 +59,7 @@ class SimulatedHost:
         self._vigil: Vigil | None = None
         self._stamp_ms = 0
         self.is_there = True  #: What it is ready with; what runs already runs on.
+        self.looks = 0  #: How often it was asked whether it is ready.
 
     @property
     def is_empty(self) -> bool:
@@ -115,6 +116,7 @@ class SimulatedHost:
 
     def is_ready(self) -> bool:
         """See `StageHost`."""
+        self.looks += 1
         return self.is_there
 
     def stop_all(self) -> None:

@@ -54,8 +54,8 @@ class Claims:
             SessionLost: There is no session any more.
         """
         admission, name = self.books.admission, decision.workload
-        if not self.host.is_ready():  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
-            self.books.can_start = False
+        self.books.can_start = self.books.can_start and self.host.is_ready()
+        if not self.books.can_start:  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
             self.tenure.hurry()
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:

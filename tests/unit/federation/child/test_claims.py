@@ -484,6 +484,15 @@ def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hea
     assert joined.running() == {"s1"}
 
 
+def test_of_many_that_could_start_one_finds_out_that_what_the_mesh_runs_on_is_gone(joined):
+    """Each look may take half a second, and a heartbeat has to go out meanwhile."""
+    for number in range(4):
+        joined.submit(f"s{number}")
+    joined.host.is_there, looks = False, joined.host.looks
+    joined.mail()
+    assert (joined.host.looks - looks, joined.running()) == (1, set())
+
+
 def test_what_runs_when_the_control_service_goes_away_ends_as_ever_and_nothing_follows_it(joined):
     joined.submit("s1", slot=ResourceSet.of({"cpu": 4}))
     joined.submit("s2", slot=ResourceSet.of({"cpu": 4}))
