@@ -142,7 +142,7 @@ class LeaseBalance:
                 account.patient_ms = patient_ms(lease.shrink_ms) if lease.shrink_ms is not None else 0
         for key in {*named} - answered.keys() & self._accounts.keys():
             account = self._accounts[key]
-            account.lease, account.offered = None, None
+            account.lease, account.offered, account.patient_ms = None, None, 0
         for key in answered.keys() | {*named} & self._accounts.keys():
             self._doubted.add(key)
             self._note(key)

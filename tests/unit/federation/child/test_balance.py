@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from federation.child.balance import LeaseBalance, Overdraft
@@ -82,6 +84,14 @@ def test_a_lease_that_was_asked_about_and_not_told_is_gone(balance):
 
 
 def test_a_stage_whose_lease_is_gone_is_over_the_limit(balance):
+    balance.take_in(Told(), [KEY])
+    assert balance.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
+
+
+def test_a_lease_that_is_gone_waits_for_no_young_work(balance):
+    lease = replace(told(4, target=0, version=2).leases[0], shrink_ms=9_000)
+    balance.take_in(Told(leases=(lease,)), patient_ms=lambda left_ms: left_ms - 1_000)
+    assert [over.patient_ms for over in balance.overdrawn()] == [8_000]
     balance.take_in(Told(), [KEY])
     assert balance.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
