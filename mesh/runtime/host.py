@@ -50,8 +50,8 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: How long a runner without stages and runs waits for more work of its tenant.
 IDLE_S = 300.0
-#: How long the cluster's control service may take to let somebody in.
-KNOCK_S = 0.5
+#: How long the cluster's control service may take to let somebody in; it is tried twice.
+KNOCK_S = 0.25
 
 REMEDY = "start the cluster again, and then the mesh; what is queued goes to other meshes, and what runs, if anything does, runs on"
 
@@ -176,7 +176,10 @@ class RayStageHost:
         """See `StageHost`: whether the control service of the cluster takes connections. Ray itself would wait for it for a minute, and
         take new work meanwhile that it can only lose."""
         try:
-            knock(self._address, KNOCK_S)
+            try:
+                knock(self._address, KNOCK_S)
+            except TimeoutError:  # The network may have lost the first packet, and TCP sends it again after a second only.
+                knock(self._address, KNOCK_S)
         except OSError as away:
             log.warning("the Ray cluster is gone, or cut off: nothing new is started", mesh=self._mesh, error=str(away), remedy=REMEDY)
             return False

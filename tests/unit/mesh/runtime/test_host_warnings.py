@@ -84,3 +84,18 @@ def test_a_cluster_that_takes_connections_is_there_however_busy_it_is(monkeypatc
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(host, "_address", f"127.0.0.1:{silent.getsockname()[1]}")
         assert host.is_ready()
+
+
+@pytest.mark.parametrize(("lost", "is_ready"), [(1, True), (2, False)], ids=["once", "twice"])
+def test_a_connection_that_was_not_answered_in_time_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool
+):
+    """The network may have lost the one packet of it, and TCP sends it again after a second."""
+    answers: list[Exception | None] = [*[TimeoutError("timed out")] * lost, None]
+
+    def knock(_address: str, _limit_s: float) -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    monkeypatch.setattr(module, "knock", knock)
+    assert host.is_ready() is is_ready
