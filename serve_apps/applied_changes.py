@@ -118,7 +118,8 @@ def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
 
 def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
     yield from _apart(None, rules_told(known.rules), rules_told(asked.rules))
-    usual = _usual_flavors(known), _usual_flavors(asked)
+    before = _usual_flavors(known)
+    usual = before, _usual_flavors(asked, before)
     if all(usual):
         yield from _apart(None, [("flavors", ", ".join(usual[0]))], [("flavors", ", ".join(usual[1]))])
     for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Of tenants that are gone it is enough that they are.
@@ -130,10 +131,11 @@ def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Differen
         yield from _apart(path, settings_told(known.settings.get(name, UNSAID)), settings_told(asked.settings.get(name, UNSAID)))
 
 
-def _usual_flavors(orders: StandingOrders) -> tuple[str, ...]:
-    """In the order in which most tenants try them, told once for all of those; empty where there are no tenants."""
+def _usual_flavors(orders: StandingOrders, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """In the order in which most tenants try them, told once for all of those; of equals the one that was usual before. Empty where there
+    are no tenants."""
     tried = Counter(own.flavors for own in orders.settings.values() if own.flavors)
-    return tried.most_common(1)[0][0] if tried else ()
+    return max(tried, key=lambda order: (tried[order], order == before), default=())
 
 
 def _flavor_order(orders: StandingOrders, name: str, usual: tuple[str, ...]) -> str:
