@@ -37,15 +37,15 @@ def holdings_of(snapshot: Snapshot) -> list[Holding]:
 
 
 def wants_of(snapshot: Snapshot) -> list[Want]:
-    """All that meshes want which are there, for tenants that are."""
-    alive = {view.record.mesh for view in snapshot.meshes if view.alive}
+    """All that meshes want which could start it, for tenants that are there."""
+    able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
     coming = {key: _on_its_way(lease) for key, lease in promised.items()}
     free = free_room(snapshot)
     left: _Left = {}
     wants: list[Want] = []
     for view in sorted(snapshot.wants, key=lambda view: (-view.priority, -view.waiting_ms)):
-        if view.mesh in alive and view.tenant in snapshot.tree.tenants:
+        if view.mesh in able and view.tenant in snapshot.tree.tenants:
             slots = view.slots - _take_slots(coming.get((view.mesh, view.tenant, view.flavor), {}), view.slot, view.slots)
             wants.extend(_parts(view, slots, snapshot.at_ms, free, left))
     return wants

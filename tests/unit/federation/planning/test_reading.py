@@ -23,10 +23,10 @@ def lease(held, target, tenant=LAB, mesh=HERE):
     return LeaseView(lease="x", tenant=tenant, mesh=mesh, flavor="red", amounts=cpu(held), target=cpu(target), token=1)
 
 
-def parts(*wants, leases=(), pools=((64, 0),)):
+def parts(*wants, leases=(), pools=((64, 0),), cluster_answers=True):
     """Pools as (capacity, used)."""
     records = tuple(PoolRecord(pool=f"p{at}", flavor="red", capacity=cpu(has), used=cpu(used)) for at, (has, used) in enumerate(pools))
-    record = MeshRecord(mesh=HERE, labels={}, pools=records, cluster="c")
+    record = MeshRecord(mesh=HERE, labels={}, pools=records, cluster="c", cluster_answers=cluster_answers)
     snapshot = Snapshot(
         at_ms=100_000,
         tree=TenantTree([Tenant(path=LAB, parent=None), Tenant(path="shop", parent=None)]),
@@ -84,3 +84,8 @@ def test_what_is_held_by_nobody_is_not_on_its_way():
     assert read(want(2), leases=(LeaseView(lease="x", tenant=LAB, mesh=HERE, flavor="red", amounts=NOTHING, token=1),)) == [
         (1, 2, 0, True, 0)
     ]
+
+
+def test_for_a_mesh_that_can_start_nothing_nobody_gives_way():
+    assert read(want(), cluster_answers=True) == [(1, 1, 0, True, 0)]
+    assert read(want(), cluster_answers=False) == []
