@@ -23,8 +23,8 @@ from federation.store.session_calls import of_session
 from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
-from serve_apps.auth import issue_for_mesh
-from serve_apps.stores import Stores, open_stores
+from serve_apps.processes.stores import Stores, open_stores
+from serve_apps.requests.auth import issue_for_mesh
 
 SCRIPT, DIRECT = "the script alone", "direct link"
 SERVE, OVER_HTTP = "a bare call of Serve", "HTTP link"

@@ -25,10 +25,10 @@ from benchmarks.measuring import WALL
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import FederationConfig
-from serve_apps.config_file import read_config
-from serve_apps.process import configure_logging
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
+from serve_apps.configuration.config_file import read_config
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.process import configure_logging
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("federation.yaml")

@@ -31,7 +31,7 @@ from federation.planning.values import Holding, Plan, Want
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.tenants import Quota
 from mesh.ids import FlavorName, MeshId, TenantPath
-from serve_apps.process import collect_seldom
+from serve_apps.processes.process import collect_seldom
 
 #: Tenants in the tree, and active ones among them.
 SIZES = ((1_000, 1_000), (10_000, 1_000), (10_000, 10_000), (100_000, 1_000), (100_000, 10_000))

@@ -30,7 +30,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
-from serve_apps.process import collect_seldom
+from serve_apps.processes.process import collect_seldom
 
 TENANTS, ACTIVE = (1_000, 10_000, 100_000), 1_000
 TURNS = 9

@@ -22,7 +22,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.leases import Chapter
 from mesh.ids import TenantPath
-from serve_apps.stores import Stores, open_stores
+from serve_apps.processes.stores import Stores, open_stores
 
 TURNS = 10
 HEARTBEAT_MS, CANCEL_GRACE_MS = 2_000, 2_000

@@ -29,10 +29,10 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.supervision.node_watch import look_at_nodes
-from serve_apps.process import configure_logging, stop_on_signals, tell_ready
-from serve_apps.ray_entry import enter
-from serve_apps.settings import ChildSettings
-from serve_apps.stores import open_child_ports
+from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.processes.ray_entry import enter
+from serve_apps.processes.settings import ChildSettings
+from serve_apps.processes.stores import open_child_ports
 
 log = structlog.get_logger(__name__)
 

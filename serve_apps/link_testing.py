@@ -32,9 +32,9 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
-from serve_apps.auth import issue_for_mesh
-from serve_apps.dependencies import Dependencies
-from serve_apps.gateway import create_app
+from serve_apps.requests.auth import issue_for_mesh
+from serve_apps.requests.dependencies import Dependencies
+from serve_apps.root.gateway import create_app
 
 HOST = "127.0.0.1"
 STOP_S_MAX = 10.0

@@ -7,11 +7,11 @@ import sys
 import ray
 from ray import serve
 
-from serve_apps.deployments import root_applications, root_targets
-from serve_apps.process import configure_logging, stop_on_signals, tell_ready
-from serve_apps.ray_entry import enter
-from serve_apps.root_serve import end_serve, start_serve
-from serve_apps.settings import RootSettings
+from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.processes.ray_entry import enter
+from serve_apps.processes.settings import RootSettings
+from serve_apps.root.deployments import root_applications, root_targets
+from serve_apps.root.serve import end_serve, start_serve
 
 
 def main(settings_file: str) -> None:

@@ -32,8 +32,8 @@ from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
-from serve_apps.auth import issue
-from serve_apps.gateway import Dependencies, create_app
+from serve_apps.requests.auth import issue
+from serve_apps.root.gateway import Dependencies, create_app
 
 NOW_MS = 1_700_000_000_000
 ADDRESS = "http://root.test"

@@ -2,12 +2,14 @@
 
     serve_apps > simulator > dag > federation > mesh
 
-Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and `serve_apps`.
+Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and `serve_apps`, which has
+an order of rooms of its own.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("mesh", "federation", "dag", "simulator", "serve_apps")  #: Lowest first.
 DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
+
+#: The rooms of `serve_apps`, lowest first; "" is the package's own folder.
+# fmt: off
+ROOMS = (
+    "schemas", "looks", "telemetry", "processes", "configuration", "requests", "views", "link", "answers", "routes", "root",
+    "one_machine", "", "cli",
+)
+# fmt: on
+
+#: What stands in the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
+OUTSIDE_OF_ROOMS = frozenset({"__init__", "child_process", "root_process", "configuration_docs", "states_docs", "testing", "link_testing"})
 
 #: Network, other processes, files, time, chance, threads. A core gets what it needs of them as arguments.
 #: structlog is none: it hands values to whatever the process has set up.
@@ -74,6 +87,12 @@ def doors_in(names: tuple[str, ...]) -> set[str]:
     return {door for name in names for door in DOORS if name == door or name.startswith(f"{door}.")}
 
 
+def room_of(module: str) -> str:
+    """The room of a module of `serve_apps`; empty for one that stands in the package's own folder."""
+    room = module.removeprefix("serve_apps").removeprefix(".").partition(".")[0]
+    return "" if room in OUTSIDE_OF_ROOMS else room
+
+
 def is_core(file: str) -> bool:
     return not file.startswith(tuple(f"{folder}/" for folder in DOOR_FOLDERS))
 
@@ -88,6 +107,24 @@ def test_imports_go_down_only(file: str):
     own = LAYERS.index(file.partition("/")[0])
     upward = {names[0] for names in imports_of(source(file)) if names[0].partition(".")[0] in LAYERS[own + 1 :]}
     assert not upward, f"{file} belongs to {LAYERS[own]} and imports from above: {sorted(upward)}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("serve_apps/")])
+def test_imports_go_down_the_rooms_only(file: str):
+    allowed = ROOMS[: ROOMS.index(room_of(module_of(file))) + 1]
+    imported = {names[0] for names in imports_of(source(file)) if names[0].partition(".")[0] == "serve_apps"}
+    upward = {name for name in imported if room_of(name) not in allowed}
+    assert not upward, f"{file} imports from rooms above its own: {sorted(upward)}"
+
+
+def test_every_room_has_its_place_and_a_map_of_its_files():
+    package = ROOT / "serve_apps"
+    assert {folder.parent.name for folder in package.glob("*/__init__.py")} == set(ROOMS) - {""}
+    assert {file.stem for file in package.glob("*.py")} == OUTSIDE_OF_ROOMS
+    for folder in (package, *(package / room for room in ROOMS if room)):
+        words = set(re.findall(r"\w+", ast.get_docstring(source(f"{folder.relative_to(ROOT).as_posix()}/__init__.py")) or ""))
+        missing = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*/__init__.py"))} - words
+        assert not {name for name in missing if not name.startswith("__")}, f"the map of {folder.name} lacks {sorted(missing)}"
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if is_core(file)])

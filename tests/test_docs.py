@@ -37,7 +37,7 @@ from mesh.scheduling.figures import Figures
 from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
-from serve_apps.errors import INTERNAL, MEANINGS
+from serve_apps.requests.errors import INTERNAL, MEANINGS
 from serve_apps.testing import World
 
 ROOT = Path(__file__).parent.parent
@@ -431,7 +431,7 @@ def test_every_metric_is_told_and_no_other():
     told = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}
     assert told >= scraped
     assert all(name.startswith("schedulemesh_") for name in scraped)
-    source = (ROOT / "serve_apps" / "metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "serve_apps" / "telemetry" / "metrics.py").read_text(encoding="utf-8")
     made = set(re.findall(r'"(schedulemesh_\w+)"', source))
     assert {re.sub(r"_(total|seconds)$", "", name) for name in told} == made
 

@@ -1,6 +1,6 @@
 """From the text of a federation file to checked configuration, and from that to the federation's own values.
 
-Reading the file is a door and stands in `serve_apps.config_file`.
+Reading the file is a door and stands in `serve_apps.configuration.config_file`.
 """
 
 from __future__ import annotations

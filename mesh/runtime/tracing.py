@@ -1,6 +1,6 @@
 """Spans that are told after the fact: where they are sent, and ids that follow from a name.
 
-Shared by the traces of runs (`serve_apps.telemetry`) and of a mesh's tasks (`mesh.runtime.supervision.telemetry`). Nothing is
+Shared by the traces of runs (`serve_apps.telemetry.traces`) and of a mesh's tasks (`mesh.runtime.supervision.telemetry`). Nothing is
 traced along a hot path: spans are made from a record of what happened, with the times at which it did. As their ids follow
 from the record's name, one that is told twice is one trace, not two.
 """

@@ -12,13 +12,13 @@ from federation.config.loading import tenants_of
 from federation.quota.from_config import standing_orders_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
-from serve_apps.applied_changes import Changes, Difference, as_json, changes
 from serve_apps.cli.output import console_for
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
-from serve_apps.client_default import gone_default, publish_default
-from serve_apps.state_folder import StateFolder
-from serve_apps.taken_at_start import differing, refuse_another
+from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes
+from serve_apps.one_machine.client_default import gone_default, publish_default
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.taken_at_start import differing, refuse_another
 
 
 def register(app: typer.Typer) -> None:

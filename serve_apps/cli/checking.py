@@ -19,7 +19,7 @@ from mesh.counting import counted
 from serve_apps.cli.output import console_for
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec
-from serve_apps.config_file import read_config
+from serve_apps.configuration.config_file import read_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from serve_apps.cli.output import console_for
 from serve_apps.cli.render import audit_page, letter_page, letters_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
-from serve_apps.dead_views import audit_view, letter_view, letters_view
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
+from serve_apps.views.dead_letters import audit_view, letter_view, letters_view
 
 V = TypeVar("V", bound=BaseModel)
 

@@ -13,17 +13,18 @@ import typer
 
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId
-from serve_apps.child_marks import living
+from serve_apps.answers.draining import drain_mesh, undrain_mesh
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for
 from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, roster_of_stack, running_stores
-from serve_apps.draining import drain_mesh, only, undrain_mesh
-from serve_apps.federation_views import meshes_view
+from serve_apps.looks.snapshots import only
+from serve_apps.one_machine.child_marks import living
+from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.tenants import TenantsView
-from serve_apps.state_folder import StateFolder
+from serve_apps.views.federation import meshes_view
 
 MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]
 

@@ -20,11 +20,11 @@ from mesh.errors import AmountError, MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
 from serve_apps.cli.output import console_for
-from serve_apps.config_file import read_config
-from serve_apps.process import configure_logging
-from serve_apps.ray_access import MODE_VARIABLE, auth_mode, check_answers
-from serve_apps.settings import ChildSettings, LinkSettings
-from serve_apps.stores import open_link
+from serve_apps.configuration.config_file import read_config
+from serve_apps.processes.process import configure_logging
+from serve_apps.processes.ray_access import MODE_VARIABLE, auth_mode, check_answers
+from serve_apps.processes.settings import ChildSettings, LinkSettings
+from serve_apps.processes.stores import open_link
 
 _POOL = re.compile(r"(?P<pool>[a-z0-9][a-z0-9._-]{0,63})=(?P<flavor>[a-z0-9][a-z0-9._-]{0,63}):(?P<capacity>\S+)")
 _ADDRESS = re.compile(r"https?://[^\s/,]+/?")

@@ -25,18 +25,18 @@ from federation.store.redis_scripts import load_verbs
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
-from serve_apps.access import EVERYBODY
-from serve_apps.auth import id_of, issue, issue_for_mesh
 from serve_apps.cli.demo import show_demo
 from serve_apps.cli.output import RoomyTable, console_for
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
-from serve_apps.process import configure_logging, stop_on_signals
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
-from serve_apps.stores import ANSWER_MS_MAX, VERB_FOLDERS
-from serve_apps.taken_at_start import refuse_another
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.taken_at_start import refuse_another
+from serve_apps.processes.process import configure_logging, stop_on_signals
+from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
+from serve_apps.requests.access import EVERYBODY
+from serve_apps.requests.auth import id_of, issue, issue_for_mesh
 
 WATCH_S = 1.0
 UP_S_MAX = 240.0

@@ -12,10 +12,10 @@ from federation.config.loading import FederationConfig
 from federation.roster import Roster
 from mesh.errors import MeshError
 from serve_apps.cli.output import console_for
-from serve_apps.config_file import read_config
-from serve_apps.settings import RootSettings
-from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores, open_stores
+from serve_apps.configuration.config_file import read_config
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.settings import RootSettings
+from serve_apps.processes.stores import Stores, open_stores
 
 STATE = Path(".schedulemesh")
 

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from federation.quota.policies import Stop
 from mesh.ids import TenantPath
+from serve_apps.answers.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
 from serve_apps.cli.output import console_for
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
-from serve_apps.federation_views import stop_view
 from serve_apps.schemas.stops import StopView
-from serve_apps.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
+from serve_apps.views.federation import stop_view
 
 TenantArgument = Annotated[str, typer.Argument(help="The path of the tenant; all below it are meant too.", metavar="TENANT")]
 ReasonOption = Annotated[str, typer.Option(help="Shown wherever the tenant is shown, and to whoever waits for it.")]

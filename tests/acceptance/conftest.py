@@ -17,9 +17,9 @@ from dag.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import Stores
 
 
 @pytest.fixture(scope="module")

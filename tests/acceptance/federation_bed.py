@@ -14,8 +14,8 @@ from dag.runs import RunEvent
 from dag.store.remote import Client, Run
 from dag.tasks import Node
 from federation.errors import StoreUnavailable
-from serve_apps.stack import Stack
-from serve_apps.stores import Stores
+from serve_apps.one_machine.stack import Stack
+from serve_apps.processes.stores import Stores
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
 def patient_stores(stack: Stack) -> Stores:
     """The stack's stores for the own looks of a test: a server that is kept waiting by a busy machine fails none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve_apps.stores.ANSWER_MS_MAX", int(LIMIT_S * 1000))
+        patch.setattr("serve_apps.processes.stores.ANSWER_MS_MAX", int(LIMIT_S * 1000))
         return stack._stores()
 
 

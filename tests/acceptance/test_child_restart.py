@@ -19,8 +19,8 @@ import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
 
 pytestmark = pytest.mark.ray
 

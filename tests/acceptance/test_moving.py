@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dag
 from dag.store.remote import Client
 from serve_apps.cli.app import app
-from serve_apps.stores import Stores
+from serve_apps.processes.stores import Stores
 
 pytestmark = pytest.mark.ray
 

@@ -24,8 +24,8 @@ from federation.config.loading import load_config
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 

@@ -18,9 +18,9 @@ from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import Stores
 
 pytestmark = pytest.mark.ray
 

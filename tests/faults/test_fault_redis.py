@@ -32,7 +32,7 @@ from federation.store.testing import move_time, servers
 from federation.testing import HandMesh
 from mesh.clock import EnduringClock
 from mesh.resources import NOTHING
-from serve_apps.accepted_runs import AcceptedRuns
+from serve_apps.requests.accepted_runs import AcceptedRuns
 
 pytestmark = pytest.mark.faults
 

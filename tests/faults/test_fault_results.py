@@ -34,8 +34,8 @@ from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.exporting import ValueUnreadable, export, import_value, read_verified
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode
-from serve_apps.settings import ChildSettings, StoreSettings
-from serve_apps.stores import Stores, open_stores
+from serve_apps.processes.settings import ChildSettings, StoreSettings
+from serve_apps.processes.stores import Stores, open_stores
 
 pytestmark = pytest.mark.faults
 

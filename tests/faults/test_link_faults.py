@@ -38,8 +38,8 @@ from mesh.messages import StageEnded
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.wire import decode
-from serve_apps.auth import issue_for_mesh
 from serve_apps.link_testing import PATIENCE, link_app, serving
+from serve_apps.requests.auth import issue_for_mesh
 
 EAST, ACME, CPU = MeshId("east"), TenantPath("acme"), FlavorName("cpu")
 ONE = ResourceSet.of({"cpu": 1})

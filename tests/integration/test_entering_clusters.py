@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from serve_apps.ray_access import asks_for_token, auth_mode
+from serve_apps.processes.ray_access import asks_for_token, auth_mode
 
 pytestmark = pytest.mark.ray
 

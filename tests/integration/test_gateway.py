@@ -41,8 +41,8 @@ from mesh.ids import NodeId, RunId
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
-from serve_apps.auth import issue
-from serve_apps.gateway import Dependencies, create_app
+from serve_apps.requests.auth import issue
+from serve_apps.root.gateway import Dependencies, create_app
 from serve_apps.testing import RESEARCH, TENANTS, spec_of
 
 #: No test waits as long as this when all is well.

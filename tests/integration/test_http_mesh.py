@@ -20,10 +20,10 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
-from serve_apps.auth import issue_for_mesh
-from serve_apps.stack import Stack
-from serve_apps.state_folder import StateFolder
-from serve_apps.stores import Stores
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import Stores
+from serve_apps.requests.auth import issue_for_mesh
 
 pytestmark = pytest.mark.ray
 

@@ -13,8 +13,8 @@ from ray import serve
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
-from serve_apps.deployments import root_applications
-from serve_apps.root_serve import end_serve, start_serve
+from serve_apps.root.deployments import root_applications
+from serve_apps.root.serve import end_serve, start_serve
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])

@@ -15,7 +15,7 @@ from mesh.ids import FlavorName, MeshId, PoolName, TenantPath, is_fit_name
 from mesh.reasons import Reason
 from mesh.resources import AMOUNT_MAX, ResourceSet
 from mesh.wire import decode, encode
-from serve_apps.link_calls import read_call
+from serve_apps.link.calls import read_call
 
 EAST = MeshId("east")
 NAMES = st.text(min_size=1, max_size=30)

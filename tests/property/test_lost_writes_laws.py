@@ -24,7 +24,7 @@ from mesh.clock import ManualClock
 from mesh.messages import NodeStarted
 from mesh.resources import ResourceSet
 from mesh.testing import SimulatedHost
-from serve_apps.accepted_runs import AcceptedRuns
+from serve_apps.requests.accepted_runs import AcceptedRuns
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, WORK_MS = 3_000, 1_000, 700, 400
 #: Longer than any run of a case takes, learning included.

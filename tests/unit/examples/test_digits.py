@@ -15,7 +15,7 @@ import pytest
 from dag.compiling import compile_graph, refused_functions
 from dag.spec import parse
 from federation.config.loading import tenants_of
-from serve_apps.config_file import read_config
+from serve_apps.configuration.config_file import read_config
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

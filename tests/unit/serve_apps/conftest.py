@@ -3,7 +3,7 @@
 import pytest
 
 from federation.store.testing import ANSWER_MS_MAX
-from serve_apps import stores
+from serve_apps.processes import stores
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from federation.steadiness import SteadinessRules
 from federation.tenants import Quota, TenantTree
 from mesh.ids import TenantPath
 from mesh.resources import ResourceSet
-from serve_apps.config_file import read_config
+from serve_apps.configuration.config_file import read_config
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 SMALL = """\

@@ -1,0 +1,48 @@
+"""Taking a mesh out of use and back: checked against what is known, then written into the registry."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from federation.errors import UnknownMesh
+from federation.leases import LeaseLedger
+from federation.registry import MeshRegistry
+from federation.roster import NO_ROSTER, Roster
+from federation.snapshot import Snapshot
+from federation.standing import Drain
+from mesh.ids import MeshId
+from serve_apps.looks.snapshots import snapshot_now
+
+
+def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER) -> Snapshot:
+    """Let the mesh finish what it has and get nothing new; what the federation looks like then. Again: the later reason counts.
+
+    Args:
+        by: Who asks: the id of an API key, or a word for where from.
+        roster: The meshes that the root's file names.
+    Raises:
+        UnknownMesh: Nobody ever saw a mesh of this name, and the file has none.
+        StoreUnavailable: The store does not answer; safe to repeat.
+    """
+    snapshot = snapshot_now(ledger.snapshot, registry, roster)
+    _check_known(snapshot, mesh)
+    registry.drain(mesh, Drain(reason=reason, by=by, since_ms=snapshot.at_ms))
+    return snapshot_now(ledger.snapshot, registry, roster)
+
+
+def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER) -> tuple[Snapshot, bool]:
+    """Give the mesh work again; what the federation looks like then, and whether the mesh was drained. Raises as `drain_mesh`."""
+    was_drained = registry.undrain(mesh)
+    snapshot = snapshot_now(ledger.snapshot, registry, roster)
+    if not was_drained:
+        _check_known(snapshot, mesh)
+    return snapshot, was_drained
+
+
+def _check_known(snapshot: Snapshot, mesh: MeshId) -> None:
+    """A mesh that is away may be drained before it comes; one that nobody ever saw or named is a slip of the pen."""
+    known = {view.record.mesh for view in snapshot.meshes} | {away.record.mesh for away in snapshot.absent}
+    if mesh not in known:
+        near = get_close_matches(mesh, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none yet'}"
+        raise UnknownMesh(f"no mesh {mesh} has ever joined{hint}")

@@ -1,0 +1,72 @@
+"""A run's events as a stream for browsers, terminals and clients: `text/event-stream`, resumable by the event's number."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import structlog
+
+from dag.errors import UnknownRun
+from dag.runs import RunEvent
+from dag.store.event_feed import EventFeed
+from federation.errors import StoreUnavailable
+from mesh.ids import RunId
+from serve_apps.views.runs import event_view
+
+log = structlog.get_logger(__name__)
+
+#: After this much silence a comment is sent, so that no proxy takes the stream for dead.
+KEEP_ALIVE_S = 10.0
+#: How long a reader that was cut off is asked to wait before it comes again.
+RETRY_MS = 1_000
+
+
+async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s: float = KEEP_ALIVE_S) -> AsyncIterator[str]:
+    """Events with a greater number than `after`; ends after the run's last one, or when the feed is cut off.
+
+    A stream that was cut off is no error here: its reader comes again with the number that it has seen last.
+    """
+    events = feed.follow(run, after)
+    pending: asyncio.Future[RunEvent | None] | None = None
+    yield f"retry: {RETRY_MS}\n\n"
+    try:
+        while True:
+            pending = pending or asyncio.ensure_future(_next(events))
+            await asyncio.wait({pending}, timeout=keep_alive_s)
+            if not pending.done():
+                yield ": nothing new\n\n"
+                continue
+            event, pending = pending.result(), None
+            if event is None:
+                return
+            yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event_view(event).model_dump_json()}\n\n"
+    except (StoreUnavailable, UnknownRun) as cut_off:
+        log.warning("an event stream was cut off", run=run, error=str(cut_off))
+    finally:
+        if pending is not None:
+            pending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StoreUnavailable, UnknownRun):
+                await pending
+        await _close(events)
+
+
+async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> None:
+    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.wait_for_end`."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(feed.wait_for_end(run), wait_s)
+
+
+async def _next(events: AsyncIterator[RunEvent]) -> RunEvent | None:
+    """The next event; None after the last."""
+    async for event in events:
+        return event
+    return None
+
+
+async def _close(events: AsyncIterator[RunEvent]) -> None:
+    """Let a generator give its connection back now, and not when it is collected."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()

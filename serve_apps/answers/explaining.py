@@ -1,0 +1,283 @@
+"""Answers to "why does it wait?" and "what if?": the stores are read once, and the pure core is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, partial
+
+from dag.compiling import refused_functions, tasks_of
+from dag.errors import SpecError, UnknownStage
+from dag.rehearsal import rehearse
+from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
+from dag.sending import spec_of
+from dag.spec import digest, kept_form, load
+from dag.starting import under_way
+from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
+from dag.store.rows import reach_of
+from federation.explaining.answers import Outlook
+from federation.explaining.foreseeing import BegunStage
+from federation.explaining.outlook import Outlooks
+from federation.explaining.pieces import Piece
+from federation.quota.starts import Starts, Tally
+from federation.snapshot import Snapshot
+from federation.tenant_orders import OrdersInForce
+from federation.tenants import TenantTree
+from mesh.ids import MeshId, NodeId, RunId, TenantPath
+from mesh.reasons import PASSING, Reason
+from mesh.resources import ResourceSet
+from serve_apps.answers.stopping import check_reach
+from serve_apps.answers.submission import read_spec, tenant_of, user_of
+from serve_apps.looks.snapshots import snapshot_now
+from serve_apps.looks.waits import QUEUE_DEPTH_MAX, Queues, queues_of
+from serve_apps.requests.access import EVERYBODY, reaches, tops
+from serve_apps.requests.auth import Principal
+from serve_apps.requests.dependencies import Dependencies
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.plans import PlanView
+from serve_apps.schemas.queues import QueueView
+from serve_apps.schemas.stories import StoryView
+from serve_apps.views.waiting import (
+    Waiting,
+    chapter_view,
+    kept_back_views,
+    plan_view,
+    run_explanation,
+    stage_explanation,
+    unmet_view,
+    waiting_view,
+)
+
+#: Runs of a tenant that are looked through for those that wait before any mesh, and for what runs at a limit.
+RUNS_MAX = 1_000
+#: Chapters of the lease log that are looked through where no one tenant is named.
+CHAPTERS_MAX = 5_000
+#: Stages of a dry run that are explained one by one; a graph with more of them is told without.
+STAGES_MAX = 100
+
+
+def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath | None, limit: int) -> QueueView:
+    """What waits, of a tenant and all below it, or of all that the key reaches; the first `limit` stages with what can be said of them.
+
+    Raises:
+        OutOfReach: No such tenant within the key's reach.
+        StoreUnavailable: A store does not answer.
+    """
+    snapshot, queues = _look(ports)
+    if tenant is not None:
+        check_reach(principal, tenant, snapshot.tree.tenants)
+
+    def within(path: TenantPath) -> bool:
+        return reaches(principal, path) and (tenant is None or snapshot.tree.is_within(path, tenant))
+
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
+    found = [
+        Waiting(stage=stage, mesh=mesh, place=outlooks.place(stage.stage))
+        for mesh, queued in queues.items()
+        for stage in queued
+        if within(stage.tenant)
+    ]
+    explained = [
+        Waiting(stage=one.stage, mesh=one.mesh, place=one.place, outlook=outlooks.of(one.stage.stage, asks_planner=False))
+        for one in found[:limit]
+    ]
+    asked = _lists_of(snapshot.tree, tenant) if tenant is not None else tops(principal, snapshot)
+    runs = [run for path in asked for run in ports.runs.list(path, limit=RUNS_MAX) if within(run.tenant)]
+    queued_runs = {stage.run for queued in queues.values() for stage in queued}
+    return QueueView(
+        tenant=tenant or EVERYBODY,
+        at_ms=snapshot.at_ms,
+        waiting=[waiting_view(one) for one in (*explained, *(_listed(one, outlooks) for one in found[limit:]))],
+        kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
+        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
+    )
+
+
+def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
+    """Why the run is not further. Raises StoreUnavailable."""
+    snapshot, queues = _look(ports)
+    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
+    slots = _slots_of(record)
+    open_stages = [stage for stage in record.stages.values() if stage.state not in STAGE_ENDS]
+    stages = [
+        stage_explanation(record, stage, slots[stage.stage], outlooks.of(stage.stage, asks_planner=False), partial(reaches, principal))
+        for stage in open_stages
+    ]
+    return run_explanation(record, stages, snapshot.at_ms)
+
+
+def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, stage: str) -> StageExplanation:
+    """Why the stage is where it is, with its story.
+
+    Raises:
+        UnknownStage: The run has no such stage.
+        StoreUnavailable: A store does not answer.
+    """
+    kept = _stage_of(record, stage)
+    snapshot, queues = _look(ports)
+    orders, running = ports.orders.in_force(), partial(_running_of, ports)
+    outlook = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
+    story = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
+    return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), story)
+
+
+def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
+    """What would become of a graph. Raises as `submission.accept`, but for a run of the same id."""
+    spec = read_spec(body)
+    tenant, user = tenant_of(spec, principal), user_of(spec, principal)
+    snapshot, queues = _look(ports)
+    problems = refused_functions(spec, *_rights_of(snapshot, tenant))
+    if problems:
+        raise SpecError(tuple(problems))
+    record = RunRecord(
+        run=RunId(spec.id or "new"),
+        tenant=tenant,
+        user=user,
+        digest=digest(spec),
+        spec=kept_form(spec),
+        created_ms=snapshot.at_ms,
+        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+    )
+    ports.runs.check_room(record, spec.blob_bytes())
+    orders = ports.orders.in_force()
+    rehearsal = rehearse(record, snapshot, ports.costs, orders.filed.settings_of(tenant))
+    outlooks = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
+    told: list[Outlook] = []
+    before: list[Piece] = []
+    for each in rehearsal.stages:
+        piece = Piece(
+            stage=f"{each.stage.stage} of a dry run",
+            tenant=tenant,
+            mesh=each.stage.mesh,
+            slot=each.slot,
+            priority=each.priority,
+            user=user,
+            created_ms=QUEUE_DEPTH_MAX + len(before),
+        )
+        told.append(outlooks.would_be(piece, before) if len(told) < STAGES_MAX else Outlook(piece=piece, reason=None))
+        if each.goes_first:
+            before.append(piece)
+    allowed = _starts(ports, snapshot, orders, tenant).allowed(tenant, user, snapshot.at_ms)
+    return plan_view(record, rehearsal, told, allowed, partial(reaches, principal), snapshot.at_ms)
+
+
+def tell_story(
+    ports: Dependencies, principal: Principal, *, tenant: TenantPath | None, mesh: MeshId | None, flavor: str | None, limit: int
+) -> StoryView:
+    """The last changes of leases within reach, oldest first; of a tenant: with those of all below it.
+
+    Raises:
+        OutOfReach: No such tenant within the key's reach.
+        StoreUnavailable: A store does not answer.
+    """
+    tree = ports.shown().tree
+    of = {path for path in tree.tenants if tree.is_within(path, tenant)} | {tenant} if tenant is not None else None
+    if tenant is not None and not reaches(principal, tenant):
+        check_reach(principal, tenant, tree.tenants)
+    chapters = ports.ledger.story(mesh, of, CHAPTERS_MAX)
+    told = [
+        chapter
+        for chapter in chapters
+        if chapter.lease is None or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor))
+    ]
+    if tenant is not None and not any(chapter.lease for chapter in chapters):
+        check_reach(principal, tenant, tree.tenants)  # One that was taken out of the tree has its story still.
+    return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
+
+
+def _look(ports: Dependencies) -> tuple[Snapshot, Queues]:
+    snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
+    return snapshot, queues_of(snapshot, ports.queue)
+
+
+def _listed(one: Waiting, outlooks: Outlooks) -> Waiting:
+    """The stage with the reason alone."""
+    why = outlooks.why(one.stage.stage)
+    return replace(one, reason=why.reason) if why is not None else one
+
+
+def _lists_of(tree: TenantTree, tenant: TenantPath) -> tuple[TenantPath, ...]:
+    """Where all runs of the tenant and of those below it are listed: lists go by paths, which need not begin with that of a parent."""
+    below = {path for path in tree.tenants if tree.is_within(path, tenant)}
+    return tuple(path for path in sorted(below) if below.isdisjoint(map(TenantPath, reach_of(path)[:-1])))
+
+
+def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
+    """It goes on, and says that it waits for something that no mesh's queue knows of.
+
+    Args:
+        queued: Something of it is in a queue.
+    """
+    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
+    return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
+
+
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_LEARNING}) | {
+    Reason.NO_MESH_FITS,
+    Reason.LABEL_MISMATCH,
+    Reason.TENANT_NOT_ALLOWED,
+    Reason.CAPACITY_TOO_SMALL,
+    Reason.QUOTA_TOO_SMALL,
+}
+
+
+def _stage_of(record: RunRecord, stage: str) -> StageRecord:
+    """By its id, or by what follows the run's id and a dot."""
+    found = next((kept for kept in record.stages.values() if stage in (kept.stage, kept.stage.rpartition(".")[2])), None)
+    if found is None:
+        raise UnknownStage(f"the run {record.run} has no stage {stage}")
+    return found
+
+
+def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
+    """What each stage needs to start."""
+    spec = load(record.spec)
+    plans = tasks_of(spec)
+    return {
+        stage.stage: ResourceSet(spec_of(record, stage, plans, spec.code.runtime_env).slot) if stage.nodes else ResourceSet()
+        for stage in record.stages.values()
+    }
+
+
+def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[BegunStage, ...]:
+    """What the tenant runs, as its runs were told. Raises StoreUnavailable."""
+    found: list[BegunStage] = []
+    for summary in ports.runs.list(tenant, limit=RUNS_MAX):
+        record = ports.runs.load(summary.run) if summary.tenant == tenant and summary.state not in RUN_ENDS else None
+        if record is not None:
+            found += _running_in(record)
+    return tuple(found)
+
+
+def _running_in(record: RunRecord) -> Iterator[BegunStage]:
+    spec = load(record.spec)
+    plans = tasks_of(spec)
+    for stage in record.stages.values():
+        if stage.state is StageState.RUNNING and stage.nodes:
+            sent = spec_of(record, stage, plans, spec.code.runtime_env)
+            yield BegunStage(
+                stage=stage.stage,
+                tenant=record.tenant,
+                mesh=stage.mesh,
+                slot=ResourceSet(sent.slot),
+                slots=stage.slots,
+                priority=sent.priority,
+                started_ms=stage.started_ms,
+            )
+
+
+def _rights_of(snapshot: Snapshot, tenant: TenantPath) -> tuple[tuple[str, ...], bool]:
+    allowed = snapshot.tree.tenant(tenant)
+    return allowed.functions, allowed.pickled_code
+
+
+def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
+    """The gate of the tenant, with what runs; runs are looked through only where their number is limited."""
+    starts = Starts(snapshot.tree, orders)
+    if starts.limits_running and tenant in snapshot.tree.tenants:
+        *_, root = tenant, *snapshot.tree.ancestors(tenant)
+        for summary in (found for top in snapshot.tree.first_names(root) for found in ports.runs.list(top, limit=RUNS_MAX)):
+            record = ports.runs.load(summary.run) if summary.state not in RUN_ENDS else None
+            if record is not None:
+                starts.count(Tally(tenant=record.tenant, user=record.user, started=0), under_way(record))
+    return starts

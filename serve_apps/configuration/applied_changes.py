@@ -1,0 +1,149 @@
+"""What a file would change in the federation that runs: tenants, limits, settings, and who would hold more than it may. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from federation.quota.policies import OnCut, StandingOrders
+from federation.snapshot import Snapshot
+from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
+from mesh.ids import TenantPath
+from mesh.resources import format_units
+from serve_apps.configuration.file_words import NOT_SET, UNSAID, rules_told, settings_told
+
+#: The limits of a tenant, by the names that they have in a file.
+LIMITS = ("nominal", "borrowing_limit", "lending_limit")
+NO_LIMIT = "no limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One value that is another one in the file."""
+
+    tenant: TenantPath | None  #: None: a rule of the whole federation.
+    what: str  #: Like `standard.cpu.nominal`, or a key of the file: `weight`, `limits.running_max`.
+    before: str  #: In words, with its unit.
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """All that `apply` would change, and what that leaves behind."""
+
+    new: tuple[TenantPath, ...]
+    gone: tuple[TenantPath, ...]
+    moved: tuple[tuple[TenantPath, TenantPath | None], ...]  #: Each with the parent that it has then.
+    limits: tuple[Difference, ...]
+    settings: tuple[Difference, ...]
+    over: tuple[str, ...]  #: `tenant|flavor|resource` of nodes that would hold more than their limits.
+    stopped: frozenset[str] = frozenset()  #: Those of `over` where work is stopped for it; elsewhere what runs goes on.
+
+
+def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
+    """What differs between what is in force and what a file asks for.
+
+    Args:
+        snapshot: With the tree that is in force, and what is held.
+        known: The rules and settings in force, of a file alone.
+        tree: Of the file.
+        asked: The rules and settings of the file.
+    """
+    before, after = snapshot.tree.tenants, tree.tenants
+    gone = sorted(before.keys() - after.keys())
+    charged = tree.with_vanished({path: before[path].parent for path in gone}, snapshot.usage)
+    over = charged.over(charged.recompute(snapshot.leases))
+    return Changes(
+        new=tuple(sorted(after.keys() - before.keys())),
+        gone=tuple(gone),
+        moved=tuple((path, after[path].parent) for path in after if path in before and after[path].parent != before[path].parent),
+        limits=tuple(_limits(snapshot.tree, tree)),
+        settings=tuple(_settings(known, asked)),
+        over=over,
+        stopped=frozenset(row for row in over if _is_stopped(row, snapshot, charged, asked)),
+    )
+
+
+def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:
+    """Does any of those who hold what is too much give way to a cut? Each goes by its own `on_cut`."""
+    node, flavor, resource = row.split(SEPARATOR)
+    holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}
+    return any(tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_cut is OnCut.EVICT for holder in holders)
+
+
+def as_json(found: Changes) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "new_tenants": list(found.new),
+        "tenants_gone": list(found.gone),
+        "tenants_moved": [{"tenant": path, "parent": parent} for path, parent in found.moved],
+        "limits": [_difference_json(one) for one in found.limits],
+        "settings": [_difference_json(one) for one in found.settings],
+        "over_limits": [
+            {
+                **dict(zip(("tenant", "flavor", "resource"), row.split(SEPARATOR), strict=True)),
+                "on_cut": (OnCut.EVICT if row in found.stopped else OnCut.KEEP).value,
+            }
+            for row in found.over
+        ],
+    }
+
+
+def _difference_json(one: Difference) -> dict[str, Any]:
+    return {"tenant": one.tenant, "what": one.what, "before": one.before, "after": one.after}
+
+
+def _limits(before: TenantTree, after: TenantTree) -> Iterator[Difference]:
+    keys = sorted(before.flavor_resources() | after.flavor_resources())
+    for path in sorted(after.tenants):  # Of tenants that are gone it is enough that they are.
+        for key in keys:
+            old, new = _quota(before, path, key), _quota(after, path, key)
+            for limit in LIMITS:
+                told = _limit_words(old, limit, key), _limit_words(new, limit, key)
+                if told[0] != told[1]:
+                    yield Difference(tenant=path, what=f"{key[0]}.{key[1]}.{limit}", before=told[0], after=told[1])
+
+
+def _quota(tree: TenantTree, path: TenantPath, key: FlavorResource) -> Quota:
+    return tree.quota(path, key) if path in tree.tenants else Quota()
+
+
+def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
+    units: int | None = getattr(quota, limit)
+    return NO_LIMIT if units is None else format_units(key[1], units)
+
+
+def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
+    yield from _apart(None, rules_told(known.rules), rules_told(asked.rules))
+    before = _usual_flavors(known)
+    usual = before, _usual_flavors(asked, before)
+    if all(usual):
+        yield from _apart(None, [("flavors", ", ".join(usual[0]))], [("flavors", ", ".join(usual[1]))])
+    for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Of tenants that are gone it is enough that they are.
+        path = TenantPath(name)
+        weights = [[("weight", str(orders.weights.get(name, Fraction(1))))] for orders in (known, asked)]
+        yield from _apart(path, *weights)
+        orders = (_flavor_order(orders, name, order) for orders, order in zip((known, asked), usual, strict=True))
+        yield from _apart(path, *([("scheduling.flavor_order", order)] for order in orders))
+        yield from _apart(path, settings_told(known.settings.get(name, UNSAID)), settings_told(asked.settings.get(name, UNSAID)))
+
+
+def _usual_flavors(orders: StandingOrders, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """In the order in which most tenants try them, told once for all of those; of equals the one that was usual before. Empty where there
+    are no tenants."""
+    tried = Counter(own.flavors for own in orders.settings.values() if own.flavors)
+    return max(tried, key=lambda order: (tried[order], order == before), default=())
+
+
+def _flavor_order(orders: StandingOrders, name: str, usual: tuple[str, ...]) -> str:
+    own = orders.settings.get(name, UNSAID).flavors
+    return ", ".join(own) if own and own != usual else NOT_SET
+
+
+def _apart(path: TenantPath | None, old: Iterable[tuple[str, str]], new: Iterable[tuple[str, str]]) -> Iterator[Difference]:
+    for (what, before), (_, after) in zip(old, new, strict=True):
+        if before != after:
+            yield Difference(tenant=path, what=what, before=before, after=after)

@@ -1,0 +1,99 @@
+"""A mesh's call as it comes over the link: read strictly, within limits, before anything of it is believed.
+
+JSON with a key twice, a fraction, an integer beyond 2^53, or more depth, entries or text than any call needs is refused with
+its place; what is left has to be exactly what the verb takes. Source: references of the protocol §7.7.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from federation.errors import BatchTooLarge
+from federation.link import LIST_MAX, LONG_TEXTS, TEXT_MAX, A, Verb, meshes_in
+from mesh.errors import RuntimeDoorError
+from mesh.ids import MeshId
+from mesh.resources import AMOUNT_MAX
+from mesh.wire import decode
+from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
+
+DEPTH_MAX = 32
+#: Digits, with the sign, of the longest integer that is looked at.
+_DIGITS_MAX = len(str(AMOUNT_MAX)) + 1
+#: Of a complaint of the reader, which may quote what it has read.
+_WORDS_MAX = 500
+
+
+def read_call(verb: Verb[A, Any], body: bytes, mesh: MeshId) -> A:
+    """What is asked, by the mesh whose key it came with.
+
+    Raises:
+        MalformedBody: Not JSON.
+        MalformedCall: JSON, and not what the verb takes.
+        BatchTooLarge: More entries in a list than any call has.
+        WrongMesh: It speaks for another mesh.
+    """
+    _refuse_excess(_json_in(body))
+    try:
+        asked: A = decode(verb.asked, body)
+    except RuntimeDoorError as wrong:
+        raise MalformedCall(f"this is not what {verb.name} takes: {str(wrong)[:_WORDS_MAX]}") from None
+    for named in meshes_in(asked):
+        if named != mesh:
+            raise WrongMesh(f"the key is that of the mesh {mesh}, and the call speaks for {named[:TEXT_MAX]!r}")
+    return asked
+
+
+def _json_in(body: bytes) -> Any:
+    try:
+        return json.loads(body, object_pairs_hook=_unique, parse_int=_bounded, parse_float=_no_fraction, parse_constant=_no_fraction)
+    except RecursionError:
+        raise MalformedCall(f"more than {DEPTH_MAX} levels") from None
+    except ValueError as wrong:
+        raise MalformedBody(f"the body is not JSON: {wrong}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedCall("a key stands twice in an object")
+    return found
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > _DIGITS_MAX or abs(int(digits)) > AMOUNT_MAX:
+        raise MalformedCall("an integer of 2^53 or more")
+    return int(digits)
+
+
+def _no_fraction(text: str) -> NoReturn:
+    raise MalformedCall(f"{text[:32]} where only integers stand")
+
+
+def _refuse_excess(value: Any) -> None:
+    """Walk through the value without recursion, a level at a time."""
+    level = [("", value)]
+    for _ in range(DEPTH_MAX):
+        for key, part in level:
+            _refuse_large(key, part)
+        level = [entry for key, part in level for entry in _entries(key, part)]
+        if not level:
+            return
+    raise MalformedCall(f"more than {DEPTH_MAX} levels")
+
+
+def _entries(key: str, part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, dict):
+        yield from part.items()
+    elif isinstance(part, list):
+        yield from ((key, entry) for entry in part)
+
+
+def _refuse_large(key: str, part: Any) -> None:
+    if isinstance(part, (list, dict)) and len(part) > LIST_MAX:
+        raise BatchTooLarge(f"{len(part)} entries in one list; send at most {LIST_MAX}")
+    if isinstance(part, dict) and any(len(name) > TEXT_MAX for name in part):
+        raise MalformedCall(f"a key of more than {TEXT_MAX} characters")
+    if isinstance(part, str) and len(part) > LONG_TEXTS.get(key, TEXT_MAX):
+        raise MalformedCall(f"{key[:TEXT_MAX] or 'a text'}: more than {LONG_TEXTS.get(key, TEXT_MAX)} characters")

@@ -1,0 +1,350 @@
+"""`/v1/link/…`: what a child mesh asks that has no key to the store; see `federation.link` for the table of verbs.
+
+Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
+their own, so neither tenants nor waiting meshes can keep a session from being renewed. Before a byte of a body is read, or one
+of these threads is taken, the key is looked at, in threads of yet another kind. Where too many wrong keys come from, the next ones are
+looked at in few threads, so that nobody else waits behind them; a good one is let in all the same. A key that was good at its last
+call is looked at in the thread that does the work, before any of it: it is one thread less to wait for, and a key that was revoked
+gets no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, TypeVar, cast
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Path, Request, Response
+
+from dag.runs import RunSummary
+from federation.errors import StaleFence
+from federation.leases import Session
+from federation.link import (
+    BLOB_BYTES_MAX,
+    CALL_BYTES_MAX,
+    INPUTS_OF,
+    JOIN,
+    LINK_PATH,
+    MAIL,
+    PROOF_HEADER,
+    SESSION_HEADER,
+    TERMS,
+    VERBS,
+    AwaitMail,
+    Budget,
+    InputsOf,
+    LinkTerms,
+    Verb,
+    arguments_of,
+)
+from federation.roster import admitted, differences
+from federation.snapshot import MeshRecord
+from mesh.ids import MeshId, NodeId, RunId
+from mesh.resources import format_units
+from mesh.values import StoredValue
+from mesh.wire import encode
+from serve_apps.link.calls import read_call
+from serve_apps.link.proofs import believed, proof_of
+from serve_apps.requests.access import address_of, asking_mesh
+from serve_apps.requests.auth import MeshPrincipal
+from serve_apps.requests.dependencies import Dependencies, dependencies_of
+from serve_apps.requests.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
+from serve_apps.requests.limits import CallBudget, RunBytes
+from serve_apps.requests.observing import log
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+#: Threads of a replica.
+THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
+#: Threads in which keys are looked up, whoever brings them; and those for keys that nobody knows yet, from where too many were wrong.
+DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
+#: Good keys that are remembered, at most.
+GOOD_MAX = 4_096
+#: Calls of a mesh in a second, and those that may come at once after a pause.
+CALLS_PER_S, CALLS_BURST = 200.0, 500
+MAILS_PER_S, MAILS_BURST = 20.0, 40
+#: Heartbeats of a mesh in the time of one, and at least so many in a second: after an epoch or a lost session there are several.
+BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
+#: When every thread for mail waits, a mailbox is looked into this often instead.
+LOOK_S = 0.25
+#: For how long it is believed that a mesh has claimed a stage of a run: looking it up reads all that the mesh has claimed.
+CLAIM_KEPT_MS = 5_000
+#: Runs whose bytes are counted, and claims that are remembered, at most.
+RUNS_COUNTED, CLAIMS_KEPT = 4_096, 4_096
+#: Bytes that meshes may put into a run: this many, and more for a large graph, as every node may have values, in several attempts.
+RUN_BYTES_MIN, VALUES_PER_NODE = 64 << 20, 8
+
+Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Hex digest of the bytes.")]
+_INCARNATION = re.compile("[0-9]{1,16}")
+RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+
+router = APIRouter(prefix=LINK_PATH, tags=["link"])
+
+
+class LinkDesk:
+    """What the routes of one replica share: threads and budgets.
+
+    Args:
+        heartbeat_ms: How often each mesh renews its session.
+    """
+
+    def __init__(self, heartbeat_ms: int) -> None:
+        beats_per_s = max(BEATS_PER_S_MIN, BEATS_PER_BEAT * 1_000 / heartbeat_ms)
+        self._threads = {budget: CapacityLimiter(count) for budget, count in THREADS.items()}
+        self._budgets = {
+            Budget.BEAT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
+            Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
+            Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
+        }
+        self._door = CapacityLimiter(DOOR_THREADS)
+        self._side_door = CapacityLimiter(SIDE_DOOR_THREADS)
+        self._good: dict[bytes, MeshPrincipal] = {}  #: Who was let in, by the digest of the header.
+        self._bytes = RunBytes(runs=RUNS_COUNTED)
+        self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
+
+    async def do(self, budget: Budget, work: Callable[[], T]) -> T:
+        """Do the work in a thread of this kind."""
+        return await run_sync(work, limiter=self._threads[budget])
+
+    def has_room(self, budget: Budget) -> bool:
+        """Is a thread of this kind free?"""
+        return self._threads[budget].available_tokens > 0
+
+    async def admit(self, ports: Dependencies, request: Request, budget: Budget) -> MeshPrincipal:
+        """The mesh that asks, if it may ask now.
+
+        Raises:
+            NotAuthenticated: Its key is none.
+            TooManyCalls: Its budget is used up, or too many wrong keys came from its address.
+        """
+        authorization, address = request.headers.get("authorization"), address_of(request)
+        shown = _digest_of(authorization)
+        now_ms = ports.clock.monotonic_ms()
+        is_suspect = shown not in self._good and ports.desk.is_suspect(address, now_ms)
+        try:
+            principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._side_door if is_suspect else self._door)
+        except NotAuthenticated as denied:
+            self._good.pop(shown, None)
+            ports.desk.refuse(address, denied, now_ms)
+        if len(self._good) >= GOOD_MAX:
+            self._good.clear()
+        self._good[shown] = principal
+        return principal
+
+    def was_good(self, ports: Dependencies, request: Request, budget: Budget) -> bool:
+        """Was the key good at its last call? Then this call is counted, and `look_again` has to come before anything is done for it.
+
+        Raises:
+            TooManyCalls: Its budget is used up.
+        """
+        before = self._good.get(_digest_of(request.headers.get("authorization")))
+        if before is not None:
+            self._count_call(ports, before, budget)
+        return before is not None
+
+    def look_again(self, ports: Dependencies, request: Request) -> MeshPrincipal:
+        """The mesh whose key it still is; in a thread. Raises NotAuthenticated."""
+        authorization = request.headers.get("authorization")
+        try:
+            return asking_mesh(authorization, ports)
+        except NotAuthenticated as denied:
+            self._good.pop(_digest_of(authorization), None)
+            ports.desk.refuse(address_of(request), denied, ports.clock.monotonic_ms())
+
+    def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
+        principal = asking_mesh(authorization, ports)
+        self._count_call(ports, principal, budget)
+        return principal
+
+    def _count_call(self, ports: Dependencies, principal: MeshPrincipal, budget: Budget) -> None:
+        wait_ms = self._budgets[budget].take(principal.key, ports.clock.monotonic_ms())
+        if wait_ms:
+            raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
+
+    def may_put(self, ports: Dependencies, session: Session, run: RunId) -> bool:
+        """Has the session claimed a stage of the run?"""
+        now_ms, key = ports.clock.monotonic_ms(), (session.mesh, session.incarnation, run)
+        if self._claimed.get(key, 0) > now_ms:
+            return True
+        if not any(claimed.spec.run == run for claimed in ports.queue.claims_of(session)):
+            return False
+        if len(self._claimed) >= CLAIMS_KEPT:
+            self._claimed.clear()
+        self._claimed[key] = now_ms + CLAIM_KEPT_MS
+        return True
+
+    def count(self, ports: Dependencies, run: RunSummary, size_bytes: int) -> None:
+        """Count bytes that are put into the run.
+
+        Raises:
+            BodyTooLarge: There are more than its nodes can have as values.
+        """
+        most_bytes = max(RUN_BYTES_MIN, sum(run.counts.values()) * VALUES_PER_NODE * ports.inline_limit_bytes)
+        if not self._bytes.take(run.run, size_bytes, most_bytes):
+            raise BodyTooLarge(f"meshes have put {format_units('memory', most_bytes)} into run {run.run}, more than it has use for")
+
+
+def _digest_of(authorization: str | None) -> bytes:
+    return hashlib.sha256((authorization or "").encode()).digest()
+
+
+def _desk_of(request: Request) -> LinkDesk:
+    return cast(LinkDesk, request.app.state.desk)
+
+
+# -- verbs -------------------------------------------------------------------------------------------------------------
+
+
+def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        ports, desk = dependencies_of(request), _desk_of(request)
+        principal = None if desk.was_good(ports, request, verb.budget) else await desk.admit(ports, request, verb.budget)
+        _expect_json(request)
+        body = await _body_of(request, CALL_BYTES_MAX)
+        proof = request.headers.get(PROOF_HEADER, "")
+
+        def work() -> tuple[Any, str | None]:
+            mesh = (principal or desk.look_again(ports, request)).mesh
+            asked = read_call(verb, body, mesh)
+            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, mesh, proof)
+
+        answered, told = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
+        if verb is MAIL:
+            answered = await _await_mail(ports, desk, answered)
+        return Response(encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: told} if told else None)
+
+    return answer
+
+
+def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId, proof: str) -> tuple[Any, str | None]:
+    """The answer, and the proof of the tokens in it."""
+    if ports.receipts is None:
+        return _carry_out(ports, verb, asked), None
+    asked = believed(asked, mesh, proof, ports.receipts)
+    answered = _carry_out(ports, verb, asked)
+    return answered, proof_of(asked, answered, mesh, ports.receipts)
+
+
+def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
+    told: MeshRecord | None = getattr(asked, "record", None)
+    if told is not None:  # Whichever verb brings it: nothing that the root's file rules out gets past here.
+        asked = replace(asked, record=admitted(told, ports.roster))
+    apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
+    if verb is TERMS:
+        return _terms(ports, apart)
+    for words in apart:
+        log.warning("a mesh joins otherwise than the root's file has it", mesh=asked.record.mesh, difference=words)
+    if verb is INPUTS_OF:
+        return _inputs_of(ports, asked)
+    return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
+
+
+def _terms(ports: Dependencies, warnings: tuple[str, ...]) -> LinkTerms:
+    return LinkTerms(
+        heartbeat_ms=ports.heartbeat_ms,
+        inline_limit_bytes=ports.inline_limit_bytes,
+        storage_url=ports.storage_url,
+        ledger=ports.ledger_id,
+        warnings=warnings,
+    )
+
+
+def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue | None]:
+    """The inputs of a stage that is the mesh's: claimed by it, or waiting for it. Of any other it is told nothing."""
+    if asked.claim is not None and asked.claim.stage == asked.stage:
+        try:
+            ports.queue.report(asked.claim, 0, ())  # Batches begin with 1: nothing is taken in, only the claim is checked.
+        except StaleFence:
+            return {}
+        return ports.queue.inputs_of(asked.stage)
+    return ports.queue.inputs_of(asked.stage) if ports.queue.heads_of(asked.mesh, (asked.stage,)) else {}
+
+
+async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> Any:
+    """Wait in a thread, or, when all of them wait already, look again and again without one."""
+    if desk.has_room(Budget.MAIL):
+        return await desk.do(Budget.MAIL, partial(ports.queue.mail, asked.mesh, asked.cursor, asked.wait_ms))
+    until_ms = ports.clock.monotonic_ms() + asked.wait_ms
+    while True:
+        cursor, letters = await desk.do(Budget.CALL, partial(ports.queue.mail, asked.mesh, asked.cursor, 0))
+        if letters or asked.cursor == "" or ports.clock.monotonic_ms() >= until_ms:
+            return cursor, letters
+        await asyncio.sleep(LOOK_S)
+
+
+for _verb in VERBS:
+    _about = f"A mesh's word: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "What holds for every mesh."
+    router.add_api_route(
+        f"/{_verb.name}", _endpoint_of(_verb), methods=["POST"], name=f"link {_verb.name}", description=_about, response_class=Response
+    )
+
+
+# -- blobs -------------------------------------------------------------------------------------------------------------
+
+
+@router.put("/blobs/{run}/{sha256}", response_class=Response)
+async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
+    """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
+    them, as what the mesh reports is late."""
+    ports, desk = dependencies_of(request), _desk_of(request)
+    principal = await desk.admit(ports, request, Budget.CALL)
+    said = request.headers.get(SESSION_HEADER, "")
+
+    def look() -> RunSummary | None:
+        session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
+        return ports.runs.summary(RunId(run)) if desk.may_put(ports, session, RunId(run)) else None
+
+    wanted = await desk.do(Budget.CALL, look)
+    data = await _body_of(request, BLOB_BYTES_MAX)
+
+    def work() -> None:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise MalformedCall(f"the bytes are not those that {sha256} names")
+        if wanted is not None:
+            desk.count(ports, wanted, len(data))
+            ports.blobs.put(RunId(run), sha256, data)
+
+    await desk.do(Budget.CALL, work)
+    return Response(b"null", media_type="application/json")
+
+
+@router.get("/blobs/{run}/{sha256}", response_class=Response)
+async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
+    """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
+    ports, desk = dependencies_of(request), _desk_of(request)
+    await desk.admit(ports, request, Budget.CALL)
+
+    def work() -> bytes | None:
+        return ports.blobs.get(RunId(run), (sha256,)).get(sha256)
+
+    data = await desk.do(Budget.CALL, work)
+    if data is None:
+        raise UnknownBlob(f"run {run} has no such blob")
+    return Response(data, media_type="application/octet-stream")
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def _expect_json(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise NotJson("send JSON with the header `Content-Type: application/json`")
+
+
+async def _body_of(request: Request, limit_bytes: int) -> bytes:
+    """The body, counted while it is read."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit_bytes:
+            raise BodyTooLarge(f"the body is larger than {format_units('memory', limit_bytes)}")
+    return bytes(data)

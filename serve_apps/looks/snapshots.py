@@ -1,0 +1,23 @@
+"""What a look at the whole federation shows: the ledger's snapshot, with what is remembered of each mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from federation.registry import MeshRegistry, enrolled
+from federation.roster import NO_ROSTER, Roster
+from federation.snapshot import Snapshot
+from mesh.ids import MeshId
+
+
+def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> Snapshot:
+    """What a look at the ledger shows, with what is remembered of each mesh, and who is missing. Raises StoreUnavailable."""
+    standings = registry.standings()
+    return enrolled(look(), standings, roster)
+
+
+def only(snapshot: Snapshot, mesh: MeshId) -> Snapshot:
+    """The snapshot with this mesh alone, wherever it is."""
+    there = tuple(view for view in snapshot.meshes if view.record.mesh == mesh)
+    return replace(snapshot, meshes=there, absent=tuple(away for away in snapshot.absent if away.record.mesh == mesh))

@@ -1,0 +1,169 @@
+"""Who the ledger of a stack is, over restarts; and what the stack knows of it, put back where the server has lost it.
+
+The id of the ledger is kept in the state folder from the first start on. Meshes bring their leases back to the ledger that they
+joined and to no other, so a ledger that is founded again after a loss is founded under its own id, and learns. A server that
+is empty when a stack *starts* is another matter: it may be the wrong one, so somebody has to say that it is not.
+
+Source: references of the protocol §4.1, §6 rows 15, 19, 20; ADR 0019.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import cast
+
+import structlog
+
+from federation.api_keys import ApiKey
+from federation.standing import Drain
+from federation.store.orders_given import OrdersGiven
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_scripts import redis_answers
+from federation.tenant_orders import OrdersInForce
+from federation.tenants import TenantTree
+from mesh.ids import MeshId
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import Stores
+
+log = structlog.get_logger(__name__)
+
+_FILE = "ledger.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What tells a ledger from another, and from an older copy of itself."""
+
+    uid: str | None  #: None: there is no ledger.
+    version: int  #: Of the tenant tree.
+    given: int  #: Orders and revocations so far.
+
+    def is_older_than(self, known: _Written) -> bool:
+        """None of the counts ever falls by itself."""
+        return self.version < known.version or self.given < known.given
+
+
+def known_ledger(folder: StateFolder) -> str | None:
+    """The ledger of this state folder; None before its first start."""
+    kept = folder.read(_FILE).get("uid")
+    return str(kept) if kept else None
+
+
+def ledger_of(folder: StateFolder, stores: Stores) -> str:
+    """The ledger of this state folder; before its first start the one that the server holds, or a new one.
+
+    Raises:
+        StoreUnavailable: The server does not answer.
+    """
+    return known_ledger(folder) or _written(stores).uid or secrets.token_hex(8)
+
+
+def keep_ledger(folder: StateFolder, uid: str) -> None:
+    """Once it is founded: a start that was cut off before founds it as if it were the first."""
+    folder.write(_FILE, {"uid": uid})
+
+
+def _written(stores: Stores) -> _Written:
+    with redis_answers("look at the ledger"):
+        uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
+        given = OrdersGiven(stores.client, stores.keys).count()
+    return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), given=given)
+
+
+class LedgerKeeper:
+    """What the ledger was told, and what it is told again when it comes back older than it was: empty, or from a copy.
+
+    The version of the tenant tree and the count of orders say which. Leases are not this side's to bring back: meshes do that. Nor are
+    keys of others that were not revoked: who has made them has seen that they were there, and makes new ones.
+    """
+
+    def __init__(self, stores: Stores, uid: str) -> None:
+        self._stores = stores
+        self._uid = uid
+        self._known = _Written(uid=uid, version=0, given=0)
+        self._owes = False  #: What is told again was cut off half way.
+        self._tree: TenantTree | None = None
+        self._orders = OrdersInForce()
+        self._drains: dict[MeshId, Drain] = {}
+        self._keys: dict[str, ApiKey] = {}  #: Guarded, whatever becomes of them.
+        self._revoked: dict[str, ApiKey] = {}
+
+    def move_to(self, stores: Stores) -> None:
+        """The server has another address from now on."""
+        self._stores = stores
+
+    def guard(self, key: str) -> None:
+        """Keep a key of this id as well. Raises StoreUnavailable."""
+        found = self._ring().find(key)
+        if found is not None:
+            self._keys[key] = found
+
+    def look(self) -> bool:
+        """Note what holds now, or put back what held before; True when it was put back.
+
+        Raises:
+            StoreUnavailable: The server does not answer; look again later.
+        """
+        written = _written(self._stores)
+        if written.uid is not None and written.uid != self._uid:
+            log.error("the server holds another ledger by now; nothing is told to it", found=written.uid, known=self._uid)
+        elif self._tree is not None and (self._owes or written.is_older_than(self._known)):
+            log.warning("the ledger is older than it was; telling it again", found=str(written), known=str(self._known))
+            self._tell_again(self._tree)
+            return True
+        else:
+            self._note(written)
+        return False
+
+    def _note(self, written: _Written) -> None:
+        """Keep what holds, whole or not at all: the server may lose everything between two questions."""
+        ring, known = self._ring(), self._known
+        orders, drains = self._stores.orders.in_force(), self._drained()
+        keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
+        revoked = self._revoked if self._tree is not None and written.given == known.given else self._revoked_of(ring)
+        if self._tree is None or written.version != known.version:
+            version, tree = self._stores.ledger.configured_at()
+        else:
+            version, tree = written.version, self._tree
+        seen = _Written(uid=self._uid, version=version, given=written.given)
+        if _written(self._stores) == seen and not seen.is_older_than(known):
+            self._known, self._tree, self._orders, self._drains = seen, tree, orders, drains
+            self._keys, self._revoked = keys, revoked
+
+    def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
+        names = (line.key for line in ring.list() if line.revoked)
+        found = {name: self._revoked.get(name) or ring.find(name) for name in names}
+        return {name: key for name, key in found.items() if key is not None}
+
+    def _tell_again(self, tree: TenantTree) -> None:
+        """All of it is done again until it was done to the end. What only an older copy orders goes: it was taken back since."""
+        self._owes = True
+        self._order_again()
+        ring = self._ring()
+        for key in (*self._keys.values(), *self._revoked.values()):
+            if not ring.add(key) and key.revoked:  # An older copy may have it from before it was revoked.
+                ring.revoke(key.key)
+        with redis_answers("count orders"):
+            OrdersGiven(self._stores.client, self._stores.keys).raise_to(self._known.given)
+        self._stores.ledger.configure(tree)
+        self._known, self._owes = _written(self._stores), False
+
+    def _order_again(self) -> None:
+        orders, registry = self._stores.orders, self._stores.registry
+        orders.publish(self._orders.filed)
+        for tenant in orders.in_force().stops.keys() - self._orders.stops.keys():
+            orders.release(tenant)
+        for tenant, stopped in self._orders.stops.items():
+            orders.stop(tenant, stopped)
+        for mesh in self._drained().keys() - self._drains.keys():
+            registry.undrain(mesh)
+        for mesh, drain in self._drains.items():
+            registry.drain(mesh, drain)
+
+    def _drained(self) -> dict[MeshId, Drain]:
+        standings = self._stores.registry.standings()
+        return {mesh: kept.drain for mesh, kept in standings.meshes.items() if kept.drain is not None}
+
+    def _ring(self) -> RedisKeyRing:
+        return RedisKeyRing(self._stores.client, self._stores.keys)

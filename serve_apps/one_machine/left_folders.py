@@ -1,0 +1,39 @@
+"""Folders of Ray clusters outside of the state folder, noted so that whoever comes after a stack that was killed can remove them.
+
+They are elsewhere because Ray's sockets need short paths. A stack that ends in any other way removes them itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from mesh.runtime.cluster import FOLDER_PREFIX
+from serve_apps.one_machine.state_folder import StateFolder
+
+FILE = "clusters.json"
+
+
+def note(folder: StateFolder, left: Iterable[Path]) -> None:
+    """These are the folders of the clusters that run."""
+    folder.write(FILE, {"folders": sorted(str(one) for one in left)})
+
+
+def sweep(folder: StateFolder) -> tuple[Path, ...]:
+    """Remove what an earlier stack noted and left; what was removed. Only the owner of the state folder may call this.
+
+    A name that is no cluster's, a link, or somebody else's folder is left alone, whatever the file says.
+    """
+    noted = folder.read(FILE).get("folders")
+    found = tuple(Path(str(name)) for name in (noted if isinstance(noted, list) else ()))
+    left = tuple(one for one in found if one.name.startswith(FOLDER_PREFIX) and _is_own(one))
+    for one in left:
+        shutil.rmtree(one, ignore_errors=True)
+    note(folder, ())
+    return left
+
+
+def _is_own(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid()

@@ -1,0 +1,484 @@
+"""A whole federation on one machine: Redis, Ray clusters, the root mesh, child meshes; started, watched, stopped.
+
+Everything that is started is a child of this process and is ended by its id. If this process dies, the kernel ends
+them. A part that dies is started again: the stores hold the truth, so it goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import Any
+
+import structlog
+
+from federation.config.loading import (
+    FederationConfig,
+    cost_rules_of,
+    default_tenant_of,
+    mesh_record_of,
+    roster_of,
+    steadiness_rules_of,
+    tenants_of,
+)
+from federation.config.sections.meshes import MeshLink
+from federation.durability import Durability
+from federation.errors import SchemaMismatch, StoreUnavailable
+from federation.leases import LeaseTerms
+from federation.quota.from_config import standing_orders_of
+from federation.store.embedded import EmbeddedRedis
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_safety import check_server
+from federation.tenants import TenantTree
+from mesh.clock import SystemClock
+from mesh.counting import counted
+from mesh.errors import RuntimeDoorError
+from mesh.ids import MeshId, TenantPath
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.process import start_mark
+from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
+from serve_apps.one_machine import child_marks, left_folders
+from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
+from serve_apps.one_machine.left_standing import left_standing
+from serve_apps.one_machine.managed import LOOK_S, ManagedProcess
+from serve_apps.one_machine.port_claim import PortClaim
+from serve_apps.one_machine.restarts import Restarts
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.taken_at_start import keep
+from serve_apps.processes.ray_access import MODE_VARIABLE, auth_mode, check_answers
+from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
+from serve_apps.processes.stores import Stores, open_stores
+from serve_apps.requests.auth import id_of, issue, issue_for_mesh
+
+log = structlog.get_logger(__name__)
+
+READY_S_MAX = 120.0
+STOP_S_MAX = 15.0
+#: What a cluster keeps busy while it starts.
+CORES_A_START = 4
+#: A root that listens everywhere is reached here.
+ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
+
+Say = Callable[[str], None]
+
+
+class Stack:
+    """One federation from its configuration.
+
+    Args:
+        folder: The state folder, owned by the caller.
+        say: Told each step, in words for people.
+        rebuild_ledger: The server that the configuration names was emptied on purpose.
+        is_wanted: Asked between the steps of a start, and while one is waited for.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        folder: StateFolder,
+        *,
+        say: Say,
+        rebuild_ledger: bool = False,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._rebuild_ledger = rebuild_ledger
+        self._ledger: str | None = None
+        self._replicated = False
+        self._keeper: LedgerKeeper | None = None
+        self._config = config
+        self._folder = folder
+        self._tell = say
+        self._is_wanted = is_wanted
+        self._redis: EmbeddedRedis | None = None
+        self.clusters: dict[str, OwnCluster] = {}
+        self.children: dict[str, ManagedProcess] = {}
+        self.root: ManagedProcess | None = None
+        self.address = ""
+        self.api_key = ""
+        self.default_tenant = ""
+        self._redis_url = ""
+        self._port: PortClaim | None = None
+        self._mesh_keys: dict[str, str] = {}
+        self.restarts = Restarts()
+        # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
+        self._is_ending = threading.Event()
+        self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
+
+    @property
+    def redis_url(self) -> str:
+        """Of the server that holds the truth, once it is known; it may hold a password."""
+        return self._redis_url
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything, in order; on any failure nothing is left behind.
+
+        Raises:
+            RuntimeDoorError: A part did not come up; the message shows the end of its log.
+            KeyboardInterrupt: It is not wanted any more.
+        """
+        try:
+            self._note_start()
+            stores = self._start_redis()
+            self._start_clusters()
+            root = self._start_root()
+            for mesh, section in self._config.meshes.items():
+                if section.link is MeshLink.JOINS:
+                    self._say(f"mesh {mesh}: joins by itself; `schedulemesh keys create --mesh {mesh}` makes its key")
+                else:
+                    self._start_child(mesh)
+            self._await_processes(root)
+            self._publish(stores)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _say(self, words: str) -> None:
+        """With each step that is told, one that is not wanted any more ends."""
+        self._tell(words)
+        self.check_wanted()
+
+    def check_wanted(self) -> None:
+        """Raises KeyboardInterrupt when the start is not wanted any more; nothing when it is over, one way or the other."""
+        if not self._is_ending.is_set() and not self._is_wanted():
+            raise KeyboardInterrupt
+
+    def _note_start(self) -> None:
+        self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
+        keep(self._folder, self._config)
+        for left in left_folders.sweep(self._folder):
+            self._say(f"removed {left}, which a stack of this state folder left when it was killed")
+
+    def _start_redis(self) -> Stores:
+        self._redis_url = self._config.redis.url or ""
+        is_new = False
+        if not self._redis_url:
+            is_new = not (self._folder.path / "redis").exists()
+            self._redis = EmbeddedRedis.start(self._folder.path / "redis")
+            self._redis_url = self._redis.url
+            self._say("redis: an embedded server, append-only file in the state folder")
+        known = known_ledger(self._folder)
+        stores = self._checked_stores(known)
+        self._ledger = ledger_of(self._folder, stores)
+        stores = self._stores(founding=is_new and known is None)
+        tenants = tenants_of(self._config)
+        stores.ledger.configure(TenantTree(tenants))
+        keep_ledger(self._folder, self._ledger)
+        stores.orders.publish(standing_orders_of(self._config))
+        self._keeper = LedgerKeeper(stores, self._ledger)
+        self._keeper.look()
+        self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
+        for words in left_standing(stores.registry.standings(), stores.orders.in_force()):
+            self._say(words)
+        return stores
+
+    def _checked_stores(self, known: str | None) -> Stores:
+        """The stores on a server that is fit for them. Raises as `check_server`; a silent one is told by the key that names it."""
+        is_embedded = self._redis is not None
+        try:
+            stores = self._stores()
+            may_found = known is None or is_embedded or self._rebuild_ledger
+            settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
+        except SchemaMismatch:
+            raise
+        except StoreUnavailable as gone:
+            if is_embedded:
+                raise
+            remedy = "start the server, name another one, or leave the key out for an embedded one"
+            raise StoreUnavailable(self._config.told_at(("redis", "url"), f"{gone}; {remedy}")) from None
+        self._replicated = settings.min_replicas_to_write > 0
+        return stores
+
+    def _terms(self) -> LeaseTerms:
+        section = self._config.federation
+        return LeaseTerms.of(section.lease_ttl_ms, section.lease_grace_ms)
+
+    def _stores(self, *, founding: bool = False) -> Stores:
+        section = self._config.federation
+        return open_stores(
+            self._redis_url,
+            ledger=self._ledger,
+            founding=founding,
+            lease_ttl_ms=section.lease_ttl_ms,
+            lease_grace_ms=section.lease_grace_ms,
+        )
+
+    def _start_clusters(self) -> None:
+        for name, section in self._config.clusters.items():
+            if section.address is not None:
+                check_answers(section.address, f"clusters.{name}.address", whose=f"cluster {name}: ")
+        own = {name: section for name, section in self._config.clusters.items() if section.address is None}
+        started = {name: self._starters.submit(self._start_cluster, name) for name in own}
+        try:
+            for future in started.values():
+                while not future.done():
+                    wait([future], timeout=LOOK_S)
+                    self.check_wanted()
+                future.result()
+        except BaseException:
+            for future in started.values():
+                future.cancel()
+            raise
+        self._note_folders()
+
+    def _note_folders(self) -> None:
+        left_folders.note(self._folder, (cluster.folder for cluster in self.clusters.values()))
+
+    def _start_cluster(self, name: str) -> None:
+        section = self._config.clusters[name]
+        nodes = tuple(
+            NodeSpec(
+                cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=_as_written(node.resources)
+            )
+            for node in section.nodes or ()
+        )
+        self._say(f"cluster {name}: starting Ray, {counted(len(nodes), 'node')}")
+        spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
+        self.clusters[name] = OwnCluster.start(
+            spec,
+            python_path=self._config.import_paths,
+            logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
+            is_wanted=lambda: not self._is_ending.is_set(),
+        )
+
+    def _address_of(self, cluster: str) -> str:
+        section = self._config.clusters[cluster]
+        return section.address or self.clusters[cluster].address
+
+    def _common(self, cluster: str) -> dict[str, Any]:
+        section = self._config.federation
+        return {
+            "ray_address": self._address_of(cluster),
+            "heartbeat_ms": section.heartbeat_ms,
+            "storage_url": self._config.storage.url or (self._folder.path / "objects").as_uri(),
+        }
+
+    def _access_to_store(self) -> dict[str, Any]:
+        section = self._config.federation
+        terms = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
+        return {"redis_url": self._redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
+
+    def _link_of(self, mesh: str) -> LinkSettings:
+        """A mesh of this stack keeps its key for this life of the stack."""
+        if mesh not in self._mesh_keys:
+            stores = self._stores()
+            ring = RedisKeyRing(stores.client, stores.keys)
+            self._mesh_keys[mesh] = self._guarded(issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms()))
+        port = self._port
+        assert port is not None  # noqa: S101  the root is started before the meshes
+        host = self._config.root.host
+        return LinkSettings(roots=(f"http://{LOOPBACK if host in ANY_HOST else host}:{port.port}",), key=self._mesh_keys[mesh])
+
+    def _receipt_keys(self) -> dict[int, str]:
+        """Made once per state folder, so that meshes can claim after a loss what they were granted before it."""
+        kept = self._folder.read("receipts.json")
+        if not kept:
+            kept = {"1": secrets.token_hex(32)}
+            self._folder.write("receipts.json", kept)
+        return {int(number): str(key) for number, key in kept.items()}
+
+    def _start_root(self) -> ManagedProcess:
+        section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
+        if self._port is None:
+            self._port = PortClaim.take(section.host, section.port)
+            if self._port.port != section.port:
+                self._say(f"root: port {section.port} is taken, using {self._port.port}")
+        settings = RootSettings(
+            **self._common(section.cluster),
+            **self._access_to_store(),
+            cluster_stays=self._config.clusters[section.cluster].address is not None,
+            host=section.host,
+            port=self._port.port,
+            gateways=section.gateways,
+            body_limit_bytes=federation.body_limit_bytes,
+            inline_limit_bytes=federation.inline_limit_bytes,
+            retention_ms=federation.retention_ms,
+            roster=roster_of(self._config),
+            receipt_keys=self._receipt_keys(),
+            otlp_endpoint=telemetry.otlp_endpoint,
+            traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
+            costs=cost_rules_of(self._config),
+            steadiness=steadiness_rules_of(self._config),
+            backlog=backlog_limits_of(self._config),
+            retrying=retry_rules_of(self._config),
+            durability=Durability(self._config.dispatch.durability),
+        )
+        self.root = self._spawn("root", "serve_apps.root_process", settings)
+        self._say("root: deploying gateway and coordinator on Ray Serve")
+        return self.root
+
+    def _start_child(self, mesh: str) -> None:
+        section = self._config.meshes[mesh]
+        settings = ChildSettings(
+            **self._common(section.cluster),
+            store=StoreSettings(**self._access_to_store()) if section.link is MeshLink.DIRECT else None,
+            link=self._link_of(mesh) if section.link is MeshLink.HTTP else None,
+            record=mesh_record_of(self._config, mesh, cluster=""),
+            node_labels=dict(section.node_labels),
+            inline_limit_bytes=self._config.federation.inline_limit_bytes,
+            warm_runners=section.warm_runners,
+        )
+        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings)
+        child_marks.note(self._folder, {name: child.pid for name, child in self.children.items()})
+
+    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings) -> ManagedProcess:
+        file = self._folder.path / "settings" / f"{name}.json"
+        settings.write(file)
+        path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
+        environment = {"PYTHONPATH": path, MODE_VARIABLE: self._auth_mode(settings.ray_address), "RAY_USAGE_STATS_ENABLED": "0"}
+        return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
+
+    def _auth_mode(self, address: str) -> str:
+        """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
+        if any(cluster.address == address for cluster in self.clusters.values()):
+            return os.environ.get(MODE_VARIABLE, "disabled")
+        return auth_mode(os.environ, address)
+
+    def _await_processes(self, root: ManagedProcess) -> None:
+        for mesh, child in self.children.items():
+            facts = child.wait_ready(READY_S_MAX, self.check_wanted)
+            labels = ", ".join(f"{key}={value}" for key, value in self._config.meshes[mesh].labels.items())
+            self._say(f"mesh {mesh}: joined ({labels or 'no labels'}), Ray cluster {str(facts['cluster'])[:8]}")
+            for words in facts["warnings"]:
+                self._say(f"mesh {mesh}: {words}")
+        self.address = str(root.wait_ready(READY_S_MAX, self.check_wanted)["address"])
+        self._say(f"root: answers at {self.address}")
+
+    def _publish(self, stores: Stores) -> None:
+        self.default_tenant = default_tenant_of(self._config)
+        top = TenantPath(self.default_tenant.partition("/")[0])
+        self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
+        self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
+        facts = self._folder.read("stack.json")
+        self._folder.write("stack.json", {**facts, "state": "up", "address": self.address})
+
+    def _guarded(self, key: str) -> str:
+        """A key of this stack comes back when the server has lost it."""
+        if self._keeper is not None:
+            self._keeper.guard(id_of(key))
+        return key
+
+    # -- watch ---------------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Look once at every part, and start again what has died."""
+        if self._redis is not None and not self._redis.alive():
+            self._again("redis", self._restart_redis)
+        self._watch_ledger()
+        for name, cluster in tuple(self.clusters.items()):
+            if not cluster.alive():
+                self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
+        for mesh, child in tuple(self.children.items()):
+            if not child.alive():
+                self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
+        if self.root is not None and not self.root.alive():
+            self._again("root", self._restart_root)
+
+    def _watch_ledger(self) -> None:
+        if self._keeper is None:
+            return
+        try:
+            if self._keeper.look():
+                self._say("ledger: the server had lost it; founded again under its own id, it learns from its meshes what they hold")
+        except StoreUnavailable as gone:
+            log.warning("the store does not answer", error=str(gone))
+
+    def _again(self, name: str, restart: Callable[[], None]) -> None:
+        now_s = time.monotonic()
+        pause_s = self.restarts.note_death(name, now_s)
+        if pause_s is not None:
+            self._say(f"{name} has died; starting it again in {pause_s:.0f} s")
+        if not self.restarts.is_due(name, now_s):
+            return
+        try:
+            restart()
+        except RuntimeDoorError as failure:
+            self._say(f"{name} did not come back: {failure}")
+        self.restarts.note_start(name, time.monotonic())
+
+    def _restart_redis(self) -> None:
+        self._redis = EmbeddedRedis.start(self._folder.path / "redis")
+        if self._redis.url != self._redis_url:  # Its port was taken in the meantime: everybody has to be told.
+            self._redis_url = self._redis.url
+            if self._keeper is not None:
+                self._keeper.move_to(self._stores())
+            for mesh in self.children:
+                self._restart_child(mesh)
+            self._restart_root()
+
+    def _restart_cluster(self, name: str) -> None:
+        self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
+        self._starters.submit(self._start_cluster, name).result()
+        self._note_folders()
+        for mesh, section in self._config.meshes.items():
+            if section.cluster == name and mesh in self.children:
+                self._restart_child(mesh)
+        if self._config.root.cluster == name:
+            self._restart_root()
+
+    def _restart_child(self, mesh: str) -> None:
+        self.children[mesh].kill()
+        self._start_child(mesh)
+
+    def _restart_root(self) -> None:
+        if self.root is not None:
+            self.root.kill()
+        self._start_root()
+
+    # -- stop ----------------------------------------------------------------------------------------------------------
+
+    def _revoke_keys(self) -> None:
+        """The key in `client.json` and those of its own meshes were for this life of the stack only."""
+        keys = [key for key in (self.api_key, *self._mesh_keys.values()) if key]
+        self.api_key, self._mesh_keys = "", {}
+        if not keys:
+            return
+        try:
+            stores = self._stores()
+            for key in keys:
+                RedisKeyRing(stores.client, stores.keys).revoke(id_of(key))
+        except RuntimeDoorError as away:  # Whatever the server says, all that runs here has still to be stopped.
+            log.warning("the keys of this stack were not revoked", error=str(away))
+
+    def stop(self) -> None:
+        """Stop everything, in the reverse order; safe to call at any moment and more than once.
+
+        Where a part cannot be stopped, the others are, and the last such error is raised at the end.
+        """
+        self._is_ending.set()
+        with ExitStack() as left:  # What was put in last is done first, each whatever became of those before.
+            if self._port is not None:
+                left.callback(self._port.release)
+            if self._redis is not None:
+                left.callback(self._redis.stop)
+            left.callback(self._stop_clusters)
+            left.callback(self._revoke_keys)
+            processes = (*self.children.values(), *filter(None, [self.root]))
+            for process in reversed(processes):
+                left.callback(process.stop, STOP_S_MAX)
+            for process in reversed(processes):
+                left.callback(process.ask_to_stop)
+            self.children, self.root, self._redis, self._port = {}, None, None, None
+
+    def _stop_clusters(self) -> None:
+        self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
+        clusters, self.clusters = self.clusters, {}
+        with ExitStack() as left:
+            for cluster in reversed(clusters.values()):
+                left.callback(cluster.stop)
+
+
+def _at_once(clusters: int) -> int:
+    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
+    return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
+
+
+def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
+    """Custom resources in Ray's own measure."""
+    return {name: float(amount) for name, amount in resources.items()}

@@ -1,0 +1,82 @@
+"""The state folder of a stack: one owner at a time, and where clients find address and key."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from mesh.errors import MeshError
+from mesh.runtime.process import start_mark
+
+#: Who runs for which mesh; see `serve_apps.one_machine.child_marks`.
+CHILDREN_FILE = "children.json"
+
+
+class AlreadyRunning(MeshError):
+    """Another stack owns the state folder; the message tells which, and what to do."""
+
+
+class StateFolder:
+    """`.schedulemesh` or another folder; files in it are readable by their owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock: int | None = None
+
+    def __enter__(self) -> StateFolder:  # noqa: PYI034  `Self` needs Python 3.11
+        """Own the folder until `__exit__`, or until this process ends in any way.
+
+        Raises:
+            AlreadyRunning: Somebody owns it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            owner = self.read("stack.json")
+            raise AlreadyRunning(
+                f"a stack runs in {self.path} already (process {owner.get('pid', '?')}, {owner.get('address', 'still starting')}); "
+                "stop it with `schedulemesh down`, or give another folder with --state"
+            ) from None
+        self._lock = descriptor
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for name in ("stack.json", "client.json", CHILDREN_FILE):
+            (self.path / name).unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def write(self, name: str, facts: dict[str, Any]) -> None:
+        """Replace a file of facts, whole or not at all."""
+        temporary = self.path / f".{name}.new"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(facts, file, indent=1)
+        temporary.replace(self.path / name)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The facts in a file; empty when it is not there."""
+        try:
+            facts = json.loads((self.path / name).read_text())
+        except (FileNotFoundError, ValueError):  # No JSON, or no text at all.
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def owner(self) -> psutil.Process | None:
+        """The process that runs the stack here, if it lives."""
+        facts = self.read("stack.json")
+        try:
+            process = psutil.Process(int(facts["pid"]))
+            return process if start_mark(process.pid) == facts["started"] else None
+        except (KeyError, TypeError, ValueError, psutil.Error):
+            return None

@@ -1,0 +1,138 @@
+"""The ports of a process, built from its settings: the one place that knows all adapters of the root and of a child."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import redis
+import structlog
+
+from dag.backlog import BACKLOG_LIMITS, BacklogLimits
+from dag.store.redis_runs import RedisRunStore
+from federation.blobs import BlobStore
+from federation.dispatch import StageQueue
+from federation.errors import SchemaMismatch, StoreUnavailable
+from federation.leases import LeaseLedger, LeaseTerms
+from federation.receipts import ReceiptKeys
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, trusted
+from federation.store.keys import Keys
+from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_client import connect
+from federation.store.redis_durability import RedisDurability
+from federation.store.redis_ledger import RedisLedger
+from federation.store.redis_orders import RedisTenantOrders
+from federation.store.redis_queue import ChildStageQueue, RedisStageQueue
+from federation.store.redis_registry import RedisRegistry
+from federation.store.redis_safety import check_schema
+from serve_apps.processes.settings import ChildSettings, LinkSettings
+
+log = structlog.get_logger(__name__)
+
+#: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
+ANSWER_MS_MAX = 5_000
+#: A replica that does not have a grant by then is not waited for any longer.
+COPY_MS_MAX = 100
+#: Packages whose verbs a root calls on Redis.
+VERB_FOLDERS = ("federation.store.lua", "dag.store.lua")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """The ports of one process."""
+
+    client: redis.Redis
+    keys: Keys
+    ledger: RedisLedger
+    registry: RedisRegistry
+    orders: RedisTenantOrders
+    queue: RedisStageQueue
+    blobs: RedisBlobs
+    runs: RedisRunStore
+    durable: RedisDurability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildPorts:
+    """What a child mesh works with; only a child's verbs are called on them."""
+
+    ledger: LeaseLedger
+    queue: StageQueue
+    blobs: BlobStore
+    link: HttpLink | None = None  #: Where they are reached over HTTP.
+
+
+def open_child_ports(settings: ChildSettings) -> ChildPorts:
+    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away;
+    only of a cluster a node has to answer here.
+
+    Raises:
+        SchemaMismatch: The store holds data that another version of this program has laid out.
+        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster answers.
+    """
+    if settings.store is not None:
+        own = settings.store
+        stores = open_stores(
+            own.redis_url, ledger=own.ledger, replicated=own.replicated, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms
+        )
+        _refuse_other_schema(stores)
+        return ChildPorts(ledger=stores.ledger, queue=ChildStageQueue(stores.client, stores.keys), blobs=stores.blobs)
+    assert settings.link is not None  # noqa: S101  the settings hold one of the two
+    link = open_link(settings.link)
+    # They have a child's verbs, which are all that it calls; the ports have the root's as well.
+    ledger, queue = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
+    return ChildPorts(ledger=ledger, queue=queue, blobs=cast("BlobStore", HttpBlobs(link)), link=link)
+
+
+def _refuse_other_schema(stores: Stores) -> None:
+    try:
+        check_schema(stores.client, stores.keys)
+    except SchemaMismatch:
+        raise
+    except StoreUnavailable as gone:
+        log.warning("the store does not answer yet", error=str(gone))
+
+
+def open_link(settings: LinkSettings) -> HttpLink:
+    """The link. Raises as `open_child_ports`."""
+    return HttpLink(settings.roots, settings.key, verify=trusted(settings.ca_file))
+
+
+def open_stores(
+    url: str,
+    *,
+    lease_ttl_ms: int,
+    lease_grace_ms: int,
+    ledger: str | None = None,
+    replicated: bool = False,
+    founding: bool = False,
+    receipts: ReceiptKeys | None = None,
+    limits: BacklogLimits = BACKLOG_LIMITS,
+) -> Stores:
+    """One server, and the master that sentinels know, are connected to at the first command; a cluster is looked for at once. A lost
+    connection is made anew once, at the next command.
+
+    Args:
+        ledger: Its id, under which it is founded again after a loss; None: whoever it is.
+        replicated: Replicas are configured, and grants wait for one of them for a moment.
+        receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
+        limits: How much may be open.
+        founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+
+    Raises:
+        StoreUnavailable: No node of the cluster answers.
+    """
+    client = connect(url, timeout_ms=ANSWER_MS_MAX)
+    keys = Keys()
+    terms = LeaseTerms.of(lease_ttl_ms, lease_grace_ms)
+    return Stores(
+        client=client,
+        keys=keys,
+        ledger=RedisLedger(
+            client, keys, terms=terms, uid=ledger, founding=founding, receipts=receipts, copy_wait_ms=COPY_MS_MAX if replicated else 0
+        ),
+        registry=RedisRegistry(client, keys),
+        orders=RedisTenantOrders(client, keys),
+        queue=RedisStageQueue(client, keys),
+        blobs=RedisBlobs(client, keys),
+        runs=RedisRunStore(client, keys, limits),
+        durable=RedisDurability(client, keys),
+    )

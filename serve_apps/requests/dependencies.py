@@ -1,0 +1,86 @@
+"""What the gateway answers from: ports, given once, found again in each request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from dag.runs import RunStore
+from dag.store.event_feed import EventFeed
+from federation.api_keys import KeyRing
+from federation.blobs import BlobStore
+from federation.dispatch import StageQueue
+from federation.durability import Durability, DurableStore
+from federation.estimates import COST_RULES, CostRules
+from federation.leases import LeaseLedger
+from federation.receipts import ReceiptKeys
+from federation.registry import MeshRegistry
+from federation.roster import NO_ROSTER, Roster
+from federation.snapshot import Snapshot
+from federation.tenant_orders import TenantOrders
+from mesh.clock import Clock
+from serve_apps.looks.shared_look import SharedLook
+from serve_apps.looks.snapshots import snapshot_now
+from serve_apps.looks.waits import Waits, queues_of, waits_in
+from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
+from serve_apps.requests.front_desk import FrontDesk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """Every port of the gateway."""
+
+    runs: RunStore
+    ledger: LeaseLedger
+    registry: MeshRegistry
+    orders: TenantOrders
+    queue: StageQueue
+    blobs: BlobStore
+    feed: EventFeed
+    keys: KeyRing
+    body_limit_bytes: int
+    costs: CostRules = COST_RULES  #: What a dry run reckons with when it chooses meshes; the coordinator's.
+    storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
+    heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
+    inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
+    ledger_id: str = ""  #: Told to meshes that join, which name by it what is theirs on their Ray cluster.
+    roster: Roster = NO_ROSTER  #: Meshes and flavors of the root's file: what a mesh that joins is held against.
+    receipts: ReceiptKeys | None = None  #: Sign the tokens that meshes are told, and check those that they name; None: they are trusted.
+    clock: Clock
+    durable: DurableStore
+    durability: Durability = Durability.D0  #: What a submission waits for that does not say.
+    looks_kept_ms: int = 250  #: How old a snapshot may be that is only shown; all that ask meanwhile share it.
+    retention_ms: int = KEPT_MS  #: How long ended runs are kept.
+    close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
+    desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: How often everybody may ask.
+    shown: SharedLook[Snapshot] = field(init=False)  #: The ledger's snapshot, for what only shows it.
+    waits: SharedLook[Waits] = field(init=False)  #: Why what stands in queues waits, likewise.
+    accepted: AcceptedRuns = field(init=False)  #: What was taken in here of late.
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", SharedLook(self._look, clock=self.clock, kept_ms=self.looks_kept_ms))
+        object.__setattr__(self, "waits", SharedLook(self._look_at_waits, clock=self.clock, kept_ms=self.looks_kept_ms))
+        accepted = AcceptedRuns(self.runs, epoch=self._epoch, clock=self.clock, kept_ms=self.retention_ms)
+        object.__setattr__(self, "accepted", accepted)
+
+    def _look(self) -> Snapshot:
+        return self.ledger.snapshot()
+
+    def _look_at_waits(self) -> Waits:
+        snapshot = snapshot_now(self.shown, self.registry, self.roster)
+        return waits_in(snapshot, self.orders.in_force(), queues_of(snapshot, self.queue), self.costs)
+
+    def _epoch(self) -> int:
+        return self.ledger.epoch()
+
+
+def dependencies_of(request: Request) -> Dependencies:
+    """Those that `create_app` was given."""
+    return cast(Dependencies, request.app.state.dependencies)
+
+
+#: A parameter of a route: the ports.
+Ports = Annotated[Dependencies, Depends(dependencies_of)]

@@ -1,0 +1,125 @@
+"""Limits on what anybody may send: bytes of a body, and calls in a second.
+
+A body is counted while it is read: what `Content-Length` promises is nobody's proof.
+
+A body that says it is too large is refused before its first byte is read; one that is silent about its size, or lies, is
+refused at the byte that is one too many.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mesh.ids import RunId
+from mesh.resources import format_units
+from serve_apps.requests.errors import BodyTooLarge
+
+
+class BodyLimit:
+    """ASGI middleware: whoever reads a body of more than `limit_bytes` gets `BodyTooLarge`.
+
+    Args:
+        but_not: Paths below it count for themselves.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int, but_not: str) -> None:
+        self._app = app
+        self._but_not = f"{but_not}/"
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(self._but_not):
+            await self._app(scope, receive, send)
+            return
+        promised = _promised_bytes(scope)
+        read_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal read_bytes
+            if promised > self._limit_bytes:
+                raise self._refusal()
+            message = await receive()
+            read_bytes += len(message.get("body", b""))
+            if read_bytes > self._limit_bytes:
+                raise self._refusal()
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _refusal(self) -> BodyTooLarge:
+        limit = format_units("memory", self._limit_bytes)
+        return BodyTooLarge(f"the body is larger than {limit}; give large arguments by their address, as {{'$uri': …}}")
+
+
+class CallBudget:
+    """So many calls in a second for each key, some saved up for a burst; safe to use from many threads.
+
+    Args:
+        calls_per_s: How fast calls come back.
+        burst: How many may come at once after a pause.
+        keys_max: Counts that are kept, where anybody can make keys up; who was counted longest ago is forgotten first.
+    """
+
+    def __init__(self, *, calls_per_s: float, burst: int, keys_max: int | None = None) -> None:
+        self._per_ms = calls_per_s / 1000
+        self._burst = burst
+        self._keys_max = keys_max
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()  #: Calls left, and when that was counted.
+        self._lock = threading.Lock()
+
+    def take(self, key: str, now_ms: int) -> int:
+        """Take a call, if there is one: 0; else in how many ms there is one. `now_ms`: on a clock that never goes back."""
+        with self._lock:
+            left = self._now_left(key, now_ms)
+            is_allowed = left >= 1
+            self._left[key] = (left - is_allowed, now_ms)
+            self._left.move_to_end(key)
+            if self._keys_max is not None and len(self._left) > self._keys_max:
+                self._left.popitem(last=False)
+        return 0 if is_allowed else self._wait_ms(left)
+
+    def wait_ms(self, key: str, now_ms: int) -> int:
+        """What `take` would answer; none is taken."""
+        with self._lock:
+            left = self._now_left(key, now_ms)
+        return 0 if left >= 1 else self._wait_ms(left)
+
+    def _now_left(self, key: str, now_ms: int) -> float:
+        left, counted_ms = self._left.get(key, (float(self._burst), now_ms))
+        return min(float(self._burst), left + (now_ms - counted_ms) * self._per_ms)
+
+    def _wait_ms(self, left: float) -> int:
+        return math.ceil((1 - left) / self._per_ms)
+
+
+class RunBytes:
+    """How many bytes meshes have put into each run through this replica; safe to use from many threads.
+
+    Args:
+        runs: Counts that are kept; the run that was put into longest ago is forgotten first.
+    """
+
+    def __init__(self, *, runs: int) -> None:
+        self._runs = runs
+        self._bytes: OrderedDict[RunId, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, run: RunId, size_bytes: int, most_bytes: int) -> bool:
+        """Count the bytes, if there may be so many more."""
+        with self._lock:
+            total = self._bytes.pop(run, 0) + size_bytes
+            is_allowed = total <= most_bytes
+            self._bytes[run] = total if is_allowed else total - size_bytes
+            while len(self._bytes) > self._runs:
+                self._bytes.popitem(last=False)
+        return is_allowed
+
+
+def _promised_bytes(scope: Scope) -> int:
+    """What `Content-Length` says; 0 when it says nothing that is a number."""
+    written = dict(scope["headers"]).get(b"content-length", b"")
+    return int(written) if written.isdigit() else 0

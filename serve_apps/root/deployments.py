@@ -1,0 +1,205 @@
+"""The root mesh as Ray Serve deployments: gateways that answer HTTP, and the coordinator that advances runs.
+
+Neither keeps state: any replica may die at any instruction. One coordinator has a seat in Redis, to save work;
+a second one at the same time would be harmless.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from functools import partial
+
+import structlog
+from fastapi import FastAPI
+from ray import serve
+from ray.serve import RunTarget
+
+from dag.coordinator import Coordinator
+from dag.store.event_feed import RedisEventFeed
+from federation.errors import StoreUnavailable
+from federation.leases import LeaseTerms
+from federation.planning.seat import PlannerSeat
+from federation.receipts import ReceiptKeys
+from federation.store.redis_client import connect_async
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis_seat import CoordinatorSeat
+from mesh.clock import SystemClock
+from mesh.runtime.exporting import clear_folder, remove_within
+from serve_apps.processes.process import collect_seldom, configure_logging
+from serve_apps.processes.settings import RootSettings
+from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores
+from serve_apps.root.gateway import Dependencies, create_app
+from serve_apps.telemetry.traces import Telemetry
+
+log = structlog.get_logger(__name__)
+
+#: How long a gateway that ends waits for requests that are under way; streams of events go on for as long as a run.
+DRAIN_S = 3.0
+#: A coordinator that is not heard of for this long is replaced.
+SEAT_MS = 3_000
+#: Slow work (sweeping, retention, blocked nodes) is done this often.
+TICK_MS = 1_000
+#: How long one look into the inbox waits.
+LOOK_MS = 500
+
+
+class CoordinatorLoop:
+    """Holds the coordinator's seat while it can, and advances runs while it holds it."""
+
+    def __init__(self, settings: RootSettings) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self._thread.start()
+
+    def check_health(self) -> None:
+        """Called by Serve; raising makes Serve replace this replica."""
+        if self._broken is not None:
+            raise self._broken
+
+    def close(self) -> None:
+        """Stop after the present step."""
+        self._stop.set()
+        self._thread.join(timeout=LOOK_MS / 1000 * 4)
+
+    def _run(self) -> None:
+        configure_logging()
+        collect_seldom()
+        try:
+            self._coordinate()
+        except BaseException as broken:
+            log.exception("the coordinator broke down; Serve starts another")
+            self._broken = broken
+            raise
+
+    def _coordinate(self) -> None:
+        stores = open_stores(
+            self._settings.redis_url,
+            ledger=self._settings.ledger,
+            lease_ttl_ms=self._settings.lease_ttl_ms,
+            lease_grace_ms=self._settings.lease_grace_ms,
+        )
+        clock = SystemClock()
+        telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
+        seat = CoordinatorSeat(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
+        coordinator: Coordinator | None = None
+        due_ms = 0
+        while not self._stop.is_set():
+            try:
+                if not seat.hold(SEAT_MS):
+                    coordinator = None
+                    self._stop.wait(LOOK_MS / 1000)
+                    continue
+                if coordinator is None:
+                    coordinator = Coordinator(
+                        runs=stores.runs,
+                        queue=stores.queue,
+                        ledger=stores.ledger,
+                        registry=stores.registry,
+                        orders=stores.orders,
+                        blobs=stores.blobs,
+                        clock=clock,
+                        on_end=telemetry.trace_run,
+                        delete=partial(remove_within, self._settings.storage_url),
+                        clear=partial(clear_folder, self._settings.storage_url),
+                        retention_ms=self._settings.retention_ms,
+                        costs=self._settings.costs,
+                        steadiness=self._settings.steadiness,
+                        retrying=self._settings.retrying,
+                        roster=self._settings.roster,
+                    )
+                coordinator.step(LOOK_MS)
+                if clock.monotonic_ms() >= due_ms:
+                    seen = coordinator.survey()
+                    planner.tick(seen)  # Before runs have their turn, which may take long: what is planned from has to be fresh.
+                    coordinator.tend(seen)
+                    due_ms = clock.monotonic_ms() + self._tick_ms()
+            except StoreUnavailable as gone:
+                log.warning("the store does not answer", error=str(gone))
+                coordinator = None
+                self._stop.wait(LOOK_MS / 1000)
+        _leave(seat)
+        telemetry.close()
+
+    def _tick_ms(self) -> int:
+        """Where nobody else calls, the lease clock moves by ticks alone: they come more often than its longest step."""
+        terms = LeaseTerms.of(self._settings.lease_ttl_ms, self._settings.lease_grace_ms)
+        return min(TICK_MS, terms.max_step_ms * 2 // 3)
+
+
+def _leave(seat: CoordinatorSeat) -> None:
+    with contextlib.suppress(StoreUnavailable):
+        seat.leave()
+
+
+def gateway_app(settings: RootSettings) -> FastAPI:
+    """The HTTP face, on the stores that the settings name. Called once in each replica."""
+    configure_logging()
+    receipts = ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()})
+    stores = open_stores(
+        settings.redis_url,
+        ledger=settings.ledger,
+        replicated=settings.replicated,
+        lease_ttl_ms=settings.lease_ttl_ms,
+        lease_grace_ms=settings.lease_grace_ms,
+        receipts=receipts,
+        limits=settings.backlog,
+    )
+    feed_client = connect_async(settings.redis_url, timeout_ms=ANSWER_MS_MAX)
+    return create_app(
+        Dependencies(
+            runs=stores.runs,
+            ledger=stores.ledger,
+            registry=stores.registry,
+            orders=stores.orders,
+            queue=stores.queue,
+            blobs=stores.blobs,
+            feed=RedisEventFeed(feed_client, stores.keys),
+            keys=RedisKeyRing(stores.client, stores.keys),
+            body_limit_bytes=settings.body_limit_bytes,
+            costs=settings.costs,
+            storage_url=settings.storage_url,
+            heartbeat_ms=settings.heartbeat_ms,
+            inline_limit_bytes=settings.inline_limit_bytes,
+            ledger_id=settings.ledger or "",
+            roster=settings.roster,
+            receipts=receipts,
+            clock=SystemClock(),
+            durable=stores.durable,
+            durability=settings.durability,
+            retention_ms=settings.retention_ms,
+            close=feed_client.aclose,
+        )
+    )
+
+
+def root_applications(ledger: str | None) -> tuple[str, str]:
+    """The names of the gateway and the coordinator on Serve: one Serve may have met several federations, each with its ledger."""
+    return f"gateway-{ledger}", f"coordinator-{ledger}"
+
+
+def root_targets(settings: RootSettings) -> list[RunTarget]:
+    """The two Serve applications of the root mesh, for `serve.run_many`."""
+
+    def build() -> FastAPI:  # Serve asks for a function without arguments.
+        return gateway_app(settings)
+
+    names, light = root_applications(settings.ledger), {"num_cpus": 0}
+    coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
+    gateway: serve.Deployment = serve.deployment(
+        name="Gateway",
+        num_replicas=settings.gateways,
+        max_ongoing_requests=1000,
+        ray_actor_options=light,
+        graceful_shutdown_timeout_s=DRAIN_S,
+    )(serve.ingress(build)())
+    return [
+        RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None),
+        RunTarget(target=gateway.bind(), name=names[0], route_prefix="/"),
+    ]

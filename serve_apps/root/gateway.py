@@ -1,0 +1,137 @@
+"""The HTTP face of the root: routes, the errors they may end with, and the layers around them.
+
+What it answers it reads from the ports, so any replica answers any request, and each may die at any moment. It keeps nothing but
+what it has accepted in the last two minutes, should the store lose that. It never unpickles a byte of a tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from dag.errors import BacklogFull
+from federation.link import LINK_PATH
+from mesh.errors import MeshError
+from serve_apps.link import routes as link_routes
+from serve_apps.looks.shared_look import SharedLook
+from serve_apps.requests.accepted_runs import look_after
+from serve_apps.requests.access import Operating
+from serve_apps.requests.dependencies import Dependencies
+from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
+from serve_apps.requests.known_parameters import known_parameters
+from serve_apps.requests.limits import BodyLimit
+from serve_apps.requests.observing import Observed, log, request_id_of
+from serve_apps.routes import dead_letters, explanations, federation, runs
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.health import HealthView
+from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
+
+__all__ = ["Dependencies", "create_app"]
+
+#: What a scrape tells may be so old: many may scrape, and it takes a look at everything.
+TRUTH_KEPT_MS = 5_000
+#: Whether the store answers is asked so often at most, for anybody may want to know.
+HEALTH_KEPT_MS = 1_000
+#: Looked for to see whether the store answers: one field that is not there costs it next to nothing.
+NO_KEY = "healthz"
+
+_DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow them, see who holds what and who waits for what."
+
+
+def create_app(dependencies: Dependencies) -> FastAPI:
+    """The application on these ports; nothing is opened or asked before the first request."""
+    app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
+    truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
+    shared = SharedLook(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
+    metrics = GatewayMetrics(shared, replica=uuid.uuid4().hex[:8])
+    app.state.dependencies = dependencies
+    app.state.metrics = metrics
+    app.state.is_there = SharedLook(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
+    app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
+    app.include_router(link_routes.router)  # First, for it is asked most, and routes are tried in turn.
+    asked_rightly = [Depends(known_parameters)]
+    app.include_router(explanations.router, dependencies=asked_rightly)
+    app.include_router(runs.router, dependencies=asked_rightly)
+    app.include_router(federation.router, dependencies=asked_rightly)
+    app.include_router(dead_letters.router, dependencies=asked_rightly)
+    app.include_router(_operating)
+    app.add_exception_handler(MeshError, _tell_error)
+    app.add_exception_handler(RequestValidationError, _tell_parameters)
+    app.add_exception_handler(HTTPException, _tell_http)
+    app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
+    app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
+    return app
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    """Look after what was accepted; let go of connections and instruments when the application stops."""
+    looking = asyncio.create_task(look_after(app.state.dependencies.accepted))
+    yield
+    looking.cancel()
+    close = app.state.dependencies.close
+    if close is not None:
+        await close()
+    app.state.metrics.close()
+
+
+_operating = APIRouter(tags=["operating"])
+
+_SCRAPED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}},
+    **{status: {"model": ErrorBody} for status in (401, 403, 429, 503)},
+}
+
+
+@_operating.get("/healthz", responses={503: {"model": ErrorBody}})
+def health(request: Request) -> HealthView:
+    """Whether the store answers (503 when it does not)."""
+    request.app.state.is_there()
+    return HealthView(status="ok")
+
+
+@_operating.get("/metrics", response_class=Response, responses=_SCRAPED)
+def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001  whoever asks has to be an operator: they tell of all tenants
+    """The metrics, for Prometheus."""
+    metrics: GatewayMetrics = request.app.state.metrics
+    return Response(metrics.scrape(), media_type=CONTENT_TYPE)
+
+
+async def _tell_error(request: Request, error: Exception) -> Response:
+    meaning, request_id = meaning_of(error), request_id_of(request.scope)
+    if meaning.status >= INTERNAL.status:
+        log.error("a request could not be answered", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
+    headers: dict[str, str] = {}
+    if isinstance(error, NotAuthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="schedulemesh"'
+    if isinstance(error, TooManyCalls):
+        headers["Retry-After"] = str(math.ceil(error.wait_ms / 1000))
+    if isinstance(error, BacklogFull):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_ms / 1000))
+    return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
+
+
+async def _tell_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
+    problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    body = problem_body(OF_ROUTING[status], "parameters of the request are wrong", request_id_of(request.scope), problems)
+    return JSONResponse(body.model_dump(), status_code=status)
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  the same
+    code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
+    body = problem_body(code, f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
+    return JSONResponse(body.model_dump(), status_code=error.status_code, headers=error.headers)

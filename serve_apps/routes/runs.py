@@ -1,0 +1,276 @@
+"""`/v1/runs`: submit, look, follow, fetch, cancel.
+
+A run that ended without a result answers `result` with 409: the request was right, and the state of the run does not
+allow an answer. The body tells the failures, and `run_failed` from `run_cancelled`.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from dag.runs import RunRecord, RunSummary
+from dag.states import RUN_ENDS, NodeState, RunState
+from dag.store.rows import reach_of
+from federation.durability import Durability
+from federation.tenants import TenantTree
+from mesh.ids import RunId, TenantPath
+from mesh.runtime.exporting import belongs
+from mesh.values import Encoding
+from serve_apps.answers.event_stream import event_stream, wait_for_end
+from serve_apps.answers.result_values import open_value, read_small
+from serve_apps.answers.run_outputs import output_view, outputs_of, stored_of
+from serve_apps.answers.stopping import check_reach
+from serve_apps.answers.submission import Submission, accept
+from serve_apps.looks.waits import lines_told
+from serve_apps.requests.access import Asking, record_within, summary_within, tops
+from serve_apps.requests.auth import Principal
+from serve_apps.requests.dependencies import Dependencies, Ports
+from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, problem_body
+from serve_apps.requests.observing import request_id_of
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.events import EventsView
+from serve_apps.schemas.nodes import NodesView
+from serve_apps.schemas.results import NoResultView, ResultView
+from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
+from serve_apps.views.runs import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
+
+#: The longest that `result` is waited for in one request; a client asks again.
+WAIT_S_MAX = 60.0
+PAGE_MAX = 1_000
+
+RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait up to this many seconds for the end of the run.")]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many.")]
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+_JSON_BODY: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
+SPEC_BODY = {"requestBody": {**_JSON_BODY, "description": "A graph: `dag/1`."}}
+_CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or nothing.'}}
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.ACCEPTED,
+    openapi_extra=SPEC_BODY,
+    responses={
+        200: {"model": SubmittedView, "description": "The same graph was submitted under this id before; this is that run."},
+        **{status: {"model": ErrorBody} for status in (400, 401, 403, 409, 413, 415, 422, 429, 503)},
+    },
+)
+async def submit_run(
+    request: Request,
+    response: Response,
+    ports: Ports,
+    principal: Asking,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=200, description="For repeats of this submission; names the run when its spec has no id."),
+    ] = None,
+    durability: Annotated[
+        Durability | None, Query(description="How safely it has to be kept; refused when the store cannot. Left out: the root's own level.")
+    ] = None,
+) -> SubmittedView:
+    """Submit a graph. The same id, or key, and the same graph again: the same run, so a request may be repeated."""
+    expect_json(request)
+    submission = Submission(body=await request.body(), idempotency_key=idempotency_key, durability=durability)
+    view = await run_in_threadpool(accept, ports, principal, submission)
+    if not view.created:
+        response.status_code = HTTPStatus.OK
+    response.headers["Location"] = f"/v1/runs/{quote(view.id, safe='')}"
+    return view
+
+
+@router.get("")
+def list_runs(
+    ports: Ports,
+    principal: Asking,
+    tenant: Annotated[str | None, Query(description="Only runs of this tenant and below; left out: all that the key reaches.")] = None,
+    state: Annotated[
+        RunState | None, Query(description=f"Only runs in this state, among the last {PAGE_MAX:,} of the tenant.".replace(",", " "))
+    ] = None,
+    limit: Limit = 50,
+) -> RunsView:
+    """Runs, newest first."""
+    asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
+    looked_at = PAGE_MAX if state is not None else limit
+    listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at)]
+    if tenant is not None:
+        check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
+    found = [summary for summary in listed if state in (None, summary.state)]
+    found.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
+    return RunsView(runs=[run_line(summary) for summary in lines_told(found[:limit], ports.waits)])
+
+
+@router.get("/{run_id}", responses={404: {"model": ErrorBody}})
+def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
+    """A run: its stages and where they are, what waits and why, what failed."""
+    record = record_within(ports, principal, run_id)
+    return run_view(record, [output.name for output in outputs_of(record)], ports.waits)
+
+
+@router.get("/{run_id}/summary", responses={404: {"model": ErrorBody}})
+async def summarize_run(run_id: RunPath, ports: Ports, principal: Asking, wait_s: WaitS = 0) -> RunLine:
+    """A run in one line; cheap, whatever its size."""
+    return run_line(await _summary_after(ports, principal, run_id, wait_s))
+
+
+@router.get("/{run_id}/nodes", responses={404: {"model": ErrorBody}})
+def list_nodes(
+    run_id: RunPath,
+    ports: Ports,
+    principal: Asking,
+    state: Annotated[NodeState | None, Query(description="Only nodes in this state.")] = None,
+    after: Annotated[str, Query(description="Only nodes after this id: `next` of the page before.")] = "",
+    limit: Limit = 100,
+) -> NodesView:
+    """The nodes of a run by id, a page at a time."""
+    return nodes_view(record_within(ports, principal, run_id), state, after, limit)
+
+
+@router.get(
+    "/{run_id}/events",
+    response_model=EventsView,
+    responses={200: {"content": {"text/event-stream": {}}}, 404: {"model": ErrorBody}},
+)
+async def follow_run(
+    run_id: RunPath,
+    request: Request,
+    ports: Ports,
+    principal: Asking,
+    after: Annotated[int, Query(ge=0, description="Only events with a greater number.")] = 0,
+    limit: Limit = PAGE_MAX,
+    last_event_id: Annotated[int | None, Header(ge=0, description="As `after`; sent by readers that were cut off.")] = None,
+) -> Response:
+    """What happens to a run, as it happens (`text/event-stream`, ends with the run); as a list with `Accept: application/json`."""
+    await run_in_threadpool(summary_within, ports, principal, run_id)
+    run, start = RunId(run_id), max(after, last_event_id or 0)
+    accepted = request.headers.get("accept", "")
+    if "application/json" in accepted and "text/event-stream" not in accepted:
+        events = [event_view(event) for event in await run_in_threadpool(ports.runs.events, run, start, limit)]
+        return JSONResponse(EventsView(events=events, next=events[-1].seq if events else start).model_dump())
+    unbuffered = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(event_stream(ports.feed, run, start), media_type="text/event-stream", headers=unbuffered)
+
+
+@router.get(
+    "/{run_id}/result",
+    response_model=ResultView,
+    responses={202: {"model": RunLine, "description": "The run has not ended."}, 404: {"model": ErrorBody}, 409: {"model": NoResultView}},
+)
+async def fetch_result(
+    run_id: RunPath,
+    request: Request,
+    ports: Ports,
+    principal: Asking,
+    wait_s: WaitS = 0,
+) -> Response:
+    """The outputs of a run that succeeded; 202 while it goes on, 409 when it ended without a result."""
+    summary = await _summary_after(ports, principal, run_id, wait_s)
+    if summary.state not in RUN_ENDS:
+        return _answer(run_line(summary), HTTPStatus.ACCEPTED)
+    return await run_in_threadpool(_ended_answer, ports, principal, summary, request_id_of(request.scope))
+
+
+@router.get(
+    "/{run_id}/result/{output}",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/octet-stream": {}}}, 404: {"model": ErrorBody}},
+)
+def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) -> Response:
+    """The bytes of one output's value, whole: `X-Content-SHA256` is their hash. An answer that is complete has been checked."""
+    record = record_within(ports, principal, run_id)
+    found = next((named for named in outputs_of(record) if named.name == output), None)
+    if found is None:
+        raise ValueNotThere(f"the run {run_id} has no output {output}")
+    stored = stored_of(record, found)
+    if stored.uri is not None and not belongs(stored.uri, record.run, ports.storage_url):
+        raise ValueNotThere(f"the value of output {output} is not where values are kept")
+    is_json = stored.encoding is Encoding.JSON
+    return StreamingResponse(
+        open_value(ports.blobs, record.run, stored),
+        media_type="application/json" if is_json else "application/octet-stream",
+        headers={"Content-Length": str(stored.size_bytes), "X-Content-SHA256": stored.sha256, "X-Value-Encoding": stored.encoding.value},
+    )
+
+
+@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses={404: {"model": ErrorBody}})
+async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
+    """Ask a run to stop; running tasks are stopped too. Harmless when it has ended."""
+    body = await request.body()
+    try:
+        asked = CancelRequest.model_validate_json(body or b"{}")
+    except ValidationError as wrong:
+        problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
+        raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
+    return await run_in_threadpool(_cancel, ports, principal, run_id, asked.reason)
+
+
+def _listing(tree: TenantTree) -> set[TenantPath]:
+    """What runs may be listed by: tenants, and what their paths begin with."""
+    return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
+
+
+async def _summary_after(ports: Dependencies, principal: Principal, run_id: str, wait_s: float) -> RunSummary:
+    """The run in one line, once it has ended or `wait_s` seconds have passed."""
+    summary = await run_in_threadpool(_summary_now, ports, principal, run_id)
+    if summary.state in RUN_ENDS or wait_s == 0:
+        return summary
+    await wait_for_end(ports.feed, RunId(run_id), wait_s)
+    return await run_in_threadpool(_summary_now, ports, principal, run_id)
+
+
+def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunSummary:
+    """The run in one line, with the reason that holds now."""
+    (summary,) = lines_told([summary_within(ports, principal, run_id)], ports.waits)
+    return summary
+
+
+def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:
+    summary_within(ports, principal, run_id)
+    ports.runs.request_cancel(RunId(run_id), reason or "asked for over HTTP")
+    return run_line(summary_within(ports, principal, run_id))
+
+
+def _ended_answer(ports: Dependencies, principal: Principal, summary: RunSummary, request_id: str) -> Response:
+    record = record_within(ports, principal, summary.run)
+    if record.state is not RunState.SUCCEEDED:
+        return _answer(_no_result(ports, record, request_id), HTTPStatus.CONFLICT)
+    outputs = outputs_of(record)
+    small = read_small(ports.blobs, record.run, [stored_of(record, output) for output in outputs])
+    views = {output.name: output_view(record, output, small) for output in outputs}
+    return _answer(ResultView(id=record.run, state=record.state.value, outputs=views), HTTPStatus.OK)
+
+
+def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoResultView:
+    exceptions = [node.failure.pickled for node in record.nodes.values() if node.failure is not None and node.failure.pickled is not None]
+    is_failed = record.state is RunState.FAILED
+    code, words = ("run_failed", "the run failed") if is_failed else ("run_cancelled", "the run was cancelled")
+    return NoResultView(
+        error=problem_body(code, f"{words}: {record.detail}" if record.detail else words, request_id).error,
+        id=record.run,
+        state=record.state.value,
+        reason=record.reason.value if record.reason is not None else None,
+        detail=record.detail,
+        failures=failures_of(record, read_small(ports.blobs, record.run, exceptions)),
+        skipped=skipped_of(record),
+    )
+
+
+def _answer(view: ResultView | NoResultView | RunLine, status: HTTPStatus) -> Response:
+    """The view as it stands: it was made here, so it is not validated a second time."""
+    return Response(view.model_dump_json(), status_code=status, media_type="application/json")
+
+
+def expect_json(request: Request) -> None:
+    """A body without a type is taken for JSON; one with another type is a mistake better told than guessed at."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise NotJson(f"the body is {kind}; send JSON with the header `Content-Type: application/json`")

@@ -1,0 +1,207 @@
+"""Runs as strangers see them: records in, the shapes of `serve_apps.schemas` out. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.states import NodeState, StageState
+from mesh.ids import MeshId, NodeId
+from mesh.messages import Failure
+from serve_apps.looks.waits import Waits, is_line_told_in_part, is_told_in_part
+from serve_apps.schemas.events import EventView
+from serve_apps.schemas.nodes import NodesView, NodeView
+from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
+
+#: How many nodes a list inside the view of a run holds at most.
+LISTED_MAX = 1_000
+#: How many blocked nodes are named per reason.
+BLOCKED_NAMED = 5
+
+
+def run_line(summary: RunSummary) -> RunLine:
+    """The run in one line."""
+    return RunLine(**_line_of(summary))
+
+
+def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits]) -> RunView:
+    """The run with its stages.
+
+    Args:
+        look: Why what stands in queues waits; asked only where that may tell more than the record.
+    """
+    nodes = record.nodes.values()
+    line = RunSummary(
+        run=record.run,
+        tenant=record.tenant,
+        state=record.state,
+        created_ms=record.created_ms,
+        ended_ms=record.ended_ms,
+        reason=record.reason,
+        detail=record.detail,
+        counts=_counts(nodes),
+        user=record.user,
+    )
+    stages = list(record.stages.values())
+    if is_line_told_in_part(line) or any(map(is_told_in_part, stages)):
+        waits = look()
+        line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
+    by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})
+    return RunView(
+        **_line_of(line),
+        outputs=list(outputs),
+        stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in stages],
+        blocked=blocked_of(nodes),
+        meshes=_mesh_shares(record),
+        failures=failures_of(record),
+        skipped=skipped_of(record),
+    )
+
+
+def failures_of(record: RunRecord, pickled: Mapping[str, bytes] | None = None) -> list[FailureView]:
+    """The nodes that failed for good, earliest first; with their exceptions when the bytes (by SHA-256) are given."""
+    failed = [node for node in record.nodes.values() if node.state is NodeState.FAILED and node.failure is not None]
+    failed.sort(key=lambda node: (node.finished_ms, node.node))
+    return [_failure_view(node, node.failure, pickled or {}) for node in failed if node.failure is not None]
+
+
+def skipped_of(record: RunRecord) -> list[SkippedView]:
+    """The first of the nodes that did not run because of a failure elsewhere."""
+    skipped = [node for node in record.nodes.values() if node.state is NodeState.SKIPPED]
+    return [SkippedView(node=node.node, roots=list(node.roots)) for node in skipped[:LISTED_MAX]]
+
+
+def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: int) -> NodesView:
+    """A page of nodes by id: those after the id `after`, of one state or of all."""
+    found = sorted(
+        (node for node in record.nodes.values() if node.node > after and state in (None, node.state)), key=lambda node: node.node
+    )
+    page = found[:limit]
+    return NodesView(nodes=[_node_view(node) for node in page], next=page[-1].node if len(found) > limit else None)
+
+
+def event_view(event: RunEvent) -> EventView:
+    """The event."""
+    return EventView(
+        seq=event.seq,
+        at_ms=event.at_ms,
+        run=event.run,
+        kind=event.kind,
+        node=event.node,
+        attempt=event.attempt,
+        stage=event.stage,
+        mesh=event.mesh,
+        cluster=event.cluster,
+        before=event.before,
+        after=event.after,
+        reason=event.reason.value if event.reason is not None else None,
+        detail=event.detail,
+    )
+
+
+def _line_of(summary: RunSummary) -> dict[str, Any]:
+    return {
+        "id": summary.run,
+        "tenant": summary.tenant,
+        "state": summary.state.value,
+        "created_ms": summary.created_ms,
+        "ended_ms": summary.ended_ms,
+        "reason": summary.reason.value if summary.reason is not None else None,
+        "detail": summary.detail,
+        "counts": summary.counts,
+        "user": summary.user,
+    }
+
+
+def _stage_view(stage: StageRecord, counts: dict[str, int]) -> StageView:
+    return StageView(
+        id=stage.stage,
+        mesh=stage.mesh,
+        cluster=stage.cluster,
+        level=stage.level,
+        state=stage.state.value,
+        reason=stage.reason.value if stage.reason is not None else None,
+        detail=stage.detail,
+        why_here=stage.why_here,
+        slots=stage.slots,
+        width=stage.width,
+        sent_ms=stage.sent_ms,
+        started_ms=stage.started_ms,
+        ended_ms=stage.ended_ms,
+        counts=counts,
+    )
+
+
+def _node_view(node: NodeRecord) -> NodeView:
+    return NodeView(
+        node=node.node,
+        state=node.state.value,
+        attempt=node.attempt,
+        retries_used=node.retries_used,
+        losses=node.losses,
+        stage=node.stage,
+        mesh=node.mesh,
+        reason=node.reason.value if node.reason is not None else None,
+        detail=node.detail,
+        started_ms=node.started_ms,
+        finished_ms=node.finished_ms,
+        failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
+        roots=list(node.roots),
+    )
+
+
+def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, bytes]) -> FailureView:
+    sha256 = failure.pickled.sha256 if failure.pickled is not None else ""
+    data = pickled.get(sha256)
+    return FailureView(
+        node=node.node,
+        attempt=node.attempt,
+        mesh=node.mesh,
+        reason=failure.reason.value,
+        type=failure.type_name,
+        message=failure.message,
+        traceback=failure.traceback,
+        pickled=base64.b64encode(data).decode() if data is not None else None,
+        pickled_sha256=sha256 if data is not None else None,
+    )
+
+
+def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
+    """The blocked nodes, those of one reason together."""
+    alike: defaultdict[tuple[str, str], list[NodeId]] = defaultdict(list)
+    for node in nodes:
+        if node.state is NodeState.BLOCKED:
+            alike[node.reason.value if node.reason is not None else "", node.detail].append(node.node)
+    return [
+        BlockedView(reason=reason, detail=detail, count=len(names), nodes=list(names[:BLOCKED_NAMED]))
+        for (reason, detail), names in alike.items()
+    ]
+
+
+def _mesh_shares(record: RunRecord) -> list[MeshShare]:
+    counts = _counts_by(record.nodes.values(), {node.node: node.mesh for node in record.nodes.values()})
+    stages = Counter(stage.mesh for stage in record.stages.values())
+    slots: Counter[MeshId] = Counter()
+    for stage in record.stages.values():
+        slots[stage.mesh] += stage.slots if stage.state is StageState.RUNNING else 0
+    return [
+        MeshShare(mesh=mesh, stages=stages.get(mesh, 0), slots=slots[mesh], counts=counts.get(mesh, {}))
+        for mesh in sorted({*stages, *map(MeshId, counts)})
+    ]
+
+
+def _counts(nodes: Iterable[NodeRecord]) -> dict[str, int]:
+    return dict(Counter(node.state.value for node in nodes))
+
+
+def _counts_by(nodes: Iterable[NodeRecord], group_of: Mapping[NodeId, str | None]) -> dict[str, dict[str, int]]:
+    """Nodes per state, for each group; nodes without a group are left out."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node in nodes:
+        group = group_of[node.node]
+        if group is not None:
+            counts[group][node.state.value] += 1
+    return {group: dict(counted) for group, counted in counts.items()}

@@ -1,0 +1,238 @@
+"""What waits, why, and what would have to change, as strangers see it: values in, the shapes of `serve_apps.schemas` out. Pure.
+
+Of other tenants nobody learns more than that there is one: a lever may name a tenant above the asker's, which it knows already, and
+whoever would give way is named only to those who reach it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dag.rehearsal import Rehearsal, RehearsedStage
+from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.states import NodeState, StageState
+from federation.dispatch import QueuedStage
+from federation.explaining.answers import GivesWay, Outlook
+from federation.leases import Chapter
+from federation.planning.values import Unmet
+from federation.quota.explain import Change
+from federation.quota.starts import Allowance
+from mesh.ids import NodeId
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from serve_apps.looks.waits import detail_of, words_of
+from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.plans import PlannedStageView, PlanView
+from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, UnmetView, WaitingView
+from serve_apps.schemas.stories import ChapterView
+from serve_apps.views.federation import Within, quantities, quantity
+from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A stage in a queue, with its place there among those that could be in its way (0: the next one) and what can be said about it."""
+
+    stage: QueuedStage
+    mesh: str
+    place: int
+    reason: Reason | None = None  #: Without an outlook: why it waits; None: as its mesh said.
+    outlook: Outlook | None = None
+
+
+def waiting_view(one: Waiting) -> WaitingView:
+    """The stage."""
+    stage, told = one.stage, one.outlook
+    reason = (told.reason if told is not None else one.reason) or stage.reason
+    return WaitingView(
+        stage=stage.stage,
+        run=stage.run,
+        tenant=stage.tenant,
+        mesh=one.mesh,
+        position=one.place + 1,
+        tenant_position=told.ahead + 1 if told is not None else None,
+        priority=stage.priority,
+        reason=reason.value,
+        changes=[change_view(change) for change in told.changes] if told is not None else [],
+        start_ms=told.start_ms if told is not None else None,
+        overdue_ms=told.overdue_ms if told is not None else 0,
+        slot=quantities(stage.slot),
+        width=stage.width,
+    )
+
+
+def kept_back_views(runs: Iterable[RunSummary]) -> list[KeptBackView]:
+    """Runs that are kept back, the oldest first; each counts those before it that wait for the same reason."""
+    before: Counter[Reason | None] = Counter()
+    views = []
+    for run in sorted(runs, key=lambda run: (run.created_ms, run.run)):
+        before[run.reason] += 1
+        views.append(
+            KeptBackView(
+                run=run.run,
+                tenant=run.tenant,
+                user=run.user,
+                position=before[run.reason],
+                reason=run.reason.value if run.reason is not None else "",
+                detail=run.detail,
+                created_ms=run.created_ms,
+            )
+        )
+    return views
+
+
+def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
+    """What a mesh does not get."""
+    want = unmet.want
+    return UnmetView(
+        mesh=want.mesh,
+        tenant=want.tenant,
+        flavor=want.flavor,
+        slots=unmet.slots,
+        beyond=want.beyond,
+        slot=quantities(want.slot),
+        reason=unmet.reason.value,
+        detail=unmet.detail,
+        waiting_ms=max(0, now_ms - want.since_ms),
+    )
+
+
+def change_view(change: Change) -> ChangeView:
+    """What would have to change, and that in words."""
+    return ChangeView(
+        lever=change.lever.value,
+        tenant=change.tenant,
+        flavor=change.flavor,
+        resource=change.resource,
+        amount=quantity(change.resource, change.units),
+        words=words_of(change),
+    )
+
+
+def gives_way_view(one: GivesWay, within: Within) -> GivesWayView:
+    """Who would give way; by name only where the asker reaches."""
+    return GivesWayView(
+        mesh=one.mesh,
+        tenant=one.tenant if within(one.tenant) else None,
+        flavor=one.flavor,
+        amounts=quantities(dict(one.amounts.items())),
+        reason=one.reason.value,
+        stages=list(one.stages) if within(one.tenant) else [],
+    )
+
+
+def stage_explanation(
+    record: RunRecord, stage: StageRecord, slot: ResourceSet, outlook: Outlook | None, within: Within, story: Iterable[RunEvent] = ()
+) -> StageExplanation:
+    """Why the stage is where it is."""
+    reason, detail = _why(record, stage, outlook)
+    return StageExplanation(
+        stage=stage.stage,
+        run=record.run,
+        tenant=record.tenant,
+        user=record.user,
+        mesh=stage.mesh,
+        state=stage.state.value,
+        reason=reason.value if reason is not None else None,
+        detail=detail,
+        why_here=stage.why_here,
+        nodes=len(stage.nodes),
+        slot=quantities(dict(slot.items())),
+        slots=stage.slots,
+        width=stage.width,
+        position=outlook.mesh_ahead + 1 if outlook is not None else None,
+        tenant_position=outlook.ahead + 1 if outlook is not None else None,
+        changes=[change_view(change) for change in outlook.changes] if outlook is not None else [],
+        start_ms=outlook.start_ms if outlook is not None else None,
+        overdue_ms=outlook.overdue_ms if outlook is not None else 0,
+        gives_way=[gives_way_view(one, within) for one in outlook.gives_way] if outlook is not None else [],
+        story=[event_view(event) for event in story],
+    )
+
+
+def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: int) -> RunExplanation:
+    """Why the run is not further."""
+    return RunExplanation(
+        id=record.run,
+        tenant=record.tenant,
+        user=record.user,
+        state=record.state.value,
+        reason=record.reason.value if record.reason is not None else None,
+        detail=record.detail,
+        at_ms=now_ms,
+        stages=stages,
+        blocked=blocked_of(record.nodes.values()),
+    )
+
+
+def plan_view(
+    record: RunRecord, rehearsal: Rehearsal, outlooks: Sequence[Outlook], allowed: Allowance, within: Within, now_ms: int
+) -> PlanView:
+    """What would become of the run; one outlook for each of its stages."""
+    keeps_back = allowed.is_closed and allowed.gate is not None
+    blocked = [
+        NodeRecord(node=NodeId(node), state=NodeState.BLOCKED, reason=why.reason, detail=why.detail)
+        for node, why in rehearsal.blockages.items()
+    ]
+    return PlanView(
+        tenant=record.tenant,
+        user=record.user,
+        at_ms=now_ms,
+        reason=allowed.gate.reason.value if keeps_back and allowed.gate is not None else None,
+        detail=allowed.detail if keeps_back else "",
+        stages=[_planned_view(stage, outlook, within) for stage, outlook in zip(rehearsal.stages, outlooks, strict=True)],
+        blocked=blocked_of(blocked),
+    )
+
+
+def chapter_view(chapter: Chapter) -> ChapterView:
+    """One change of a lease."""
+    lease = chapter.lease
+    if lease is None:
+        return ChapterView(at_ms=chapter.at_ms, verb=chapter.verb, why=chapter.why, lease=None)
+    return ChapterView(
+        at_ms=chapter.at_ms,
+        verb=chapter.verb,
+        why=chapter.why,
+        lease=lease.lease,
+        tenant=lease.tenant,
+        mesh=lease.mesh,
+        flavor=lease.flavor,
+        held=quantities(dict(lease.held.items())),
+        target=quantities(dict(lease.target.items())),
+    )
+
+
+def _planned_view(one: RehearsedStage, outlook: Outlook, within: Within) -> PlannedStageView:
+    reason = Reason.WAITING_FOR_INPUTS if not one.goes_first else outlook.reason
+    return PlannedStageView(
+        stage=one.stage.stage,
+        mesh=one.stage.mesh,
+        level=one.stage.level,
+        nodes=list(one.stage.nodes[:BLOCKED_NAMED]),
+        count=len(one.stage.nodes),
+        width=one.stage.width,
+        slot=quantities(dict(one.slot.items())),
+        why_here=one.stage.why_here,
+        goes_first=one.goes_first,
+        reason=reason.value if reason is not None else None,
+        position=outlook.mesh_ahead + 1,
+        tenant_position=outlook.ahead + 1,
+        changes=[change_view(change) for change in outlook.changes],
+        start_ms=outlook.start_ms if one.goes_first else None,
+        overdue_ms=outlook.overdue_ms if one.goes_first else 0,
+        gives_way=[gives_way_view(each, within) for each in outlook.gives_way] if one.goes_first else [],
+    )
+
+
+def _why(record: RunRecord, stage: StageRecord, outlook: Outlook | None) -> tuple[Reason | None, str]:
+    if stage.state is StageState.QUEUED:
+        if outlook is None or outlook.reason is stage.reason:
+            return stage.reason, stage.detail
+        return outlook.reason, detail_of(outlook.changes)
+    if stage.state is StageState.PLANNED and stage.reason is None:
+        needs = sum(1 for node in stage.nodes if record.nodes[node].state is NodeState.WAITING)
+        return Reason.WAITING_FOR_INPUTS, f"{needs} of its nodes wait for what goes before them"
+    return stage.reason, stage.detail

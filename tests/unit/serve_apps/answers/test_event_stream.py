@@ -1,0 +1,99 @@
+"""The event stream, fed by hand."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dag.errors import UnknownRun
+from dag.runs import RunEvent
+from federation.errors import StoreUnavailable
+from mesh.ids import RunId
+from serve_apps.answers.event_stream import event_stream, wait_for_end
+
+RUN = RunId("night")
+
+
+def event(seq: int, kind: str = "node", after: str = "RUNNING") -> RunEvent:
+    return RunEvent(seq=seq, at_ms=5, run=RUN, kind=kind, after=after)
+
+
+class Feed:
+    """Gives what it was given; an exception is raised, None is silence until the reader goes."""
+
+    def __init__(self, *told: RunEvent | Exception | None) -> None:
+        self._told = told
+        self.closed = False
+
+    async def follow(self, _run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
+        try:
+            for item in self._told:
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    await asyncio.Event().wait()
+                elif item.seq > after:
+                    yield item
+        finally:
+            self.closed = True
+
+    async def wait_for_end(self, run: RunId) -> None:
+        async for _ in self.follow(run):
+            pass
+
+
+async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
+    """The first parts of the stream, which is then closed by its reader."""
+    stream = event_stream(feed, RUN, after, keep_alive_s=0.001)
+    found = []
+    async for part in stream:
+        found.append(part)
+        if len(found) == parts:
+            break
+    await stream.aclose()
+    return found
+
+
+def test_an_event_is_a_number_a_kind_and_json():
+    _, told = asyncio.run(read(Feed(event(7, "run", "SUCCEEDED")), 99))
+    number, kind, data = told.strip().splitlines()
+    assert (number, kind) == ("id: 7", "event: run")
+    assert json.loads(data.removeprefix("data: "))["after"] == "SUCCEEDED"
+
+
+def test_a_stream_begins_after_the_number_that_was_seen():
+    told = asyncio.run(read(Feed(event(1), event(2), event(3)), 99, after=2))
+    assert [part.splitlines()[0] for part in told[1:]] == ["id: 3"]
+
+
+def test_silence_is_filled_with_comments_and_loses_nothing():
+    feed = Feed(event(1), None)
+    told = asyncio.run(read(feed, 4))
+    assert [part[:1] for part in told[1:]] == ["i", ":", ":"]
+
+
+def test_a_reader_that_goes_away_closes_the_feed():
+    feed = Feed(event(1), None)
+    asyncio.run(read(feed, 2))
+    assert feed.closed
+
+
+@pytest.mark.parametrize("cut", [StoreUnavailable("gone"), UnknownRun("retired")], ids=["by the store", "by retention"])
+def test_a_stream_that_is_cut_off_ends_quietly_after_what_it_has_told(cut):
+    feed = Feed(event(1), cut)
+    told = asyncio.run(read(feed, 99))
+    assert len(told) == 2
+    assert feed.closed
+
+
+def test_waiting_ends_with_the_feed():
+    feed = Feed(event(1), event(2, "run", "SUCCEEDED"))
+    asyncio.run(wait_for_end(feed, RUN, 60))
+    assert feed.closed
+
+
+def test_waiting_ends_with_the_time_that_was_given():
+    feed = Feed(event(1), None)
+    asyncio.run(wait_for_end(feed, RUN, 0.001))
+    assert feed.closed

@@ -1,0 +1,856 @@
+"""The commands that ask the root, on a gateway in this process."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from dag.coordinator import Coordinator
+from dag.states import NodeState, RunState
+from dag.store.remote import Client, Run
+from federation.config.loading import tenants_of
+from federation.quota.from_config import standing_orders_of
+from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.registry import look
+from federation.roster import Roster
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.steadiness import SteadinessRules
+from federation.store.memory_key_ring import MemoryKeyRing
+from federation.tenant_orders import TenantStop
+from federation.tenants import Tenant, TenantTree
+from federation.testing import HandMesh
+from mesh.resources import ResourceSet
+from mesh.values import Encoding
+from serve_apps.cli import applying, federation, lifecycle, runs, session, stopping, versions
+from serve_apps.cli.app import run_command
+from serve_apps.configuration.config_file import read_config
+from serve_apps.one_machine.child_marks import note
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.taken_at_start import keep
+from serve_apps.testing import RESEARCH, SALES, STANDARD, World, spec_of
+
+SOURCE = """
+import dag
+
+@dag.task
+def greet(name):
+    return f"hello {name}"
+
+graph = greet.bind("world")
+"""
+
+DOUBTFUL = """
+federation: {{name: x, lease_ttl: 8s, heartbeat: {heartbeat}}}
+clusters: {{here: {{nodes: [{{cpu: 1}}]}}}}
+root: {{cluster: here}}
+flavors: {{standard: {{}}}}
+meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
+tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
+"""
+
+
+@pytest.fixture
+def world(monkeypatch) -> World:
+    """The federation that every command of the test finds, as a client of research."""
+    built = World()
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=built.http(RESEARCH), patience_s=0))
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    return built
+
+
+def test_submit_of_a_python_file_prints_the_id_and_no_more_when_asked_not_to_wait(world, tmp_path, capsys):
+    file = tmp_path / "flow_for_the_command_line.py"
+    file.write_text(SOURCE)
+    assert run_command(["submit", f"{file}:graph", "--id", "night", "--no-wait"]) == 0
+    assert capsys.readouterr().out == "submitted night\n"
+    assert set(world.record("night").nodes) == {"greet"}
+
+
+def test_submit_of_a_json_file_takes_what_the_command_line_says_instead(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    spec = spec_of("a", id="theirs", params={"day": "monday", "count": 1})
+    spec["nodes"]["a"]["args"] = [{"$param": "day"}, {"$param": "count"}]
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), "--id", "mine", "--param", "count=2", "--param", "day=friday", "--no-wait", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "mine"
+    assert json.loads(world.record("mine").spec)["params"] == {"day": "friday", "count": 2}
+
+
+def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    ask = runs.Session.view
+
+    def finish_first(self, kind, path, params=None):
+        if world.record("night").state is RunState.PENDING:
+            world.succeed("night", {"a": {"accuracy": 0.97}})
+        return ask(self, kind, path, params)
+
+    monkeypatch.setattr(runs.Session, "view", finish_first)
+    assert run_command(["submit", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "SUCCEEDED" in told
+    assert '"accuracy": 0.97' in told
+
+
+def test_ctrl_c_while_waiting_is_130_and_says_that_the_run_goes_on(world, tmp_path, capsys, monkeypatch):
+    def interrupted(self, timeout=None):
+        raise KeyboardInterrupt
+
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    monkeypatch.setattr(Run, "wait", interrupted)
+    assert run_command(["submit", str(file), "--json"]) == 130
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "night goes on" in told.err
+    assert "schedulemesh cancel night" in told.err
+
+
+def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
+    world.client().submit_spec(spec_of("a", "b", id="night"))
+    world.fail("night", "a", ValueError("bad"), skipped=("b",))
+    assert run_command(["watch", "night"]) == 1
+    assert "Traceback: in a" in capsys.readouterr().out
+    assert run_command(["result", "night", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["failures"][0]["node"] == "a"
+
+
+def test_watch_as_json_prints_an_event_per_line(world, capsys):
+    world.client().submit_spec(spec_of("a", id="night"))
+    world.succeed("night", {"a": 1})
+    assert run_command(["watch", "night", "--json"]) == 0
+    assert [json.loads(line)["after"] for line in capsys.readouterr().out.splitlines()] == ["SUCCEEDED", "SUCCEEDED"]
+
+
+def test_results_are_written_as_they_were_stored(world, tmp_path, capsys):
+    spec = spec_of("a", "b", id="night")
+    spec["outputs"]["all:a"] = {"$ref": "a"}
+    world.client().submit_spec(spec)
+    stored = world.keep("night", {1}, Encoding.PICKLE)
+    world.move("night", RunState.RUNNING, nodes={"b": {"state": NodeState.SUCCEEDED, "stored": stored}})
+    world.succeed("night", {"a": [1]})
+    assert run_command(["result", "night", "--out", str(tmp_path / "out")]) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
+        "b.pickle": world.store.get("night", (stored.sha256,))[stored.sha256],
+        "all%3Aa.json": b"[1]",
+    }
+
+
+def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
+    world.client().submit_spec(spec_of("a", id="night"))
+    for command, word in ((["runs"], "night"), (["tenants"], RESEARCH), (["meshes"], "no mesh")):
+        assert run_command(command) == 0
+        assert word in capsys.readouterr().out
+        assert run_command([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def operated(world, monkeypatch) -> World:
+    """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c"))
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
+    return world
+
+
+def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started(operated, tmp_path, monkeypatch, capsys):
+    folder = StateFolder(tmp_path / ".schedulemesh")
+    folder.path.mkdir()
+    note(folder, {"east": os.getpid()})
+    folder.write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert run_command(["meshes", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert (mesh["pid"], mesh["last_heard_ms"] > 0) == (os.getpid(), True)
+    assert run_command(["meshes", "--json", "--address", "http://other.test"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["pid"] is None
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    assert run_command(["drain", "east", "--reason", "new disks"]) == 0
+    told = capsys.readouterr().out
+    assert "east gets nothing new" in told
+    assert "draining: new" in told
+    assert operated.registry.standings().meshes["east"].drain.reason == "new disks"
+    assert run_command(["undrain", "east", "--json"]) == 0
+    (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
+    assert mesh["draining"] is False
+    assert run_command(["drain", "eats"]) == 1
+    assert "did you mean east?" in capsys.readouterr().err
+
+
+def test_a_tenants_key_drains_nothing(world, capsys):
+    assert run_command(["drain", "east"]) == 1
+    assert "schedulemesh keys create '*'" in capsys.readouterr().err
+
+
+def test_cancel_says_what_became_of_the_run(world, capsys):
+    world.client().submit_spec(spec_of("a", id="night"))
+    assert run_command(["cancel", "night", "--reason", "enough"]) == 0
+    assert "is being stopped" in capsys.readouterr().out
+    world.succeed("night", {"a": 1})
+    assert run_command(["cancel", "night"]) == 0
+    assert "had ended already: SUCCEEDED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["watch", "nobody"], "there is no run nobody"),
+        (["submit", "gone.py:graph"], "there is no file gone.py"),
+        (["submit", "gone.json"], "gone.json cannot be read"),
+        (["runs", "--tenant", "rival"], "there is no tenant rival within the reach of this API key"),
+        (["runs", "--address", "http://root:http"], "--address 'http://root:http' is no address"),
+    ],
+    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
+)
+def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments, words):
+    assert run_command(arguments) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("error: ")
+    assert words in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_its_id(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({**spec_of("a"), "id": 5}))
+    assert run_command(["submit", str(file), "--no-wait"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {file}: the graph was not accepted")
+    assert "/id: " in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing"], ["runs", "--limit", "0"], ["watch"], ["submit", "x.json", "--param", "day"]],
+    ids=["an unknown command", "a number out of bounds", "a missing argument", "a parameter without a value"],
+)
+def test_a_wrong_command_line_is_exit_code_two(world, capsys, arguments):
+    assert run_command(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_without_a_federation_every_way_to_one_is_told(tmp_path, monkeypatch, capsys):
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["runs"]) == 1
+    assert "schedulemesh up" in capsys.readouterr().err
+
+
+def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_file(world, tmp_path, capsys):
+    file = tmp_path / "SPEC.JSON"
+    file.write_text("{}")
+    assert run_command(["submit", str(file)]) == 1
+    assert f"schedulemesh validate {file}" in capsys.readouterr().err
+    assert run_command(["validate", str(file)]) == 1
+    assert f"{file}:1:1: /nodes: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all is missing"])
+def test_a_command_names_the_ways_of_a_terminal_to_give_what_is_missing(tmp_path, monkeypatch, capsys, has_address):
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_STATE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["runs", *(["--address", "http://root.test"] if has_address else [])]) == 1
+    told = capsys.readouterr().err
+    assert "SCHEDULEMESH_API_KEY" in told
+    assert ("--address" in told) is not has_address
+    assert "api_key=" not in told
+    assert "address=" not in told
+
+
+def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
+    spec = spec_of("a", "b")
+    spec["nodes"]["a"]["after"] = ["nowhere"]
+    spec["nodes"]["b"]["args"] = [{"$ref": "nobody"}]
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec))
+    assert run_command(["validate", str(file), "--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [(one["place"], one["message"], one["remedy"]) for one in problems] == [
+        ("/nodes/a/after/0", "there is no node nowhere", ""),
+        ("/nodes/b/args/0", "there is no node nobody", ""),
+    ]
+    assert {one["line"] for one in problems} == {1}
+    file.write_text(json.dumps(spec_of("a")))
+    assert run_command(["validate", str(file)]) == 0
+    assert "ok, 1 node, 1 output" in capsys.readouterr().out
+
+
+WRONG_SPEC = """{
+  "spec": "dag/2",
+  "id": "no id",
+  "nodes": {
+    "a": {"call": "os", "args": [], "args": [{"$ref": "b"}]},
+    "b": {"call": "m:f", "optoins": {}}
+  },
+  "outputs": {"x": {"$ref": "c"}}
+}
+"""
+
+
+def test_validate_tells_all_that_is_wrong_with_a_spec_at_once_each_with_its_line(tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(WRONG_SPEC)
+    assert run_command(["validate", str(file)]) == 1
+    told = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
+    assert told == [
+        ["2:3", "/spec"],
+        ["3:3", "/id"],
+        ["5:11", "/nodes/a/call"],
+        ["5:25", "/nodes/a/args"],
+        ["6:26", "/nodes/b/optoins"],
+        ["8:21", "/outputs/x/$ref"],
+    ]
+    assert run_command(["validate", str(file), "--json"]) == 1
+    option = json.loads(capsys.readouterr().out)["problems"][4]
+    assert option == {
+        "message": "unknown key",
+        "remedy": "did you mean options?",
+        "line": 6,
+        "column": 26,
+        "place": "/nodes/b/optoins",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [(b'{\n "spec": }', (2, 10)), (b"\xff", (1, 1)), (b"[" * 100_000, (None, None)), (b"[1]", (None, None))],
+    ids=["no JSON", "no text", "too deep", "a list"],
+)
+def test_what_is_no_spec_at_all_has_the_place_where_it_breaks(tmp_path, capsys, text, place):
+    file = tmp_path / "spec.json"
+    file.write_bytes(text)
+    assert run_command(["validate", str(file), "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["line"], problem["column"]) == place
+
+
+def test_validate_names_the_line_of_a_wrong_configuration(tmp_path, capsys):
+    file = tmp_path / "broken.yaml"
+    file.write_text("federation: {name: x}\nflavours: {}\n")
+    assert run_command(["validate", str(file)]) == 1
+    assert f"{file}:2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("heartbeat", ["1s", "5s"], ids=["and all is right", "and something is wrong"])
+def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, heartbeat):
+    file = tmp_path / "doubtful.yaml"
+    file.write_text(DOUBTFUL.format(heartbeat=heartbeat))
+    is_wrong = heartbeat == "5s"
+    assert run_command(["validate", str(file)]) == is_wrong
+    out, err = capsys.readouterr()
+    told = (err if is_wrong else out).splitlines()
+    assert [line.startswith("warning: ") for line in told] == [*[False] * is_wrong, True, False]
+    assert "tenants own 9 cpu" in told[-2]
+    assert run_command(["validate", str(file), "--json"]) == is_wrong
+    view = json.loads(capsys.readouterr().out)
+    assert (view["ok"], len(view["problems"]), len(view["warnings"])) == (not is_wrong, is_wrong, 1)
+
+
+def test_version_is_the_packages(capsys):
+    assert run_command(["version"]) == 0
+    assert capsys.readouterr().out.strip() == versions.version_of("schedulemesh")
+
+
+def test_a_meshs_key_is_no_users(capsys):
+    assert run_command(["keys", "create", "--mesh", "east", "--user", "ann"]) == 2
+    assert "--user" in capsys.readouterr().err
+
+
+# -- why it waits ----------------------------------------------------------------------------------------------------------
+
+
+def crowded(world):
+    """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
+    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"))
+    mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
+    world.client().submit_spec(spec_of("a", id="night"))
+    coordinator_of(world).step(0)
+
+
+def coordinator_of(world):
+    return Coordinator(
+        runs=world.runs,
+        queue=world.store,
+        ledger=world.store,
+        registry=world.registry,
+        orders=world.orders,
+        blobs=world.store,
+        clock=world.clock,
+        on_end=lambda _: None,
+        delete=lambda _run, _uri: None,
+        clear=lambda _run, _keep: None,
+        retention_ms=10**9,
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [(None, 100_000), ("200", 200), ("60", 60)], ids=["a pipe", "a pipe with a width", "a narrow one"]
+)
+def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_all(world, monkeypatch, capsys, columns, width):
+    monkeypatch.delenv("COLUMNS")
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    crowded(world)
+    run = f"a-run-with-a-long-name-{'x' * 60}"
+    world.client().submit_spec(spec_of("a", id=run))
+    coordinator_of(world).step(0)
+    for command in (["queue"], ["runs"], ["explain", run], ["story"], ["leases"], ["tenants"], ["meshes"]):
+        assert run_command(command) == 0
+        told = capsys.readouterr().out
+        assert max(map(len, told.splitlines())) <= width
+        if width > 100:
+            assert "…" not in told
+            assert (run in told) is (command[0] in ("queue", "runs", "explain"))
+
+
+def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys):
+    crowded(world)
+    assert run_command(["queue"]) == 0
+    told = capsys.readouterr().out
+    assert "night.1" in told
+    assert "1 (1)" in told
+    assert "1 cpu of standard came free in acme" in told
+    assert run_command(["queue", RESEARCH, "--limit", "0", "--json"]) == 0
+    (waiting,) = json.loads(capsys.readouterr().out)["waiting"]
+    assert (waiting["stage"], waiting["tenant_position"]) == ("night.1", None)
+
+
+def test_queue_says_that_nothing_waits(world, capsys):
+    assert run_command(["queue", RESEARCH]) == 0
+    assert capsys.readouterr().out == "nothing of acme/research waits\n"
+
+
+def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
+    crowded(world)
+    assert run_command(["explain", "night"]) == 0
+    assert "stage 1 would start if" in capsys.readouterr().out
+    assert run_command(["explain", "night", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "1. in the queue of east, 1. of its tenant" in told
+    assert "story" in told
+    assert run_command(["explain", "night", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stage"] == "night.1"
+    assert run_command(["explain", "night", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["position"] == 1
+
+
+def test_leases_and_their_story_are_shown(world, capsys):
+    crowded(world)
+    assert world.store.story(None, [SALES])
+    assert run_command(["leases"]) == 0
+    assert "no leases are held" in capsys.readouterr().out  # Those of sales are out of research's reach.
+    assert run_command(["story", "--limit", "5"]) == 0
+    assert "nothing has happened to leases that this key reaches" in capsys.readouterr().out
+    assert run_command(["leases", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leases"] == []
+    assert run_command(["story", RESEARCH, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"chapters": []}
+
+
+def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsys):
+    crowded(world)
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="tomorrow")))
+    assert run_command(["submit", str(file), "--dry-run", "--user", "ann"]) == 0
+    told = capsys.readouterr().out
+    assert "a dry run for acme/research, as ann: nothing was submitted" in told
+    assert "QUOTA_EXHAUSTED" in told
+    assert world.runs.summary("tomorrow") is None
+    source = tmp_path / "flow_for_a_dry_run.py"
+    source.write_text(SOURCE)
+    assert run_command(["submit", f"{source}:graph", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["mesh"] == "east"
+
+
+def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    assert run_command(["submit", str(file), "--user", "ann", "--no-wait"]) == 0
+    assert world.record("night").user == "ann"
+
+
+def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
+    assert run_command(["hold", RESEARCH, "--reason", "the budget"]) == 0
+    assert capsys.readouterr().out == "acme/research is on hold: nothing new of it starts, what runs goes on\n"
+    assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+    assert run_command(["tenants"]) == 0
+    assert "acme/research (hold)" in capsys.readouterr().out
+    assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stop"] == "drain"
+    assert run_command(["release", RESEARCH]) == 0
+    assert capsys.readouterr().out == "work of acme/research starts again\n"
+    assert run_command(["release", RESEARCH]) == 0
+    assert capsys.readouterr().out == "acme/research was not stopped by hand\n"
+    assert run_command(["hold", "acme/reserch"]) == 1
+    assert "did you mean acme/research?" in capsys.readouterr().err
+    assert run_command(["hold", "rival"]) == 1
+    assert "within the reach of this API key" in capsys.readouterr().err
+
+
+def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
+    for arguments in (["hold", RESEARCH, "--reason", "the budget"], ["hold", RESEARCH], ["drain-tenant", RESEARCH]):
+        assert run_command(arguments) == 0
+        assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+    assert run_command(["hold", RESEARCH, "--reason", "the audit"]) == 0
+    assert world.orders.in_force().stops[RESEARCH].reason == "the audit"
+
+
+def test_a_release_says_what_the_file_still_stops(world, capsys):
+    world.orders.publish(StandingOrders(settings={RESEARCH: QueueSettings(stop=Stop.HOLD)}))
+    assert run_command(["release", RESEARCH]) == 0
+    assert "the federation file says `stop: hold` of it, and that stands" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["hold", "drain-tenant", "release"])
+def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
+    monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    world.orders.stop(RESEARCH, TenantStop())
+    assert run_command([command, RESEARCH]) == 0
+    stopped = world.orders.in_force().stops.get(RESEARCH)
+    assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
+
+
+@pytest.fixture
+def applied(world, tmp_path, monkeypatch, capsys):
+    """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
+    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
+    started = read_config(tmp_path / "started.yaml")
+    keep(StateFolder(tmp_path), started)
+    world.store.configure(TenantTree(tenants_of(started)))
+    world.orders.publish(standing_orders_of(started))
+
+    def apply(old: str = "", new: str = "", *more: str) -> tuple[int, str]:
+        assert old in text
+        file = tmp_path / "x.yaml"
+        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+        code = run_command(["apply", str(file), "--state", str(tmp_path), *more])
+        return code, "".join(capsys.readouterr())
+
+    return apply
+
+
+def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, applied):
+    assert applied()[0] == 0
+    filed = world.orders.in_force().filed
+    assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
+
+
+def test_apply_of_the_same_file_tells_of_no_difference(applied):
+    assert len(applied()[1].splitlines()) == 1
+
+
+def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_purpose(world, applied):
+    before = world.store.snapshot().tree
+    code, told = applied("name: quickstart", "name: other")
+    assert code == 1
+    assert "write `name: quickstart` into the file" in told
+    assert world.store.snapshot().tree == before
+
+
+def test_apply_tells_which_tenants_come_and_go(applied):
+    code, told = applied("      ops:", "      ops2:")
+    assert code == 0
+    assert "new tenants: acme/ops2\ntenants gone: acme/ops\n" in told
+
+
+DEFAULT = {"address": "http://root.test", "api_key": "k"}
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["applied", "rehearsed"])
+def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_path, more):
+    folder = StateFolder(tmp_path)
+    folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
+    assert "warning" not in applied("", "", *more)[1]
+    told = applied("          vision:", "          vision2:", *more)[1]
+    words = "warning: work whose tenant nobody names went to acme/research/vision, which is gone; it goes to acme/research/"
+    assert words in " ".join(told.split())
+    published = folder.read("client.json")
+    assert (published["address"], published["api_key"]) == ("http://root.test", "k")
+    assert (published["tenant"] == "acme/research/vision") == bool(more)
+    if not more:
+        assert "warning" not in applied("          vision:", "          vision2:")[1], "it is put right"
+
+
+def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applied, tmp_path):
+    StateFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
+    told = json.loads(applied("", "", "--json")[1])
+    assert told["default_tenant"] == {"before": "gone/lab", "after": None}
+    assert "reaches no tenant that is left. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
+    assert StateFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
+
+
+VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
+LESS_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 0.5, borrowing_limit: 1}}}}"
+
+
+def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
+    told = applied(VISION, LESS_FOR_VISION)[1]
+    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in told
+    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in told
+    assert "acme/research/vision: weight: 1 → 3\n" in told
+    assert "nlp" not in told
+    assert len(applied(VISION, LESS_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
+
+
+def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
+    asked = "vision: {scheduling: {within_tenant: never, strict_order: true, min_run: 90s}, limits: {max_wait: 20s}, quotas"
+    told = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
+    assert told[2:] == [
+        "  acme/research/vision: scheduling.within_tenant: lower_priority → never",
+        "  acme/research/vision: scheduling.strict_order: false → true",
+        "  acme/research/vision: scheduling.min_run: not set → 90s",
+        "  acme/research/vision: limits.max_wait: not set → 20s",
+    ]
+
+
+def test_apply_tells_another_order_of_flavors_once_and_of_a_new_tenant_only_what_is_not_as_at_the_top(applied):
+    told = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
+    assert told.splitlines()[1:3] == ["settings that change:", "  the federation: flavors: standard → spot, standard"]
+    assert "acme/ops2: " not in applied("      ops:", "      ops2:", "--dry-run")[1].partition("settings")[2]
+
+
+def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(applied):
+    filed = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    two = filed.replace("flavors:", "flavors:\n  spot: {labels: {}}\n", 1)
+    applied(filed, two)
+    own = two.replace("vision: {quotas", "vision: {scheduling: {flavor_order: [standard]}, quotas", 1)
+    line = "  acme/research/vision: scheduling.flavor_order: "
+    assert applied(filed, own)[1].splitlines()[2:3] == [f"{line}not set → standard, spot"]
+    assert applied(filed, two)[1].splitlines()[2:3] == [f"{line}standard, spot → not set"]
+
+
+def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
+    before, filed = world.store.snapshot().tree, world.orders.in_force().filed
+    code, told = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
+    found = json.loads(told)
+    assert (code, found["applied"]) == (0, False)
+    assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "0.5"} in found["limits"]
+    assert (world.store.snapshot().tree, world.orders.in_force().filed) == (before, filed)
+
+
+def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
+    mesh.acquire("acme/ops", "standard", ResourceSet.of({"cpu": 1}))
+    quota = "ops:\n        quotas: {standard: {cpu: {nominal: %s,"
+    old, new = quota % "1", quota % "0, borrowing_limit: 0"
+    over = "over their limits, and granted nothing more until they are within them:\n  acme/ops: standard.cpu; "
+    assert f"{over}what runs goes on to its end (`on_cut: keep`)\n" in applied(old, new, "--dry-run")[1]
+    evicting = f"ops:\n        scheduling: {{on_cut: evict}}{new.removeprefix('ops:')}"
+    assert f"{over}as much work is stopped as that takes (`on_cut: evict`)\n" in applied(old, evicting, "--dry-run")[1]
+    (told,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
+    assert told == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_cut": "keep"}
+
+
+def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    keep(StateFolder(tmp_path), read_config(tmp_path / "x.yaml"))
+    (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
+    assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert "describes the federation other" in told
+    assert "--state names another folder" in " ".join(told.split())
+    assert not (tmp_path / "logs").exists()
+
+
+def test_apply_tells_what_of_the_file_it_does_not_take(applied):
+    code, told = applied("port: 8000", "port: 8001")
+    assert code == 0
+    assert "not applied, these take `down` and `up`: root.port (changed)" in told
+
+
+def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):
+    assert run_command(["watch", "nothing", "--json"]) == 1
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert error["code"] == "unknown_run"
+    assert told.err.strip() == f"error: {error['message']}"
+
+
+def test_the_problems_of_a_refused_graph_are_told_as_json(world, tmp_path, capsys):
+    spec = spec_of("a")
+    spec["nodes"]["a"]["after"] = ["nowhere"]
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), "--json"]) == 1
+    assert "nowhere" in json.loads(capsys.readouterr().out)["error"]["problems"][0]["problem"]
+
+
+def test_a_run_that_was_there_already_is_told_as_such(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", id="night")))
+    for words in ("submitted night\n", "night is there already, with this graph\n"):
+        assert run_command(["submit", str(file), "--no-wait"]) == 0
+        assert capsys.readouterr().out == words
+
+
+def test_the_version_is_an_option_too(capsys):
+    assert run_command(["--version"]) == 0
+    asked = capsys.readouterr().out
+    assert run_command(["version"]) == 0
+    assert asked == capsys.readouterr().out
+
+
+def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(session, "Client", lambda access: asked.append(access) or Client(access, http=world.http(RESEARCH), patience_s=0))
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
+    assert run_command(["runs"]) == 1
+    assert f"nothing runs with the state folder {tmp_path}" in capsys.readouterr().err
+    StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    assert run_command(["runs"]) == 0
+    assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
+
+
+@pytest.fixture
+def half_there(monkeypatch) -> World:
+    """The file names three meshes: one is there, one has left in good order, one never came."""
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
+    world = World(roster=Roster(flavors={"standard": {}}, meshes=filed))
+    sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
+    _, note = look(world.store.snapshot(), world.registry.standings(), {}, SteadinessRules())
+    world.registry.note(note, 0)
+    world.store.leave(sessions["gamma"])
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
+    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
+    return world
+
+
+def test_meshes_that_are_not_there_are_told_as_what_they_are(half_there, capsys):
+    assert run_command(["meshes"]) == 0
+    told = capsys.readouterr().out
+    assert "not joined yet: lab (`schedulemesh join` brings them in)" in told
+    assert "left in good order: gamma (`schedulemesh join` brings them back)" in told
+    assert "east  " in told
+
+
+@pytest.mark.parametrize("way", ["the address", "the state folder"])
+def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monkeypatch, capsys, way):
+    if way == "the state folder":
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+    assert run_command(["drain", "gamma", "--reason", "new disks"]) == 0
+    told = capsys.readouterr().out
+    assert "gamma is not there; when it comes it gets nothing, until `schedulemesh undrain gamma`" in told
+    assert "left in good order: gamma [drained: new disks]" in told
+    assert run_command(["drain", "lab"]) == 0, "the file names it"
+    monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
+    capsys.readouterr()
+    assert run_command(["meshes"]) == 0
+    told = capsys.readouterr().out
+    assert "left in good order: gamma [drained: new disks]" in told
+    assert "not joined yet: lab [drained]" in told
+
+
+def test_a_mesh_that_differs_from_the_roots_file_is_told_beside_the_table(half_there, capsys):
+    half_there.store.join(replace(half_there.roster.meshes["lab"], labels={"zone": "moon"}))
+    assert run_command(["meshes"]) == 0
+    assert "warning: lab: its labels are zone=moon; the root's file says zone=lab" in capsys.readouterr().out
+
+
+def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http(None), patience_s=0))
+    assert run_command(["runs"]) == 1
+    assert "(the key is that of SCHEDULEMESH_API_KEY)" in " ".join(capsys.readouterr().err.split())
+
+
+class StartThatFailsOnCtrlC:
+    """A stack of which a part fails since the signal comes."""
+
+    address = "http://root.test"
+    stopped_at: ClassVar[list[str]] = []
+
+    def __init__(self, *_args, is_wanted, **_named) -> None:
+        self.is_wanted = is_wanted
+        self.steps: list[str] = []
+
+    def start(self) -> None:
+        assert self.is_wanted()
+        signal.raise_signal(signal.SIGINT)
+        self.steps.append("the step is done, and noted")
+        assert not self.is_wanted()
+        raise OSError("the connection is gone")
+
+    def check_wanted(self) -> None:
+        if not self.is_wanted():
+            raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.stopped_at.extend(self.steps)
+
+
+class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
+    """The last step is over before anybody asks whether more is wanted."""
+
+    def start(self) -> None:
+        with contextlib.suppress(OSError):
+            super().start()
+
+
+@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["told as another error", "too late for a step"])
+def test_ctrl_c_ends_a_start_between_two_steps_and_is_told_as_such(monkeypatch, capsys, tmp_path, stack):
+    monkeypatch.setattr(stack, "stopped_at", [])
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(lifecycle, "Stack", stack)
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to what is closed when this test is over.
+    try:
+        assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    told = capsys.readouterr().out
+    assert "nothing is left running" in told
+    assert "Ctrl-C stops everything" not in told, "it is not up"
+    assert stack.stopped_at == ["the step is done, and noted"]
+
+
+def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
+    ring = MemoryKeyRing()
+    monkeypatch.setattr(lifecycle, "RedisKeyRing", lambda *_: ring)
+    ledger = SimpleNamespace(snapshot=lambda: SimpleNamespace(tree=TenantTree([Tenant(path=RESEARCH.partition("/")[0], parent=None)])))
+    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(client=None, keys=None, ledger=ledger))
+    monkeypatch.setattr(lifecycle, "root_settings", lambda _: SimpleNamespace(meshes=("east",)))
+    assert run_command(["keys", "create", "acme", "--user", "ann", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["key"].split("_")[1] == made["id"]
+    assert run_command(["keys", "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["keys"]
+    assert (listed["id"], listed["tenant"], listed["user"], listed["revoked"]) == (made["id"], "acme", "ann", False)
+    assert run_command(["keys", "list"]) == 0
+    heads, row = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["id", "of", "user", "created", "revoked"]
+    assert row.split()[4].endswith("Z")

@@ -1,0 +1,181 @@
+"""`schedulemesh join`: what it makes of its command line, and what it says when that makes no mesh."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from federation.errors import LinkRefused, StoreUnavailable
+from federation.link import LinkTerms
+from mesh.resources import ResourceSet
+from serve_apps import child_process
+from serve_apps.cli import joining
+from serve_apps.cli.app import run_command
+from serve_apps.processes.ray_access import MODE_VARIABLE, check_answers
+from serve_apps.processes.settings import ChildSettings
+
+KEY = "smm_00000001_" + "a" * 43
+TERMS = LinkTerms(heartbeat_ms=500, inline_limit_bytes=4_096, storage_url="s3://bucket/folder")
+CONFIG = """
+federation: {name: tests}
+root: {cluster: local}
+clusters: {local: {nodes: [{cpu: 4}]}}
+flavors: {standard: {}}
+meshes:
+  lab:
+    link: joins
+    labels: {zone: lab}
+    node_labels: {slice: a}
+    tenants: [acme]
+    warm_runners: 3
+    pools: {general: {flavor: standard, capacity: {cpu: 4, memory: 1GiB}}}
+tenants: {acme: {}}
+"""
+
+
+@pytest.fixture
+def key_file(tmp_path) -> Path:
+    file = tmp_path / "lab.key"
+    file.touch(mode=0o600)
+    file.write_text(f"{KEY}\n")
+    return file
+
+
+@pytest.fixture
+def ran(monkeypatch) -> list[ChildSettings]:
+    """What meshes were run with; the root tells its terms."""
+    found: list[ChildSettings] = []
+    monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
+    monkeypatch.setattr(child_process, "run", lambda settings, _tell: found.append(settings))
+    monkeypatch.setenv(MODE_VARIABLE, "disabled")
+    monkeypatch.setattr(joining, "configure_logging", lambda: None)
+    monkeypatch.setattr(joining, "check_answers", lambda *_: None)
+    return found
+
+
+def join(key_file: Path, *more: str, root: str = "https://one:8000,http://two:8000/", mesh: str = "lab", ray: str = "10.0.0.1:6379") -> int:
+    return run_command(["join", "--root", root, "--key-file", str(key_file), "--mesh", mesh, "--ray", ray, *more])
+
+
+def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
+    pools = ["--pool", "general=standard:cpu=0.5,memory=1GiB", "--pool", "big=a100:gpu=2"]
+    more = ["--label", "zone=lab", "--tenant", "acme", "--tenant", "shop", "--node-label", "slice=a", "--warm-runners", "0"]
+    assert join(key_file, *pools, *more) == 0
+    (told,) = ran
+    assert (told.link.roots, told.link.key, told.store) == (("https://one:8000", "http://two:8000/"), KEY, None)
+    assert (told.heartbeat_ms, told.inline_limit_bytes, told.storage_url) == (500, 4_096, "s3://bucket/folder")
+    assert (told.record.mesh, told.record.labels, told.record.tenants) == ("lab", {"zone": "lab"}, ("acme", "shop"))
+    assert {pool.pool: (pool.flavor, pool.capacity) for pool in told.record.pools} == {
+        "general": ("standard", ResourceSet.of({"cpu": 0.5, "memory": "1GiB"})),
+        "big": ("a100", ResourceSet.of({"gpu": 2})),
+    }
+    assert (told.node_labels, told.warm_runners, told.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["it asks for a token", "it asks for none"])
+def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, asks):
+    monkeypatch.delenv(MODE_VARIABLE)
+    monkeypatch.setattr("serve_apps.processes.ray_access.asks_for_token", {"10.0.0.1:6379": asks}.__getitem__)
+    assert join(key_file, "--pool", "general=standard:cpu=1") == 0
+    assert len(ran) == 1
+    assert os.environ[MODE_VARIABLE] == ("token" if asks else "disabled")
+
+
+def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):
+    (tmp_path / "federation.yaml").write_text(CONFIG)
+    assert join(key_file, "--config", str(tmp_path / "federation.yaml")) == 0
+    (told,) = ran
+    assert (told.record.labels, told.record.tenants) == ({"zone": "lab"}, ("acme",))
+    assert (told.node_labels, told.warm_runners) == ({"slice": "a"}, 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        pytest.param([], "needs pools", id="no pool"),
+        pytest.param(["--pool", "cpu=8"], "--pool cpu=8: no pool", id="a pool without its flavor"),
+        pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: 'cpu' is no KEY=VALUE", id="a resource without its amount"),
+        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an amount that is none"),
+        pytest.param(["--pool", "general=standard:cpu=1", "--label", "zone"], "KEY=VALUE", id="a label without its value"),
+    ],
+)
+def test_what_makes_no_mesh_is_told_before_anybody_is_asked(key_file, ran, capsys, more, words):
+    assert join(key_file, *more) == 1
+    assert words in capsys.readouterr().err
+    assert ran == []
+
+
+@pytest.mark.parametrize("root", ["", ",", "one:8000", "ftp://one", "https://one:8000/v1", "https://a b"])
+def test_what_is_no_address_is_told_so(key_file, ran, capsys, root):
+    assert join(key_file, "--pool", "general=standard:cpu=1", root=root) == 1
+    assert "https://HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        pytest.param(KEY, 0o644, "chmod 600", id="open to others"),
+        pytest.param("smk_00000001_" + "a" * 43, 0o600, "holds no key of a mesh", id="a tenant's key"),
+        pytest.param("", 0o600, "holds no key of a mesh", id="an empty file"),
+        pytest.param("schlüssel", 0o600, "cannot be read", id="other letters than keys have"),
+    ],
+)
+def test_a_file_that_is_no_keys_file_is_refused_without_showing_it(tmp_path, ran, capsys, text, mode, words):
+    file = tmp_path / "key"
+    file.write_text(text, encoding="utf-8")
+    file.chmod(mode)
+    assert join(file, "--pool", "general=standard:cpu=1") == 1
+    told = capsys.readouterr().err
+    assert words in told
+    assert "a" * 43 not in told
+
+
+def test_a_file_that_is_not_there_is_told_so(tmp_path, ran, capsys):
+    assert join(tmp_path / "missing", "--pool", "general=standard:cpu=1") == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [LinkRefused("the root refuses: no such key"), StoreUnavailable("no root answers")], ids=["a refusal", "silence"]
+)
+def test_a_root_that_does_not_take_the_mesh_ends_the_command(key_file, ran, monkeypatch, capsys, error):
+    def refuse(*_: object) -> LinkTerms:
+        raise error
+
+    monkeypatch.setattr(joining, "ask_terms", refuse)
+    assert join(key_file, "--pool", "general=standard:cpu=1") == 1
+    assert str(error) in " ".join(capsys.readouterr().err.split())
+    assert ran == []
+
+
+def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_file, ran, monkeypatch, capsys):
+    monkeypatch.setattr(joining, "check_answers", check_answers)
+    monkeypatch.setattr(joining, "ask_terms", lambda *_: pytest.fail("nothing is to be asked of the root"))
+    assert join(key_file, "--pool", "general=standard:cpu=1", ray="127.0.0.1:1") == 1
+    assert "nobody answers at 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
+    assert ran == []
+
+
+def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_file, ran, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(joining, "ask_terms", lambda *told: asked.append(told[1:]) or replace(TERMS, warnings=("its labels are none",)))
+    assert join(key_file, "--pool", "general=standard:cpu=1") == 0
+    ((mesh, record),) = asked
+    assert (mesh, record) == ("lab", ran[0].record)
+    assert "warning: mesh lab: its labels are none" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_file, ran, monkeypatch, capsys):
+    facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools promise 64 cpu",)}
+    monkeypatch.setattr(child_process, "run", lambda _settings, tell: tell(**facts))
+    assert join(key_file, "--pool", "general=standard:cpu=64") == 0
+    told = capsys.readouterr()
+    assert told.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
+    assert "warning: mesh lab: its pools promise 64 cpu" in told.err
+
+
+def test_a_file_without_the_mesh_is_told_so(key_file, ran, tmp_path, capsys):
+    (tmp_path / "federation.yaml").write_text(CONFIG)
+    assert join(key_file, "--config", str(tmp_path / "federation.yaml"), mesh="other") == 1
+    assert "no mesh 'other'" in capsys.readouterr().err

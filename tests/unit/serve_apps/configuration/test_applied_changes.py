@@ -1,0 +1,24 @@
+"""What `apply` would change; how it is told in the terminal stands in `test_cli.py`."""
+
+from __future__ import annotations
+
+from federation.quota.policies import QueueSettings, ResourceGroup, StandingOrders
+from federation.store.memory import MemoryStore
+from mesh.clock import ManualClock
+from serve_apps.configuration.applied_changes import changes
+
+OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")
+
+
+def tried(**orders: tuple[str, ...]) -> StandingOrders:
+    """Each tenant with the flavors in the order in which it tries them."""
+    return StandingOrders(
+        settings={tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in orders.items()}
+    )
+
+
+def test_tenants_that_stand_in_another_order_in_the_file_change_nothing():
+    """Also where as many try the flavors in one order as in the other."""
+    snapshot = MemoryStore(clock=ManualClock(1_000), ttl_ms=1_000, grace_ms=1_000).snapshot()
+    told = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
+    assert told.settings == ()

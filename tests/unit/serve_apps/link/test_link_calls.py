@@ -1,0 +1,207 @@
+"""What a mesh may say over the link: exactly what the verb takes, within limits, and for itself only."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from federation.dispatch import Claim
+from federation.errors import BatchTooLarge
+from federation.leases import Beat, Kept, Lease, Session, Want
+from federation.link import (
+    ACQUIRE,
+    CLAIM,
+    HEARTBEAT,
+    JOIN,
+    MAIL,
+    QUEUED,
+    RELEASE,
+    REMEMBERED,
+    REPORT,
+    TEXT_MAX,
+    VERBS,
+    Acquire,
+    AwaitMail,
+    ClaimStage,
+    Heartbeat,
+    Join,
+    Queued,
+    Release,
+    Remembered,
+    Report,
+)
+from federation.snapshot import MeshRecord, PoolRecord
+from mesh.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
+from mesh.messages import Failure, NodeFailed, StageLost
+from mesh.reasons import Reason
+from mesh.resources import AMOUNT_MAX, ResourceSet
+from mesh.wire import encode
+from serve_apps.link.calls import read_call
+from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
+
+EAST, WEST = MeshId("east"), MeshId("west")
+CPU = FlavorName("cpu")
+ONE = ResourceSet.of({"cpu": 1})
+POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ONE)
+RECORD = MeshRecord(mesh=EAST, labels={"mesh": "the word is free"}, pools=(POOL,), cluster="c")
+SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
+WANT = Want(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
+LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
+CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
+BEAT = Beat(number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), wants=(WANT,), claims=(LEASE,))
+FAILED = NodeFailed(
+    stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
+    failure=Failure(reason=Reason.USER_ERROR, type_name="ValueError", message="m" * 40_000, traceback="t" * 40_000),
+)  # fmt: skip
+
+SAID = [
+    (JOIN, Join(record=RECORD, seen=3)),
+    (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=BEAT)),
+    (ACQUIRE, Acquire(session=SESSION, wants=(WANT, replace(WANT, slots=0)))),
+    (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
+    (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
+    (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
+    (QUEUED, Queued(mesh=EAST)),
+    (REMEMBERED, Remembered(mesh=EAST, stages=(StageId("s"),))),
+]
+
+
+@pytest.mark.parametrize(("verb", "asked"), SAID, ids=[verb.name for verb, _ in SAID])
+def test_what_a_mesh_says_is_read_as_it_was_meant(verb, asked):
+    assert read_call(verb, encode(asked), EAST) == asked
+
+
+def test_every_verb_has_one_name_and_a_port_or_none_at_all():
+    assert len({verb.name for verb in VERBS}) == len(VERBS)
+    assert {verb.port for verb in VERBS} == {"", "ledger", "queue"}
+    root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "story"}
+    root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "inbox", "acknowledge"}
+    assert not root_only & {verb.method for verb in VERBS}
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked"),
+    [
+        pytest.param(JOIN, Join(record=replace(RECORD, mesh=WEST)), id="in its record"),
+        pytest.param(HEARTBEAT, Heartbeat(session=replace(SESSION, mesh=WEST), record=RECORD, beat=BEAT), id="in its session"),
+        pytest.param(HEARTBEAT, Heartbeat(session=SESSION, record=replace(RECORD, mesh=WEST), beat=BEAT), id="in the record of a beat"),
+        pytest.param(
+            HEARTBEAT,
+            Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, claims=(LEASE, replace(LEASE, mesh=WEST)))),
+            id="in one of its leases",
+        ),
+        pytest.param(CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=replace(LEASE, mesh=WEST)), id="in the lease that pays"),
+        pytest.param(REPORT, Report(claim=replace(CLAIMED, mesh=WEST), batch=1, messages=()), id="in a claim"),
+        pytest.param(
+            REPORT,
+            Report(
+                claim=CLAIMED, batch=1, messages=(StageLost(stage=StageId("s"), mesh=WEST, incarnation=1, reason=Reason.LEASE_EXPIRED),)
+            ),
+            id="in a message",
+        ),
+        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks about"),
+        pytest.param(QUEUED, Queued(mesh=WEST), id="in whose queue it looks"),
+    ],
+)
+def test_a_mesh_speaks_for_itself_only(verb, asked):
+    with pytest.raises(WrongMesh, match="west"):
+        read_call(verb, encode(asked), EAST)
+
+
+def said(**changed: object) -> bytes:
+    return json.dumps({**json.loads(encode(Join(record=RECORD))), **changed}).encode()
+
+
+def recorded(**changed: object) -> bytes:
+    return said(record={**json.loads(encode(RECORD)), **changed})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="half of it"),
+        pytest.param(b"\xff\xfe{}", id="no text"),
+        pytest.param(b'{"seen": ' + b"9" * 5_000 + b"x}", id="no end of a number and no JSON"),
+    ],
+)
+def test_what_is_no_json_is_told_so(body):
+    with pytest.raises((MalformedBody, MalformedCall)):
+        read_call(JOIN, body, EAST)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"null", id="nothing in JSON"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(said(more=1), id="a key that the verb does not take"),
+        pytest.param(recorded(more=1), id="such a key further down"),
+        pytest.param(said(seen="3"), id="text where a number belongs"),
+        pytest.param(said(seen=True), id="a truth where a number belongs"),
+        pytest.param(said(seen=1.5), id="a fraction"),
+        pytest.param(b'{"record": NaN}', id="not a number"),
+        pytest.param(b'{"record": -Infinity}', id="infinity"),
+        pytest.param(said(seen=AMOUNT_MAX + 1), id="an integer of 2^53"),
+        pytest.param(said(seen=-(10**18)), id="a negative one as large"),
+        pytest.param(b'{"seen": ' + b"9" * 100_000 + b"}", id="an integer without end"),
+        pytest.param(b'{"seen": 1, "seen": 2}', id="a key twice"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="levels without end"),
+        pytest.param(said(record=json.loads("[" * 40 + "]" * 40)), id="forty levels"),
+        pytest.param(recorded(cluster="c" * (TEXT_MAX + 1)), id="long text"),
+        pytest.param(recorded(labels={"k" * (TEXT_MAX + 1): "v"}), id="a long key"),
+        pytest.param(recorded(pools=[{**json.loads(encode(POOL)), "capacity": {"cpu": -1}}]), id="a negative amount"),
+        pytest.param(said(record=None), id="null where a record belongs"),
+    ],
+)
+def test_what_the_verb_does_not_take_is_refused(body):
+    with pytest.raises(MalformedCall) as refused:
+        read_call(JOIN, body, EAST)
+    assert len(str(refused.value)) < 1_000
+
+
+@pytest.mark.parametrize("cursor", ["abc", "+", "$", "1", "1-", "99999999999999999999-1", "1-1\n", "-1-1"])
+def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
+    for good in ("", "0-0", "1700000000000-3"):
+        assert read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=good, wait_ms=0)), EAST).cursor == good
+    with pytest.raises(MalformedCall, match="cursor"):
+        read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=cursor, wait_ms=0)), EAST)
+
+
+def test_no_version_is_negative():
+    for verb, asked in (
+        (ACQUIRE, Acquire(session=SESSION, wants=(replace(WANT, version=-1),))),
+        (RELEASE, Release(session=SESSION, parts=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
+    ):
+        with pytest.raises(MalformedCall, match="version"):
+            read_call(verb, encode(asked), EAST)
+
+
+@pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])
+@pytest.mark.parametrize("changed", ["tenant", "flavor", "slot"])
+def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, name):
+    want = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
+    for verb, asked in (
+        (ACQUIRE, Acquire(session=SESSION, wants=(want,))),
+        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, wants=(want,)))),
+    ):
+        with pytest.raises(MalformedCall, match=r"wants\.0"):
+            read_call(verb, encode(asked), EAST)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(recorded(tenants=["t"] * 1_001), id="a long list"),
+        pytest.param(recorded(labels={str(number): "v" for number in range(1_001)}), id="many keys"),
+    ],
+)
+def test_more_rows_than_any_call_has_are_refused_by_their_own_name(body):
+    with pytest.raises(BatchTooLarge, match="1001"):
+        read_call(JOIN, body, EAST)
+
+
+def test_what_stands_at_the_limits_is_taken():
+    labels = {str(number): "v" * TEXT_MAX for number in range(1_000)}
+    asked = Join(record=replace(RECORD, labels=labels, tenants=("t",) * 1_000), seen=AMOUNT_MAX)
+    assert read_call(JOIN, encode(asked), EAST) == asked

@@ -1,0 +1,507 @@
+"""The root's end of the link: who is let in, how far, how often, and what becomes of what breaks."""
+
+import hashlib
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from dag.runs import RunRecord
+from federation.dispatch import Claim, MailKind
+from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
+from federation.leases import Beat
+from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
+from federation.receipts import ReceiptKeys
+from federation.roster import Roster
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
+from mesh.errors import AmountError
+from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec
+from mesh.values import Encoding, StoredValue
+from mesh.wire import encode
+from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
+from serve_apps.link_testing import PATIENCE
+from serve_apps.requests.auth import issue_for_mesh
+from serve_apps.requests.errors import meaning_of
+from serve_apps.requests.front_desk import WRONG_BURST
+from serve_apps.root.gateway import create_app
+from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
+
+EAST, WEST = MeshId("east"), MeshId("west")
+RECORD = MeshRecord(
+    mesh=EAST, labels={}, pools=(PoolRecord(pool=PoolName("p"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 1})),), cluster="c"
+)
+#: Heartbeats of a mesh that may come at once, at two seconds between them.
+BEATS_BURST = int(4 * BEATS_PER_S_MIN)
+VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
+RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
+SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=(), slot=ResourceSet(), width=1)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def http(world: World, header: str | None, app: object = None) -> httpx.Client:
+    headers = {"Authorization": header} if header is not None else {}
+    return httpx.Client(transport=InProcess(app or world.app), base_url=ADDRESS, headers=headers)
+
+
+def key_of(world: World, mesh: MeshId = EAST) -> str:
+    return issue_for_mesh(world.keys, mesh, NOW_MS)
+
+
+def link(world: World, mesh: MeshId = EAST, app: object = None) -> HttpLink:
+    return HttpLink((ADDRESS,), "in the headers", http=http(world, f"Bearer {key_of(world, mesh)}", app), patience=PATIENCE)
+
+
+def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response:
+    return client.post(f"{LINK_PATH}/{verb}", content=body, headers={"Content-Type": "application/json"})
+
+
+# ---- who is let in
+
+
+def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
+    terms = ask_terms(link(world), EAST)
+    assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
+
+
+ROSTER = Roster(
+    flavors={STANDARD: {"zone": "e"}},
+    meshes={EAST: replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,))},
+)
+
+
+def strict(world: World) -> HttpLedger:
+    """The ledger over a link to a root that has a file."""
+    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), roster=ROSTER))))
+
+
+def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
+    fitting = replace(RECORD, labels={"zone": "e"})
+    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is asked"
+    with pytest.raises(LinkRefused, match=misfit):
+        ask_terms(ledger._link, EAST, RECORD)
+    with pytest.raises(LinkRefused, match=misfit):
+        ledger.join(RECORD)
+    session = ledger.join(fitting)
+    with pytest.raises(LinkRefused, match=misfit):
+        ledger.heartbeat(session, RECORD, Beat(number=1))
+
+
+def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later(world):
+    fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
+    session = ledger.join(fitting)
+    assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
+    ledger.heartbeat(session, fitting, Beat(number=1))
+    assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
+
+
+def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(world):
+    told = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
+    assert ask_terms(strict(world)._link, EAST, told).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    assert ask_terms(strict(world)._link, EAST).warnings == ()
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_no_verb_is_taken_without_a_key(world, verb):
+    answer = post(http(world, None), verb)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_no_blob_is_given_or_taken_without_a_key(world, method):
+    path = f"{LINK_PATH}/blobs/r/{'a' * 64}"
+    assert http(world, None).request(method, path, content=b"x").status_code == 401
+    assert world.http(RESEARCH).request(method, path, content=b"x").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("Bearer {tenants}", id="a tenant's key"),
+        pytest.param("Bearer smm_{tenants_tail}", id="a tenant's key that calls itself a mesh's"),
+        pytest.param("Bearer {revoked}", id="a key that was revoked"),
+        pytest.param("Bearer smm_00000000_" + "a" * 43, id="a key that nobody made"),
+        pytest.param("Bearer {head}" + "a" * 43, id="a wrong secret"),
+        pytest.param("Bearer {good}x", id="a letter too many"),
+        pytest.param("Basic {good}", id="another scheme"),
+        pytest.param("{good}", id="no scheme"),
+        pytest.param("Bearer", id="no key"),
+    ],
+)
+def test_no_other_key_is_a_meshs(world, header):
+    tenants = world.http(RESEARCH).headers["Authorization"].removeprefix("Bearer ")
+    good, revoked = key_of(world), key_of(world)
+    world.keys.revoke(revoked[4:12])
+    text = header.format(tenants=tenants, tenants_tail=tenants[4:], revoked=revoked, head=good[:13], good=good)
+    answer = post(http(world, text), "terms", encode(AskTerms(mesh=EAST)))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+    assert not [secret for secret in (good[13:], revoked[13:], tenants[13:]) if secret in answer.text]
+
+
+def test_a_meshs_key_reaches_no_tenant(world):
+    for text in (key_of(world), f"smk_{key_of(world)[4:]}"):
+        client = http(world, f"Bearer {text}")
+        assert {client.get(path).status_code for path in ("/v1/runs", "/v1/tenants", "/v1/meshes", "/v1/leases")} == {401}
+
+
+def test_a_revoked_key_is_refused_from_then_on(world):
+    text = key_of(world)
+    ledger = HttpLedger(HttpLink((ADDRESS,), "", http=http(world, f"Bearer {text}"), patience=PATIENCE))
+    session = ledger.join(RECORD)
+    world.keys.revoke(text[4:12])
+    with pytest.raises(LinkRefused, match="revoked"):
+        ledger.heartbeat(session, RECORD, Beat(number=1))
+
+
+def test_of_a_key_that_was_good_and_is_revoked_nothing_is_read(world):
+    text = key_of(world)
+    client = http(world, f"Bearer {text}")
+    statuses = [post(client, "terms", b"no JSON").status_code for _ in range(2)]
+    world.keys.revoke(text[4:12])
+    assert (statuses, post(client, "terms", b"no JSON").status_code) == ([400, 400], 401)
+
+
+def test_a_mesh_cannot_join_as_another(world):
+    with pytest.raises(LinkRefused, match="east"):
+        HttpLedger(link(world, WEST)).join(RECORD)
+    answer = post(http(world, f"Bearer {key_of(world, WEST)}"), "terms", encode(AskTerms(mesh=EAST)))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "wrong_mesh")
+    assert world.store.snapshot().meshes == ()
+
+
+def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_its_last_session(world):
+    east, west = HttpLedger(link(world, EAST)), HttpLedger(link(world, WEST))
+    first = east.join(RECORD)
+    with pytest.raises(LinkRefused, match="east"):
+        west.join(RECORD, adopt=first.incarnation)
+    with pytest.raises(SessionUnknown):
+        west.join(replace(RECORD, mesh=WEST), adopt=first.incarnation)
+    with pytest.raises(SessionSuperseded):
+        east.join(RECORD, adopt=first.incarnation - 1)
+    heir = east.join(RECORD, adopt=first.incarnation)
+    with pytest.raises(SessionSuperseded):
+        east.heartbeat(first, RECORD, Beat(number=1))
+    assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
+
+
+# ---- what is said
+
+
+def test_the_verbs_of_the_root_have_no_route(world):
+    client = http(world, f"Bearer {key_of(world)}")
+    for verb in ("configure", "sweep", "plan_apply", "plan-apply", "revoke", "submit", "cancel", "deliver", "inbox", "forget", "snapshot"):
+        assert post(client, verb).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        pytest.param(b"{", "application/json", 400, id="no JSON"),
+        pytest.param(b"{}", "text/plain", 415, id="said to be text"),
+        pytest.param(b"{}", "", 415, id="not said what it is"),
+        pytest.param(b"{}", "application/json", 422, id="nothing of what is taken"),
+        pytest.param(b'{"mesh": "' + b"e" * CALL_BYTES_MAX + b'"}', "application/json", 413, id="too large"),
+        pytest.param(b'{"mesh": [' + b"1," * 1_001 + b"1]}", "application/json", 413, id="too many rows"),
+    ],
+)
+def test_what_a_verb_does_not_take_has_a_status_of_its_own(world, content, kind, status):
+    client = http(world, f"Bearer {key_of(world)}")
+    answer = client.post(f"{LINK_PATH}/terms", content=content, headers={"Content-Type": kind})
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error"}
+
+
+class Broken:
+    """A ledger that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def join(self, *_: object, **__: object) -> None:
+        raise self._error
+
+
+def broken(world: World, error: Exception) -> HttpLink:
+    return link(world, app=create_app(replace(world.dependencies(), ledger=Broken(error))))
+
+
+@pytest.mark.parametrize("kind", CODES.values(), ids=CODES)
+def test_an_error_of_a_port_comes_out_as_what_it_was(world, kind):
+    error = EpochChanged("in words", epoch=7, learn_ms=30) if kind is EpochChanged else kind("in words")
+    with pytest.raises(kind) as raised:
+        HttpLedger(broken(world, error)).join(RECORD)
+    assert type(raised.value) is kind
+    assert kind is not EpochChanged or (raised.value.epoch, raised.value.learn_ms) == (7, 30)
+
+
+def test_every_code_of_the_link_is_that_of_the_table_of_errors():
+    errors = {code: EpochChanged("", epoch=1, learn_ms=1) if kind is EpochChanged else kind("") for code, kind in CODES.items()}
+    assert {code: meaning_of(error).code for code, error in errors.items()} == {code: code for code in CODES}
+    assert meaning_of(AmountError("")).status == 422
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("secret"), StoreUnavailable("redis://:secret@h")], ids=repr)
+def test_what_breaks_inside_stays_inside(world, error):
+    with pytest.raises(StoreUnavailable) as gone:
+        HttpLedger(broken(world, error)).join(RECORD)
+    assert "secret" not in str(gone.value)
+
+
+# ---- how far
+
+
+def claimed(world: World, mesh: MeshId = EAST) -> tuple[HttpStageQueue, Claim]:
+    stages, ledger = HttpStageQueue(link(world, mesh), mesh), HttpLedger(link(world, mesh))
+    world.store.submit(mesh, SPEC)
+    taken = stages.claim(ledger.join(replace(RECORD, mesh=mesh)), SPEC.stage, None)
+    assert taken is not None
+    return stages, taken.claim
+
+
+def test_the_inputs_of_a_claimed_stage_are_told_to_its_mesh(world):
+    stages, _ = claimed(world)
+    world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
+    assert stages.inputs_of(SPEC.stage) == {"x": VALUE}
+
+
+def test_the_inputs_of_a_waiting_stage_are_told_to_its_mesh(world):
+    world.store.submit(EAST, SPEC)
+    world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
+    assert HttpStageQueue(link(world), EAST).inputs_of(SPEC.stage) == {"x": VALUE}
+
+
+def test_the_inputs_of_another_meshs_stage_are_told_to_nobody_else(world):
+    _, claim = claimed(world)
+    world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
+    other = HttpStageQueue(link(world, WEST), WEST)
+    assert other.inputs_of(SPEC.stage) == {}
+    other._claims[SPEC.stage] = replace(claim, mesh=WEST)
+    assert other.inputs_of(SPEC.stage) == {}
+    other._claims[SPEC.stage] = claim
+    with pytest.raises(LinkRefused):
+        other.inputs_of(SPEC.stage)
+
+
+def test_a_claim_on_one_stage_opens_no_other(world):
+    stages, claim = claimed(world)
+    world.store.submit(WEST, replace(SPEC, stage=StageId("r.2")))
+    world.store.deliver(StageId("r.2"), NodeId("x"), VALUE)
+    stages._claims[StageId("r.2")] = claim
+    assert stages.inputs_of(StageId("r.2")) == {}
+
+
+def a_run(world: World) -> RunRecord:
+    answer = world.http(RESEARCH).post("/v1/runs", json=spec_of("a"))
+    return world.record(answer.json()["id"])
+
+
+def with_claim(world: World, run: RunId, mesh: MeshId = EAST) -> HttpLink:
+    """The link of a mesh that has claimed a stage of the run."""
+    world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
+    mine = link(world, mesh)
+    session = HttpLedger(mine).join(replace(RECORD, mesh=mesh))
+    assert HttpStageQueue(mine, mesh).claim(session, StageId(f"{run}.{mesh}"), None) is not None
+    return mine
+
+
+def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
+    run, name = a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    for each in (run, RunId("nobody-knows-it")):
+        HttpBlobs(with_claim(world, each)).put(each, name, b"data")
+    assert HttpBlobs(link(world)).get(run, (name,)) == {name: b"data"}
+    assert world.store.get(RunId("nobody-knows-it"), (name,)) == {}
+
+
+def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
+    run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
+    earlier = with_claim(world, run)
+    never_joined, joined = link(world, WEST), link(world, WEST)
+    HttpLedger(joined).join(replace(RECORD, mesh=WEST))
+    elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
+    guessing = http(world, f"Bearer {key_of(world, WEST)}")
+    guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
+    for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing, patience=PATIENCE)):
+        HttpBlobs(mine).put(run, name, b"data")
+    assert world.store.get(run, (name,)) == {}
+
+
+def test_a_run_takes_in_no_more_bytes_than_its_nodes_have_use_for(world, monkeypatch):
+    monkeypatch.setattr("serve_apps.link.routes.RUN_BYTES_MIN", 10)
+    monkeypatch.setattr("serve_apps.link.routes.VALUES_PER_NODE", 0)
+    run = a_run(world).run
+    blobs = HttpBlobs(with_claim(world, run))
+    for data in (b"12345", b"67890"):
+        blobs.put(run, hashlib.sha256(data).hexdigest(), data)
+    with pytest.raises(LinkRefused, match="more than it has use for"):
+        blobs.put(run, hashlib.sha256(b"x").hexdigest(), b"x")
+    other = a_run(world).run
+    HttpBlobs(with_claim(world, other)).put(other, hashlib.sha256(b"x").hexdigest(), b"x")
+
+
+def test_bytes_under_the_name_of_others_are_refused(world):
+    run, name = a_run(world).run, hashlib.sha256(b"others").hexdigest()
+    with pytest.raises(LinkRefused, match="not those"):
+        HttpBlobs(link(world)).put(run, name, b"data")
+    assert world.store.get(run, (name,)) == {}
+
+
+@pytest.mark.parametrize("name", ["A" * 64, "a" * 63, "..", "a" * 65])
+def test_what_is_no_digest_names_no_blob(world, name):
+    answer = http(world, f"Bearer {key_of(world)}").get(f"{LINK_PATH}/blobs/r/{name}")
+    assert answer.status_code in (404, 422)
+
+
+# ---- how often
+
+
+def test_a_mesh_that_asks_too_much_is_told_when_to_ask_again_and_its_heartbeats_are_still_taken(world):
+    text = key_of(world)
+    client = http(world, f"Bearer {text}")
+    body = encode(AskTerms(mesh=EAST))
+    statuses = [post(client, "terms", body).status_code for _ in range(CALLS_BURST + 1)]
+    assert statuses == [200] * CALLS_BURST + [429]
+    refused = post(client, "terms", body)
+    assert (refused.json()["error"]["code"], refused.headers["Retry-After"]) == ("too_many_calls", "1")
+    mine = HttpLink((ADDRESS,), "", http=client, patience=PATIENCE)
+    assert HttpLedger(mine).join(RECORD).mesh == EAST
+    assert ask_terms(link(world, WEST), WEST).heartbeat_ms == 2_000
+    assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
+    world.clock.advance(1_000)
+    assert post(client, "terms", body).status_code == 200
+
+
+def test_heartbeats_have_a_budget_too(world):
+    ledger = HttpLedger(link(world))
+    for _ in range(BEATS_BURST):
+        ledger.join(RECORD)
+    with pytest.raises(StoreUnavailable, match="used up"):
+        ledger.join(RECORD)
+    world.clock.advance(60_000)
+    assert ledger.join(RECORD).mesh == EAST
+
+
+def test_a_session_that_nobody_knows_is_told_so(world):
+    session = HttpLedger(link(world)).join(RECORD)
+    with pytest.raises(SessionUnknown):
+        HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+
+
+# ---- before anybody is let in
+
+
+def test_a_body_is_not_looked_at_before_the_key_was(world):
+    stranger = http(world, "Bearer smm_00000000_" + "a" * 43)
+    large = b"x" * (BLOB_BYTES_MAX + 1)
+    assert stranger.post(f"{LINK_PATH}/heartbeat", content=large, headers={"Content-Type": "text/x"}).status_code == 401
+    assert stranger.put(f"{LINK_PATH}/blobs/r/{'a' * 64}", content=large).status_code == 401
+
+
+def test_wrong_keys_of_an_address_are_throttled_and_its_good_ones_are_let_in_at_once(world):
+    good, stranger, late = http(world, f"Bearer {key_of(world)}"), http(world, "Bearer smm_00000000_" + "a" * 43), key_of(world, WEST)
+    body = encode(AskTerms(mesh=EAST))
+    assert post(good, "terms", body).status_code == 200
+    statuses = [post(stranger, "terms").status_code for _ in range(WRONG_BURST + 1)]
+    assert statuses == [401] * WRONG_BURST + [429]
+    assert post(good, "terms", body).status_code == 200
+    assert post(http(world, f"Bearer {late}"), "terms", encode(AskTerms(mesh=WEST))).status_code == 200
+    refused = post(stranger, "terms")
+    assert (refused.json()["error"]["code"], refused.headers["Retry-After"]) == ("too_many_calls", "2")
+    world.clock.advance(2_000)
+    assert post(stranger, "terms").status_code == 401
+
+
+def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
+    text = key_of(world)
+    client = http(world, f"Bearer {text}")
+    assert post(client, "terms", encode(AskTerms(mesh=EAST))).status_code == 200
+    world.keys.revoke(text.split("_")[1])
+    assert [post(client, "terms").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
+
+
+# ---- which tokens are believed
+
+
+@pytest.fixture
+def signing() -> World:
+    world = World()
+    world.app = create_app(replace(world.app.state.dependencies, receipts=RECEIPTS))
+    return world
+
+
+def learns(world: World) -> bool:
+    return world.store.snapshot().learn_ms > 0
+
+
+def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
+    before = signing.store.copied()
+    mesh = link(signing)
+    session = HttpLedger(mesh).join(RECORD)
+    for name, value in before.items():
+        setattr(signing.store, name, value)
+    with pytest.raises(EpochChanged):
+        HttpLedger(mesh).heartbeat(session, RECORD, Beat(number=1))
+    assert learns(signing)
+
+
+@pytest.mark.parametrize("proof", ["", "of nobody", "7.1.aa.memory", "{token}.1.{signature}.another", "{ahead}.1.{signature}.memory"])
+def test_no_token_is_believed_without_the_roots_word_for_it(signing, proof):
+    text = f"Bearer {key_of(signing)}"
+    session = HttpLedger(HttpLink((ADDRESS,), "", http=http(signing, text), patience=PATIENCE)).join(RECORD)
+    ahead = replace(session, mark=session.incarnation + 30_000_000, incarnation=session.incarnation + 30_000_000)
+    signature = RECEIPTS.proof("memory", EAST, session.incarnation).split(".")[2]
+    stranger = http(signing, text)
+    stranger.headers[PROOF_HEADER] = proof.format(token=session.incarnation, ahead=ahead.mark, signature=signature)
+    with pytest.raises(SessionSuperseded):
+        HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).heartbeat(ahead, RECORD, Beat(number=1))
+    HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).join(RECORD, seen=ahead.mark)
+    assert not learns(signing)
+
+
+def test_the_proof_of_one_mesh_is_none_of_another(signing):
+    HttpLedger(link(signing)).join(RECORD)
+    token = signing.store.snapshot().epoch + 30_000_000
+    other = http(signing, f"Bearer {key_of(signing, WEST)}")
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", EAST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other, patience=PATIENCE)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert not learns(signing)
+    other.headers[PROOF_HEADER] = RECEIPTS.proof("memory", WEST, token)
+    HttpLedger(HttpLink((ADDRESS,), "", http=other, patience=PATIENCE)).join(replace(RECORD, mesh=WEST), seen=token)
+    assert learns(signing)
+
+
+def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
+    ledger = HttpLedger(link(signing))
+    session = ledger.join(RECORD)
+    for number in range(1, 4):
+        told = ledger.heartbeat(session, RECORD, Beat(number=number))
+        session = replace(session, mark=told.mark)
+    ledger.leave(session)
+    assert signing.store.snapshot().meshes == ()
+
+
+# ---- mail
+
+
+def test_letters_come_over_the_link(world):
+    stages = HttpStageQueue(link(world), EAST)
+    cursor, nothing = stages.mail(EAST, "", 0)
+    world.store.submit(EAST, SPEC)
+    _, (letter,) = stages.mail(EAST, cursor, 1_000)
+    assert (nothing, letter.kind, letter.subject) == ((), MailKind.STAGE, SPEC.stage)
+
+
+def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
+    monkeypatch.setattr(LinkDesk, "has_room", lambda *_: False)
+    stages = HttpStageQueue(link(world), EAST)
+    cursor, _ = stages.mail(EAST, "", 1_000)
+    assert stages.mail(EAST, cursor, 0) == (cursor, ())
+    world.store.submit(EAST, SPEC)
+    assert [letter.subject for letter in stages.mail(EAST, cursor, 1_000)[1]] == [SPEC.stage]
+    with pytest.raises(LinkRefused):
+        stages.mail(WEST, cursor, 0)

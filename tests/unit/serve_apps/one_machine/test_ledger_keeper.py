@@ -1,0 +1,310 @@
+"""Who the ledger of a stack is over restarts, and what it is told again after a loss; on a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from federation.config.loading import FederationConfig, load_config
+from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
+from federation.quota.policies import StandingOrders, Stop
+from federation.standing import Drain
+from federation.store.keys import Keys
+from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.testing import copied, lose_writes, running_redis
+from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.ids import MeshId, TenantPath
+from serve_apps.one_machine.ledger_keeper import LedgerKeeper, known_ledger
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import Stores, open_stores
+from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
+
+LAB, SHOP = TenantPath("lab"), TenantPath("shop")
+EAST, WEST = MeshId("east"), MeshId("west")
+CONFIG = """
+federation: {{name: test}}
+redis: {{url: "{url}"}}
+clusters: {{here: {{nodes: [{{cpu: 1}}]}}}}
+root: {{cluster: here}}
+flavors: {{standard: {{}}}}
+meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
+tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 1}}}}}}}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[redis.Redis]:
+    with running_redis() as client:
+        client.config_set("appendonly", "yes")
+        yield client
+
+
+@pytest.fixture
+def client(server: redis.Redis) -> redis.Redis:
+    server.flushall()
+    return server
+
+
+def url_of(client: redis.Redis) -> str:
+    return f"unix://{client.connection_pool.connection_kwargs['path']}"
+
+
+def tree_with(slots: int) -> TenantTree:
+    return TenantTree([Tenant(path=LAB, parent=None, quotas={("standard", "cpu"): Quota(nominal=slots)})])
+
+
+def kept_stores(client: redis.Redis) -> Stores:
+    stores = open_stores(url_of(client), ledger="ours", lease_ttl_ms=30_000, lease_grace_ms=10_000, founding=True)
+    stores.ledger.configure(tree_with(1))
+    return stores
+
+
+def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_same_id(client: redis.Redis):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    key = issue(ring, LAB, 0).split("_")[1]
+    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.guard(key)
+    assert keeper.look() is False
+    orders = stores.orders.in_force()
+    client.flushall()
+    assert keeper.look() is True
+    assert stores.ledger.snapshot().learn_ms > 0
+    assert client.hget(Keys().meta, "uid") == b"ours"
+    assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 1
+    assert stores.orders.in_force() == orders
+    assert ring.find(key) is not None
+    assert keeper.look() is False
+
+
+def test_after_an_old_copy_the_tree_is_the_one_that_was_applied_last(client: redis.Redis):
+    stores = kept_stores(client)
+    copy = copied(client, Keys())
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    stores.ledger.configure(tree_with(3))  # By somebody else, as `schedulemesh apply` does.
+    assert keeper.look() is False
+    lose_writes(client, Keys(), copy)
+    assert keeper.look() is True
+    assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 3
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    text, other = issue(ring, LAB, 0), issue(ring, LAB, 0)
+    keeper = LedgerKeeper(stores, "ours")
+    for each in (text, other):
+        keeper.guard(each.split("_")[1])
+    copy = copied(client, Keys())
+    stores.ledger.configure(tree_with(2))
+    ring.revoke(text.split("_")[1])
+    keeper.look()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    assert authenticate(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
+    assert isinstance(authenticate(f"Bearer {other}", ring.find), Principal)
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_copy(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    mine, others = issue(ring, LAB, 0), issue(ring, LAB, 0)
+    stores.orders.stop(SHOP, TenantStop(stop=Stop.HOLD, reason="until noon"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.guard(mine.split("_")[1])
+    keeper.look()
+    copy = copied(client, Keys())
+    for text in (mine, others):
+        ring.revoke(text.split("_")[1])
+    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.orders.release(SHOP)
+    keeper.look()
+    orders = stores.orders.in_force()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    assert (stores.orders.in_force(), set(orders.stops)) == (orders, {LAB})
+    assert [authenticate(f"Bearer {text}", ring.find) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
+    assert keeper.look() is False
+
+
+@pytest.mark.parametrize("loss", ["everything", "an old copy"])
+def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
+    stores = kept_stores(client)
+    stores.registry.drain(WEST, Drain(reason="until noon"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    copy = copied(client, Keys())
+    stores.registry.drain(EAST, Drain(reason="new disks", by="ops", since_ms=7))
+    stores.registry.undrain(WEST)
+    keeper.look()
+    lose_writes(client, Keys(), copy if loss == "an old copy" else {})
+    assert keeper.look() is True
+    drains = {mesh: standing.drain for mesh, standing in stores.registry.standings().meshes.items()}
+    assert drains == {EAST: Drain(reason="new disks", by="ops", since_ms=7)}
+    assert keeper.look() is False
+
+
+def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
+    stores = kept_stores(client)
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    copy = copied(client, Keys())
+    for tenant in (LAB, SHOP):
+        stores.orders.stop(tenant, TenantStop(stop=Stop.HOLD))
+    keeper.look()
+    lose_writes(client, Keys(), copy)
+    keeper.move_to(replace(stores, orders=CutOff(stores)))
+    for _ in range(3):  # Each time it counts one order more, and then breaks.
+        with pytest.raises(StoreUnavailable):
+            keeper.look()
+    keeper.move_to(stores)
+    assert keeper.look() is True
+    assert set(stores.orders.in_force().stops) == {LAB, SHOP}
+
+
+class CutOff:
+    """Tenant orders of a server that goes away when it is told to stop a tenant."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def in_force(self) -> OrdersInForce:
+        return self._stores.orders.in_force()
+
+    def publish(self, filed: StandingOrders) -> None:
+        self._stores.orders.publish(filed)
+
+    def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
+        raise StoreUnavailable(f"gone before {stopped.stop} of {tenant}")
+
+
+class LosesAtOnce:
+    """Tenant orders of a server that loses everything while it is looked at."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def in_force(self) -> OrdersInForce:
+        self._stores.client.flushall()
+        return self._stores.orders.in_force()
+
+
+def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: redis.Redis):
+    stores = kept_stores(client)
+    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    keeper = LedgerKeeper(stores, "ours")
+    keeper.look()
+    orders = stores.orders.in_force()
+    stores.ledger.configure(tree_with(2))
+    keeper.look()
+    keeper.move_to(replace(stores, orders=LosesAtOnce(stores)))
+    assert keeper.look() is False
+    keeper.move_to(stores)
+    assert keeper.look() is True
+    assert (stores.orders.in_force(), stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal) == (orders, 2)
+
+
+def test_nothing_is_told_to_another_ledger(client: redis.Redis):
+    keeper = LedgerKeeper(kept_stores(client), "ours")
+    keeper.look()
+    client.flushall()
+    client.hset(Keys().meta, mapping={"uid": "theirs", "version": 0})
+    before = copied(client, Keys())
+    assert keeper.look() is False
+    assert copied(client, Keys()) == before
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[StateFolder]:
+    with StateFolder(tmp_path / "state") as folder:
+        yield folder
+
+
+def config_on(client: redis.Redis) -> FederationConfig:
+    return load_config(CONFIG.format(url=url_of(client)), source="test")
+
+
+def started_on(client: redis.Redis, folder: StateFolder, *, rebuild: bool = False) -> Stores:
+    """What a stack does before it starts Ray."""
+    return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild)._start_redis()
+
+
+def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, folder: StateFolder):
+    started_on(client, folder)
+    uid = known_ledger(folder)
+    assert client.hget(Keys().meta, "uid").decode() == uid
+    epoch = started_on(client, folder).ledger.snapshot().epoch
+    assert (known_ledger(folder), started_on(client, folder).ledger.snapshot().epoch) == (uid, epoch)
+
+
+def test_a_new_state_folder_takes_the_ledger_that_it_finds(client: redis.Redis, folder: StateFolder, tmp_path: Path):
+    started_on(client, folder)
+    with StateFolder(tmp_path / "another") as another:
+        started_on(client, another)
+        assert known_ledger(another) == known_ledger(folder)
+
+
+def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(client: redis.Redis, folder: StateFolder):
+    started_on(client, folder)
+    uid = known_ledger(folder)
+    client.flushall()
+    with pytest.raises(LedgerMissing, match=f"has to hold {uid} .* --rebuild-ledger"):
+        started_on(client, folder)
+    assert client.dbsize() == 0
+    again = started_on(client, folder, rebuild=True)
+    assert client.hget(Keys().meta, "uid").decode() == uid
+    assert again.ledger.snapshot().learn_ms > 0
+
+
+def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client: redis.Redis, folder: StateFolder):
+    started_on(client, folder)
+    client.hset(Keys().meta, "uid", "theirs")
+    before = copied(client, Keys())
+    for rebuild in (False, True):
+        with pytest.raises(ForeignLedger, match="the ledger theirs, not"):
+            started_on(client, folder, rebuild=rebuild)
+    assert copied(client, Keys()) == before
+
+
+def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again(
+    client: redis.Redis, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+):
+    def cut_off(_folder: StateFolder, _uid: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr("serve_apps.one_machine.stack.keep_ledger", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            started_on(client, folder)
+    founded = client.hget(Keys().meta, "uid").decode()
+    started_on(client, folder)
+    assert known_ledger(folder) == founded
+
+
+def test_an_embedded_server_whose_folder_was_removed_is_founded_again_under_the_same_id(folder: StateFolder, client: redis.Redis):
+    config = config_on(client)
+    config = config.model_copy(update={"redis": config.redis.model_copy(update={"url": None})})
+    stack = Stack(config, folder, say=lambda _: None)
+    try:
+        assert stack._start_redis().ledger.snapshot().learn_ms == 0
+    finally:
+        stack.stop()
+    uid = known_ledger(folder)
+    (folder.path / "redis").rename(folder.path / "gone")
+    again = Stack(config, folder, say=lambda _: None)
+    try:
+        stores = again._start_redis()
+        assert stores.ledger.snapshot().learn_ms > 0
+        assert stores.client.hget(Keys().meta, "uid").decode() == uid
+    finally:
+        again.stop()

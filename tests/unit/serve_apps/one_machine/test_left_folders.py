@@ -1,0 +1,37 @@
+"""What a stack that was killed leaves outside of its state folder, and who removes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serve_apps.one_machine.left_folders import note, sweep
+from serve_apps.one_machine.state_folder import StateFolder
+
+
+def made(path: Path) -> Path:
+    (path / "session").mkdir(parents=True)
+    (path / "session" / "log").write_text("x")
+    return path
+
+
+def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
+    state, left = StateFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
+    note(state, [left])
+    assert sweep(state) == (left,)
+    assert not left.exists()
+    assert sweep(state) == ()
+
+
+def test_nothing_else_is_removed_whatever_is_noted(tmp_path: Path):
+    state, home = StateFolder(made(tmp_path / "state")), made(tmp_path / "home")
+    link = tmp_path / "sm-link"
+    link.symlink_to(home)
+    note(state, [home, link, tmp_path / "sm-gone"])
+    assert sweep(state) == ()
+    assert (home / "session" / "log").exists()
+
+
+def test_a_state_folder_that_notes_nothing_has_nothing_to_remove(tmp_path: Path):
+    state = StateFolder(made(tmp_path / "state"))
+    (state.path / "clusters.json").write_text('{"folders": 7}')
+    assert sweep(state) == ()

@@ -1,0 +1,26 @@
+"""What was ordered before a start is told at the start."""
+
+from __future__ import annotations
+
+from federation.quota.policies import Stop
+from federation.registry import Standings
+from federation.standing import Drain, Standing
+from federation.tenant_orders import OrdersInForce, TenantStop
+from mesh.ids import MeshId, TenantPath
+from serve_apps.one_machine.left_standing import left_standing
+
+
+def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None:
+    standings = Standings(
+        meshes={MeshId("west"): Standing(drain=Drain(reason="new disks", by="me", since_ms=1)), MeshId("east"): Standing()}
+    )
+    orders = OrdersInForce(stops={TenantPath("acme/ops"): TenantStop(reason="billing"), TenantPath("acme/b"): TenantStop(stop=Stop.DRAIN)})
+    assert list(left_standing(standings, orders)) == [
+        "mesh west: still drained (new disks); `schedulemesh undrain west` gives it work again",
+        "tenant acme/b: still drained; `schedulemesh release acme/b` lets its work start",
+        "tenant acme/ops: still held (billing); `schedulemesh release acme/ops` lets its work start",
+    ]
+
+
+def test_nothing_is_told_where_nothing_was_ordered() -> None:
+    assert list(left_standing(Standings(), OrdersInForce())) == []

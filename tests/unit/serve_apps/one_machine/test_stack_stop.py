@@ -1,0 +1,135 @@
+"""A stack that ends leaves nothing running, whatever its store says."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.config.loading import load_config
+from federation.errors import StoreUnavailable
+from mesh.runtime.cluster import OwnCluster
+from serve_apps.one_machine.managed import ManagedProcess
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+
+LIMIT_S = 60.0
+CONFIG = """
+federation: {name: tests}
+root: {cluster: local}
+clusters: {local: {nodes: [{cpu: 2}]}}
+flavors: {standard: {}}
+meshes: {east: {cluster: local, pools: {general: {flavor: standard, capacity: {cpu: 2}}}}}
+tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
+"""
+
+
+class Part:
+    """A process, a server, a cluster, or the claim to a port."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.is_stopped = False
+        self._breaks = breaks
+
+    def ask_to_stop(self) -> None:
+        """Of a process."""
+        if self._breaks:
+            raise OSError("no such process")
+
+    def stop(self, _limit_s: float = 0) -> None:
+        """Of all but a port."""
+        self.is_stopped = True
+        if self._breaks:
+            raise OSError("it does not end")
+
+    def release(self) -> None:
+        """Of a port."""
+        self.is_stopped = True
+
+
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return f"127.0.0.1:{door.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://{}"], ids=["a cluster", "sentinels", "one"])
+def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) -> None:
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    stack._redis_url, stack.api_key = url.format(nobody()), "smk_00000000_x"
+    cluster, port = stack.clusters["main"], stack._port = Part(), Part()
+    stack.stop()
+    assert (cluster.is_stopped, port.is_stopped) == (True, True)
+    assert stack.api_key == ""
+
+
+@pytest.mark.parametrize("broken", ["child", "root", "cluster", "server"])
+def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp_path: Path, broken: str) -> None:
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
+    stack.children = {"east": parts["child"], "west": parts["other"]}
+    stack.clusters = {"main": parts["cluster"], "more": parts["last"]}
+    stack.root, stack._redis, stack._port = parts["root"], parts["server"], parts["port"]
+    with pytest.raises(OSError, match="it does not end"):
+        stack.stop()
+    assert [name for name, part in parts.items() if not part.is_stopped] == []
+    stack.stop()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://u:secret@{}"], ids=["a cluster", "sentinels", "one"]
+)
+def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
+    config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
+    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as told:
+        Stack(config, StateFolder(tmp_path), say=lambda _: None).start()
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("words", ["redis: an embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
+def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, words: str) -> None:
+    said: list[str] = []
+    with StateFolder(tmp_path) as folder:
+        stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=said.append, is_wanted=lambda: words not in said[-1])
+        said.append("")
+        with pytest.raises(KeyboardInterrupt):
+            stack.start()
+    assert words in said[-1]
+    assert (stack._redis, stack.clusters) == (None, {})
+
+
+def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the end is asked for: here while its thread is at it."""
+    starting, asked, cluster = threading.Event(), threading.Event(), Part()
+
+    def start(*_: object, **__: object) -> Part:
+        starting.set()
+        assert asked.wait(LIMIT_S)
+        return cluster
+
+    def is_wanted() -> bool:
+        if starting.is_set():
+            asked.set()
+        return not asked.is_set()
+
+    monkeypatch.setattr(OwnCluster, "start", start)
+    with StateFolder(tmp_path) as folder:
+        stack = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=lambda _: None, is_wanted=is_wanted)
+        with pytest.raises(KeyboardInterrupt):
+            stack.start()
+    assert cluster.is_stopped
+
+
+def test_a_process_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+    def check_wanted() -> None:
+        raise KeyboardInterrupt
+
+    process = ManagedProcess("silent", "http.server", tmp_path / "0", tmp_path / "log", environment={})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            process.wait_ready(LIMIT_S, check_wanted)
+    finally:
+        process.kill()

@@ -1,0 +1,22 @@
+"""What every process of the stack sets up."""
+
+import gc
+
+import pytest
+
+from serve_apps.processes.process import collect_seldom
+
+
+@pytest.fixture
+def usual_collection():
+    before = gc.get_threshold()
+    yield before
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_what_lives_already_is_not_searched_for_garbage_again_and_new_objects_seldom(usual_collection):
+    collect_seldom()
+    assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[0] > 10 * usual_collection[0]
+    assert gc.get_threshold()[1:] == usual_collection[1:]

@@ -1,0 +1,45 @@
+"""Which mode a process enters a strange Ray cluster with, and what it says where it may not."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import RuntimeDoorError
+from serve_apps.processes.ray_access import auth_mode, check_answers, refused_words, token_file
+
+NOBODY = "127.0.0.1:1"
+
+
+def test_what_somebody_set_comes_first() -> None:
+    assert auth_mode({"RAY_AUTH_MODE": "token"}, NOBODY) == "token"
+
+
+def test_a_cluster_that_does_not_answer_asks_for_no_token() -> None:
+    assert auth_mode({"RAY_AUTH_TOKEN": "secret"}, NOBODY) == "disabled"
+
+
+def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_path: Path) -> None:
+    words = refused_words("10.0.0.1:6379", {}, tmp_path, ConnectionError("Failed\n to connect"))
+    assert "\n" not in words
+    assert "RAY_AUTH_MODE=token" in words
+    assert str(token_file(tmp_path)) in words
+    assert words.endswith("Ray says: Failed to connect")
+
+
+@pytest.mark.parametrize("address", [NOBODY, "no.such.host.invalid:6379", "127.0.0.1", "[::1]:1"])
+def test_an_address_that_nobody_listens_at_is_told_with_the_key_that_names_it(address: str) -> None:
+    with pytest.raises(RuntimeDoorError, match=r"cluster lab: nobody answers at .*; `clusters\.lab\.address` is"):
+        check_answers(address, "clusters.lab.address", whose="cluster lab: ")
+
+
+def test_a_port_that_is_none_is_told_like_one_that_nobody_listens_at() -> None:
+    with pytest.raises(RuntimeDoorError, match=r"^nobody answers at 127\.0\.0\.1:99999 .*; `--ray` is the one that"):
+        check_answers("127.0.0.1:99999", "--ray")
+
+
+def test_an_address_that_somebody_listens_at_will_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        check_answers(f"127.0.0.1:{door.getsockname()[1]}", "--ray")

@@ -1,0 +1,129 @@
+"""Each error has a code of its own, which the documentation tells with its status."""
+
+import copy
+import json
+import re
+from collections import Counter
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from dag.errors import ApiError
+from serve_apps.cli import session
+from serve_apps.cli.app import run_command
+from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
+from serve_apps.testing import RESEARCH, World, spec_of
+
+HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
+#: Of runs that ended without a result: told by the route itself.
+OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
+OPEN = {"/healthz"}
+WORLD = World()
+ROUTES = [
+    (path, method.upper(), {int(status) for status in told["responses"] if int(status) >= HTTPStatus.BAD_REQUEST})
+    for path, methods in WORLD.app.openapi()["paths"].items()
+    for method, told in methods.items()
+]
+
+
+def told_codes() -> dict[str, HTTPStatus]:
+    """Every code that an answer may have."""
+    table = {meaning.code: meaning.status for _, meaning in MEANINGS} | {INTERNAL.code: INTERNAL.status}
+    return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS
+
+
+def documented_codes() -> dict[str, set[int]]:
+    """By the table in the documentation."""
+    found: dict[str, set[int]] = {}
+    section = HTTP_MD.read_text().partition("\n## Errors\n")[2]
+    for statuses, codes in re.findall(r"^\| ([\d, ]+) \| ((?:`\w+`(?:, )?)+) \|", section, re.MULTILINE):
+        for code in re.findall(r"`(\w+)`", codes):
+            found.setdefault(code, set()).update(map(int, statuses.split(", ")))
+    return found
+
+
+def test_the_documentation_tells_every_code_with_its_status_and_no_other():
+    assert documented_codes() == {code: {int(status)} for code, status in told_codes().items()}
+
+
+def test_no_code_stands_for_two_kinds_of_error():
+    counts = Counter([meaning.code for _, meaning in MEANINGS] + list(OF_ROUTING.values()) + [INTERNAL.code, *OF_RESULTS])
+    assert {code for code, count in counts.items() if count > 1} == set()
+
+
+def test_every_route_is_looked_at():
+    assert {path for path, *_ in ROUTES} >= {"/v1/runs", "/v1/link/join", "/v1/queues/{tenant}", "/v1/dead/{letter}/drop", "/metrics"}
+
+
+@pytest.mark.parametrize(("path", "method", "statuses"), ROUTES, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
+    codes = documented_codes()
+    assert statuses <= {status for told in codes.values() for status in told}
+    world, address = World(), re.sub(r"\{\w+\}", "x", path)
+    denied = world.http(None).request(method, address, json={})
+    if path not in OPEN:
+        assert denied.json()["error"]["code"] in ("unauthorized", "invalid_parameters")
+    wrong = world.http(RESEARCH).request("PATCH", address)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    for answer in (denied, *(world.http(tenant).request(method, address, json={}) for tenant in (RESEARCH, "*"))):
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            assert codes[answer.json()["error"]["code"]] == {answer.status_code}
+
+
+def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
+    world = World()
+    world.client().submit_spec(spec_of("a", id="night"))
+    http = world.http(RESEARCH)
+    codes = [http.get(path).json()["error"]["code"] for path in ("/v1/no", "/v1/runs/no", "/v1/runs/night/stages/7/explain")]
+    assert codes == ["unknown_route", "unknown_run", "unknown_stage"]
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path) -> World:
+    """The federation that a command finds which is given its address."""
+    built = World()
+    monkeypatch.chdir(tmp_path)
+    for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_STATE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
+    monkeypatch.setattr(session, "Client", lambda access: session_client(built, access))
+    return built
+
+
+def session_client(world, access):
+    return type(world.client())(access, http=world.http(RESEARCH), patience_s=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["runs", "--tenant", "rival"], "forbidden"),
+        (["explain", "night"], "unknown_run"),
+        (["drain", "east"], "forbidden"),
+        (["queue", "--address", "root:1"], "invalid_address"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_command_tells_programs_the_code_of_the_root(asked, capsys, arguments, code):
+    here = [] if "--address" in arguments else ["--address", "http://root.test"]
+    assert run_command([*arguments, *here, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("environment", "code"),
+    [({}, "no_federation"), ({"SCHEDULEMESH_STATE": "nowhere"}, "not_running"), ({"SCHEDULEMESH_ADDRESS": "http://root.test"}, "no_key")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_keeps_a_command_from_asking_has_its_code_too(asked, monkeypatch, capsys, environment, code):
+    monkeypatch.delenv("SCHEDULEMESH_API_KEY")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run_command(["runs", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+def test_the_code_travels_with_the_error():
+    error = copy.copy(ApiError(403, "no", (("/a", "b"),), code="forbidden"))
+    assert (error.status, str(error), error.problems, error.code) == (403, "no", (("/a", "b"),), "forbidden")

@@ -1,0 +1,323 @@
+"""What surrounds the routes: limits, request ids, unexpected errors, health, metrics, the ledger's views."""
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from federation.errors import StoreUnavailable
+from federation.estimates import Pace
+from federation.leases import Granted
+from federation.registry import Note
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.steadiness import Steadiness
+from federation.testing import HandMesh
+from mesh.ids import PoolName, RunId, StageId
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.stages import StageSpec
+from serve_apps.requests.front_desk import CALLS_BURST, LOOKS_BURST, WRONG_BURST
+from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app
+from serve_apps.testing import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, InProcess, World, spec_of
+
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+@pytest.fixture
+def world() -> World:
+    return World(body_limit_bytes=1_000)
+
+
+def with_mesh(world: World, *tenants: str) -> None:
+    """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    assert mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3) == Granted(slots=3)
+    for number in (1, 2):
+        tenant = RIVAL if number == 1 else RESEARCH
+        stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
+        world.store.submit(EAST, stage)
+    world.store.explain(mesh.session, (StageId("r.2"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+
+
+def test_a_body_that_says_it_is_too_large_is_413(world):
+    answer = world.http().post("/v1/runs", json=spec_of("a", params={"x": "y" * 2_000}))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("promise", [None, b"10"], ids=["that says nothing of its size", "that lies about its size"])
+def test_a_body_is_counted_while_it_is_read(world, promise):
+    headers = [(b"authorization", world.http().headers["authorization"].encode()), (b"content-type", b"application/json")]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b""}
+    scope |= {"headers": [*headers, *([(b"content-length", promise)] if promise else [])], "client": None, "server": None, "scheme": "http"}
+    read, sent = [], []
+
+    async def receive():
+        read.append(1)
+        return {"type": "http.request", "body": b"x" * 400, "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(world.app(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert len(read) == 3
+
+
+def test_every_answer_has_a_request_id_and_a_safe_one_is_taken_over(world):
+    http = world.http()
+    given = http.get("/v1/runs/none", headers={"X-Request-Id": "mine-1"})
+    assert given.json()["error"]["request_id"] == "mine-1"
+    assert "x-request-id" not in given.headers  # Whoever gave it tells it.
+    assert http.get("/healthz").headers["x-request-id"]
+    forged = http.get("/v1/runs/none", headers={"X-Request-Id": "bad id\twith space"})
+    assert forged.headers["x-request-id"] != "bad id\twith space"
+    assert forged.json()["error"]["request_id"] == forged.headers["x-request-id"]
+
+
+def test_what_nobody_expected_is_500_without_a_word_of_it(world, monkeypatch):
+    def broken():
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(world.store, "snapshot", broken)
+    answer = world.http().get("/v1/tenants")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_a_store_that_does_not_answer_is_503_and_its_address_stays_inside(world, monkeypatch):
+    def gone():
+        raise StoreUnavailable("redis://:password@10.0.0.1 refused")
+
+    monkeypatch.setattr(world.store, "snapshot", gone)
+    metrics = world.http("*").get("/metrics")
+    with monkeypatch.context() as worse:
+        worse.setattr(world.keys, "find", lambda _: gone())
+        healthy = world.http(None).get("/healthz")
+    for answer in (world.http().get("/v1/tenants"), healthy):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+        assert "password" not in answer.text
+    assert metrics.status_code == 200
+    assert "schedulemesh_store_up 0.0" in metrics.text
+    assert "schedulemesh_runs{" not in metrics.text
+
+
+def test_an_unknown_path_and_method_have_the_same_kind_of_body(world):
+    told = {404: (world.http().get("/v2"), "unknown_route"), 405: (world.http().delete("/v1/runs"), "method_not_allowed")}
+    for status, (answer, code) in told.items():
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_health_needs_no_key_and_looks_at_no_ledger(world, monkeypatch):
+    looks = counted(world.store, "snapshot", monkeypatch)
+    asked = counted(world.keys, "find", monkeypatch)
+    assert [world.http(None).get("/healthz").json() for _ in range(3)] == [{"status": "ok"}] * 3
+    assert (looks, asked) == ([], ["healthz"])
+
+
+def counted(port: object, method: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the method is asked from now on."""
+    asked: list[object] = []
+    act = getattr(port, method)
+
+    def noted(*arguments: object) -> object:
+        asked.append(arguments[0] if arguments else None)
+        return act(*arguments)
+
+    monkeypatch.setattr(port, method, noted)
+    return asked
+
+
+def test_only_an_operator_may_see_the_metrics_for_they_tell_of_every_tenant(world):
+    assert [world.http(tenant).get("/metrics").status_code for tenant in (None, ACME, "*")] == [401, 403, 200]
+    assert RIVAL not in world.http(ACME).get("/metrics").text
+
+
+def test_scrapes_of_the_same_seconds_share_one_look(world, monkeypatch):
+    looks = counted(world.store, "snapshot", monkeypatch)
+    assert [world.http("*").get("/metrics").status_code for _ in range(3)] == [200] * 3
+    assert len(looks) == 1
+    world.clock.advance(TRUTH_KEPT_MS)
+    world.http("*").get("/metrics")
+    assert len(looks) == 2
+
+
+def test_sums_of_the_ledger_that_are_not_those_of_its_leases_are_counted(world):
+    assert "schedulemesh_ledger_wrong_sums 0.0" in world.http("*").get("/metrics").text
+    world.store._usage[ACME, STANDARD, "cpu"] = 7
+    world.clock.advance(TRUTH_KEPT_MS)
+    assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
+
+
+# -- how often -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_looks_too_often_is_told_when_to_look_again_and_keeps_its_other_calls(world):
+    http = world.http(RESEARCH)
+    assert {http.get("/v1/leases").status_code for _ in range(LOOKS_BURST)} == {200}
+    refused = http.get("/v1/tenants")
+    assert (refused.status_code, refused.json()["error"]["code"], refused.headers["Retry-After"]) == (429, "too_many_calls", "1")
+    assert http.get("/v1/runs").status_code == 200
+    assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
+    world.clock.advance(50)
+    assert http.get("/v1/tenants").status_code == 200
+
+
+def test_a_key_has_so_many_calls(world):
+    http = world.http(RESEARCH)
+    assert {http.get("/v1/runs/none").status_code for _ in range(CALLS_BURST)} == {404}
+    assert http.get("/v1/runs/none").status_code == 429
+    assert world.http(RESEARCH).get("/v1/runs/none").status_code == 404
+
+
+def test_wrong_keys_of_an_address_are_throttled_and_a_good_one_from_there_is_not(world):
+    stranger = httpx.Client(transport=InProcess(world.app), base_url=ADDRESS, headers={"Authorization": "Bearer smk_00000000_" + "a" * 43})
+    assert [stranger.get("/v1/tenants").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
+    assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
+
+
+def test_what_only_shows_the_ledger_shares_one_look_for_a_moment(world, monkeypatch):
+    app = create_app(replace(world.app.state.dependencies, looks_kept_ms=250))
+    http = httpx.Client(transport=InProcess(app), base_url=ADDRESS, headers=dict(world.http("*").headers))
+    looks = counted(world.store, "snapshot", monkeypatch)
+    for path in ("tenants", "leases", "meshes", "queues", "runs"):
+        assert http.get(f"/v1/{path}").status_code == 200
+    assert len(looks) == 1
+    world.clock.advance(250)
+    http.get("/v1/leases")
+    assert len(looks) == 2
+
+
+def test_the_docs_name_every_route_and_its_errors(world):
+    paths = world.http(None).get("/openapi.json").json()["paths"]
+    assert set(paths) >= {"/v1/runs", "/v1/runs/{run_id}/result/{output}", "/v1/queues/{tenant}", "/metrics", "/healthz"}
+    assert set(paths["/v1/runs"]["post"]["responses"]) >= {"200", "202", "400", "401", "403", "409", "413", "415", "422", "429", "503"}
+
+
+def test_tenants_show_what_they_have_in_units_and_for_people(world):
+    with_mesh(world)
+    view = world.http(RESEARCH).get("/v1/tenants").json()
+    (tenant,) = view["tenants"]
+    (quota,) = tenant["quotas"]
+    assert (tenant["tenant"], quota["flavor"], quota["resource"]) == (RESEARCH, "standard", "cpu")
+    assert quota["nominal"] == {"units": 20_000, "amount": 2, "text": "2"}
+    assert (quota["used"]["amount"], quota["borrowed"]["amount"], quota["available"]["amount"]) == (3, 1, 3)
+
+
+def test_tenants_are_those_within_reach_parents_first(world):
+    assert [tenant["tenant"] for tenant in world.http(ACME).get("/v1/tenants").json()["tenants"]] == [ACME, RESEARCH, SALES]
+    assert len(world.http("*").get("/v1/tenants").json()["tenants"]) == 4
+
+
+def test_meshes_are_those_that_somebody_within_reach_may_use(world):
+    with_mesh(world, RESEARCH)
+    assert [mesh["mesh"] for mesh in world.http(ACME).get("/v1/meshes").json()["meshes"]] == ["east"]
+    assert world.http(SALES).get("/v1/meshes").json()["meshes"] == []
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["alive"], mesh["waiting"], mesh["pools"][0]["capacity"]["memory"]["text"]) == (True, 2, "1GiB")
+
+
+def test_leases_are_those_within_reach(world):
+    with_mesh(world)
+    (lease,) = world.http(RESEARCH).get("/v1/leases").json()["leases"]
+    assert (lease["lease"], lease["amounts"]["cpu"]["amount"]) == (f"{EAST}:{RESEARCH}:{STANDARD}", 3)
+    assert world.http(RIVAL).get("/v1/leases").json()["leases"] == []
+
+
+def test_a_queue_tells_position_and_reason_of_ones_own_stages_only(world):
+    with_mesh(world)
+    (waiting,) = world.http(ACME).get(f"/v1/queues/{ACME}").json()["waiting"]
+    assert (waiting["stage"], waiting["mesh"], waiting["position"], waiting["reason"]) == ("r.2", "east", 2, "QUOTA_EXHAUSTED")
+    assert world.http(ACME).get(f"/v1/queues/{RIVAL}").status_code == 403
+
+
+def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(world):
+    with_mesh(world)
+    http = world.http()
+    run = http.post("/v1/runs", json=spec_of("a")).json()["id"]
+    http.get(f"/v1/runs/{run}")
+    http.get("/v1/runs/nobody")
+    http.get("/no/such/path")
+    told = world.http("*").get("/metrics").text.splitlines()
+
+    def value(name: str, **labels: str) -> float:
+        (line,) = [line for line in told if line.startswith(name + "{") and all(f'{key}="{text}"' in line for key, text in labels.items())]
+        return float(line.rpartition(" ")[2])
+
+    assert value("schedulemesh_runs", state="PENDING") == 1
+    assert value("schedulemesh_quota_used", tenant=RESEARCH, resource="cpu") == 3
+    assert value("schedulemesh_quota_nominal", tenant=ACME, resource="cpu") == 4
+    assert value("schedulemesh_stages_waiting", mesh="east", reason="QUOTA_EXHAUSTED") == 1
+    assert value("schedulemesh_mesh_alive", mesh="east") == 1
+    assert value("schedulemesh_pool_used", pool="general", resource="cpu") == 1
+    assert value("schedulemesh_leases", tenant=RESEARCH, mesh="east") == 1
+    assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
+    assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
+    assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
+    assert run not in "".join(told)
+    assert "/no/such/path" not in "".join(told)
+
+
+def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
+    other = World()
+    other.http().get("/v1/runs")
+    assert 'route="/v1/runs"' not in world.http("*").get("/metrics").text
+
+
+# -- drains ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_drains_a_mesh_and_everybody_who_may_use_it_sees_why(world):
+    with_mesh(world)
+    answer = world.http("*").post("/v1/meshes/east/drain", json={"reason": "new disks"})
+    (mesh,) = answer.json()["meshes"]
+    assert (answer.status_code, mesh["mesh"], mesh["draining"], mesh["drain_reason"]) == (200, "east", True, "new disks")
+    (seen,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (seen["draining"], seen["drain_reason"], seen["drained_ms"]) == (True, "new disks", world.clock.wall_ms())
+    (mesh,) = world.http("*").post("/v1/meshes/east/undrain").json()["meshes"]
+    assert (mesh["draining"], mesh["drain_reason"], mesh["drained_ms"]) == (False, "", 0)
+
+
+def test_a_drain_needs_no_body_and_undraining_twice_is_harmless(world):
+    with_mesh(world)
+    http = world.http("*")
+    assert [http.post(f"/v1/meshes/east/{verb}").status_code for verb in ("drain", "drain", "undrain", "undrain")] == [200] * 4
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_only_an_operator_may_drain(world, verb):
+    with_mesh(world)
+    answer = world.http(ACME).post(f"/v1/meshes/east/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+    assert world.http(None).post(f"/v1/meshes/east/{verb}").status_code == 401
+    assert world.registry.standings().meshes == {}
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
+    with_mesh(world)
+    answer = world.http("*").post(f"/v1/meshes/eats/{verb}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_mesh")
+    assert "did you mean east?" in answer.json()["error"]["message"]
+
+
+def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
+    world.registry.note(Note(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
+    answer = world.http("*").post("/v1/meshes/east/drain")
+    assert (answer.status_code, answer.json()["meshes"]) == (200, [])
+    assert world.registry.standings().meshes[EAST].drain is not None
+
+
+def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
+    with_mesh(world)
+    now_ms = world.clock.wall_ms()
+    kept = Steadiness(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, steady_ms=now_ms + 5_000)
+    world.registry.note(Note(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
+    world.clock.advance(2_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)
+    world.clock.advance(3_000)
+    (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
+    assert (mesh["steady"], mesh["steady_in_ms"]) == (True, 0)
