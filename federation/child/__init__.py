@@ -7,7 +7,8 @@
     docket        decided, and to be carried out               claims        stages taken out of its queue
     making_way    which running stages stop for an urgent one  right_of_way  who is asked to stop, and for whom room is kept
     running_stage a stage between its claim and its end        tidings       what it has to tell of its stages
-    adoption      going on with an earlier process's work
+    adoption      going on with an earlier process's work      told_batches  what was told of late, should the store lose it
+    cadence       when the next heartbeat is due
 
-Source: `references/leases.md` §4, §5; ADR 0019, 0024, 0025.
+Source: `references/leases.md` §4, §5; ADR 0019, 0024, 0025, 0028, 0030.
 """
