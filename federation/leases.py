@@ -261,7 +261,9 @@ class Aim:
     flavor: FlavorName
     target: ResourceSet
     before: ResourceSet | None = None  #: What the plan saw it aim at: what has changed since is kept, see `aimed`. None: whatever it was.
-    wait_ms: Annotated[int, Field(ge=0)] = 0  #: What runs may go on for so long before it has to give way; 0: it has to at once.
+    wait_ms: Annotated[int, Field(ge=0)] | None = None
+    """What runs may go on for so long before it has to give way; 0: it has to at once, also where an earlier plan let it wait. None: at
+    once, but where it waits already no sooner than it had to."""
 
     def from_now(self, now: Mapping[str, int]) -> "Aim":
         """The same for a lease that aims at this now."""

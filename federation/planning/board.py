@@ -212,15 +212,17 @@ class Board:
         return slots
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
-        """Of all leases that have changed: those that get less of something, and those that only get more."""
+        """Of all leases that have changed: those that get less of something, and those that only get more. What a drained tenant is giving
+        back already is among the first: it may have been given time that it has no more."""
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():
             if not lease.has_grown and not lease.has_given:
                 continue
             before, after = _without_zeros(lease.holding.target), _without_zeros(lease.target)
-            if after != before:
-                has_less = lease.has_given and any(after.get(name, 0) < units for name, units in before.items())
+            is_hurried = lease.reason is Reason.TENANT_DRAINED and lease.holding.is_giving
+            if after != before or is_hurried:
+                has_less = is_hurried or (lease.has_given and any(after.get(name, 0) < units for name, units in before.items()))
                 side = lowered if has_less else raised
                 side.append(Target(*lease.key, after, lease.reason))
         return tuple(lowered), tuple(raised)

@@ -94,6 +94,7 @@ def _holding(lease: LeaseView) -> Holding:
         token=lease.token,
         priority=lease.priority,
         since_ms=granted_ms(lease),
+        is_giving=lease.incarnation is None and not lease.amounts <= lease.target,
         is_fixed=lease.incarnation is not None,
     )
 

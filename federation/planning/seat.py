@@ -27,6 +27,9 @@ from mesh.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
 
+#: What is given up for these waits for nobody.
+_AT_ONCE = frozenset({Reason.QUOTA_CUT, Reason.TENANT_DRAINED})
+
 
 class PlannerSeat:
     """Plans when `tick` is called; best about once a second.
@@ -135,7 +138,7 @@ def _slices(targets: Iterable[Target], snapshot: Snapshot, filed: StandingOrders
             flavor=flavor,
             target=ResourceSet(amounts),
             before=before.get((mesh, tenant, flavor), NOTHING),
-            wait_ms=filed.min_run_of(tenant) if reason is Reason.QUOTA_RECLAIMED else 0,
+            wait_ms=filed.min_run_of(tenant) if reason is Reason.QUOTA_RECLAIMED else 0 if reason in _AT_ONCE else None,
         )
         for mesh, tenant, flavor, amounts, reason in targets
     ]

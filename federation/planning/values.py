@@ -23,6 +23,7 @@ class Holding:
     token: int = 0  #: Later grants have greater ones.
     priority: int = 0  #: Of the most urgent work that it pays for.
     since_ms: int = 0  #: When it was first granted; it is left alone for the minimum run time after that.
+    is_giving: bool = False  #: It holds more than its target: some of it is on its way back.
     is_fixed: bool = False  #: Nobody can be asked to give it back: it runs out with a session that is silent.
     saved_ms: int | None = None  #: The oldest of the last checkpoints of its work; None: no work of it keeps state.
 

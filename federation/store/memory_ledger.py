@@ -219,13 +219,16 @@ class MemoryLedger(MemorySessions):
         """Set the target of a lease; does its mesh have to give something up?"""
         row = self._row_of(aim.mesh, (aim.tenant, aim.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
-        if before == dict(aim.target.items()):
+        expires = self._seats[aim.mesh].expires
+        is_hurried = aim.wait_ms == 0 and row.cut > expires
+        if before == dict(aim.target.items()) and not is_hurried:
             return False
         is_lowered = any(aim.target[resource] < units for resource, units in before.items())
         for resource in sorted({*row.target, *aim.target}):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
-        latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else self._seats[aim.mesh].expires
-        row.give_way_by(latest if is_lowered or not row.cut else row.cut)  # Who gets some of it back has as long for the rest as before.
+        latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else expires
+        # Who gets some of it back has as long for the rest as before.
+        row.give_way_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
         if row.grows:
             self._growing.add(aim.mesh)
         self._keep(aim.mesh, row, "plan")

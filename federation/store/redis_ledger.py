@@ -254,10 +254,7 @@ class RedisLedger:
 
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
         """See `LeaseLedger.plan_apply`."""
-        rows = [
-            [aim.mesh, aim.tenant, aim.flavor, aim.wait_ms, *(dict(some.items()) for some in (aim.target, aim.before) if some is not None)]
-            for aim in _bounded(aims, ROWS_MAX)
-        ]
+        rows = [_aim_row(aim) for aim in _bounded(aims, ROWS_MAX)]
         code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))
         if code == b"PLANNER":
             raise PlannerSuperseded(f"planner {planner} is not the planner any more")
@@ -376,6 +373,12 @@ class RedisLedger:
 def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> Told:
     """What most heartbeats are answered; kept, as it is the same again and again."""
     return Told(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
+
+
+def _aim_row(aim: Aim) -> list[object]:
+    """As `lua/plan_apply.lua` takes it."""
+    amounts = [dict(some.items()) for some in (aim.target, aim.before) if some is not None]
+    return [aim.mesh, aim.tenant, aim.flavor, -1 if aim.wait_ms is None else aim.wait_ms, *amounts]
 
 
 def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:

@@ -10,7 +10,8 @@
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   token of the planner
 -- ARGV[2]   version of the tree that the plan was made for
--- ARGV[3]   list of [mesh, tenant, flavor, ms that what runs may go on, {resource: units}, {resource: units that the plan saw} or nothing], JSON
+-- ARGV[3]   list of [mesh, tenant, flavor, ms that what runs may go on (0: not even as long as an earlier plan let it; -1: no such word),
+--           {resource: units}, {resource: units that the plan saw} or nothing], JSON
 -- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
@@ -56,10 +57,11 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
     end
     is_changed = is_changed or units ~= before
   end
-  if is_changed then
+  local is_hurried = wait == 0 and lease.cut > session.expires
+  if is_changed or is_hurried then
     note_change(lease, 'plan')
     local latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
-    lease.latest = (is_lowered or lease.cut == 0) and latest or lease.cut -- Who gets some of it back has as long for the rest as before.
+    lease.latest = (is_lowered or is_hurried or lease.cut == 0) and latest or lease.cut -- Who gets some of it back has as long for the rest as before.
   end
 end
 for _, raise in ipairs(raised) do

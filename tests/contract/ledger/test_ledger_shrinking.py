@@ -105,12 +105,14 @@ def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
     assert gpus(ledger, LAB) == 1
 
 
-@pytest.mark.parametrize("how", ["another plan", "revoked"])
+@pytest.mark.parametrize("how", ["another plan", "revoked", "the same again, at once"])
 def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store, how):
     ask(west, 4)
     aim(ledger, ("west", LAB, 2), wait_ms=3 * store.ttl_ms)
     if how == "revoked":
         ledger.revoke(mesh=MeshId("west"))
+    elif how == "the same again, at once":
+        aim(ledger, ("west", LAB, 2), wait_ms=0)
     else:
         aim(ledger, ("west", LAB, 1))
     west.beat()

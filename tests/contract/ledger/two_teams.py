@@ -45,7 +45,7 @@ def gpus(ledger, tenant) -> int:
     return ledger.snapshot().usage.get((tenant, A100, "gpu"), 0) // 10_000
 
 
-def aim(ledger, *aims, wait_ms=0):
+def aim(ledger, *aims, wait_ms=None):
     """Apply a plan of (mesh, tenant, whole GPUs) or of (mesh, tenant, whole GPUs, how many the plan saw)."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version

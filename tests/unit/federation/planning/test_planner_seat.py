@@ -116,6 +116,25 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
     assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
 
 
+def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clock):
+    orders, long = MemoryTenantOrders(), Rules(min_run_ms=90_000)
+    orders.publish(StandingOrders(rules=long))
+    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
+    east.acquire(BATCH, 4)
+    for _ in range(10):
+        clock.advance(10_000)
+        east.beat()
+        west.beat(west.want(VISION, 4))
+    seat.tick()
+    east.beat()
+    assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
+    orders.publish(StandingOrders(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
+    seat.tick()
+    east.beat()
+    assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
+
+
 def test_a_cut_by_choice_waits_for_nobody(store, clock):
     orders = MemoryTenantOrders()
     orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_cut=OnCut.EVICT)}))
