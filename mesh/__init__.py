@@ -1,6 +1,41 @@
 """One scheduling domain on a Ray cluster: queues, quota, placement, preemption, agents. `ScheduleMesh` is its face.
 
 What needs Ray is imported when it is asked for, so that `import mesh.ids` costs nothing.
+
+Its rooms:
+
+    scheduling           tasks: who is placed where, who gives way      policies              how a node is chosen, by name
+    jobs                 a leader and worker sets, as one               actors                whom a call on many agents reaches
+    runtime              all of it on Ray                               conformance           cases that others made, run against the core
+
+Quantities, and what there is of them:
+
+    resources            integers in one immutable value                amounts               one counted quantity, in 1/10 000 of a unit
+    nodes                a cluster as arrays: in all, taken, promised   labels                what nodes are, and what work says about them
+    instances            which GPU, or which half of it                 instance_sets         all resources of a node by instance
+    instance_pools       one resource of a node: free, held, leaving    pools                 who holds what of a mesh's quota
+
+Stages of the federation, let in:
+
+    stages               what a mesh gets as one, and argument forms    admission             room in pools, inside what leases grant
+    admission_kinds      what refuses one of a kind refuses all         admission_order       who of a tenant comes first
+    giving_way           who stops for a tenant's more urgent stage     admission_events      what admission is told
+    admission_decisions  what it wants done                             admission_invariants  what must hold of it after every step
+    vigil                until when proved leases let work go on
+
+And run:
+
+    hosting              the port to whatever runs stages               stage_machine         which tasks go now, which never will
+    idle_groups          which kept groups serve again, which must go   arguments             forms to arguments, and back to nodes
+    values               where a task's bytes are, how to check them    messages              what a mesh tells of the stages it runs
+    saved_state          what is kept of a task that gives way          plugins               a user's own scores and orders, fenced
+
+What all share:
+
+    ids                  names of things, each a type of its own        clock                 time, passed in
+    chance               a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
+    errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
+    counting             `1 slot`, `2 slots`                            testing               a stage host without Ray, in virtual time
 """
 
 from __future__ import annotations

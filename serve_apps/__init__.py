@@ -16,6 +16,15 @@ A room imports none that stands above it here:
     looks           what is seen of the federation at one moment, for all who ask at about the same time
     schemas         what goes over HTTP, key by key
 
-Beside the rooms, above all but `cli`, stands what is started by name (`root_process`, `child_process`, and `configuration_docs` and
-`states_docs`, which write pages of the documentation), and what tests and benchmarks ask (`testing`, `link_testing`).
+Beside the rooms, above all but `cli`, stands what is started by name:
+
+    root_process        deploys the root mesh on its cluster, and stays beside it
+    child_process       one child mesh: a driver of its Ray cluster
+    configuration_docs  writes the page about the federation file
+    states_docs         writes the page about states and reasons
+
+And what tests and benchmarks ask:
+
+    testing             a gateway on stores in memory, without a server
+    link_testing        a gateway behind a real server, and ports whose verbs go through it
 """

@@ -6,7 +6,7 @@
     federation  `tenants`, `meshes`, `drain`, `undrain`          stopping        `hold`, `drain-tenant`, `release`
     applying    `apply`                                          checking        `validate`
     dead        `dead`, `audit`                                  joining         `join`
-    versions    `version`
+    versions    `version`                                    __main__        `python -m serve_apps.cli`, the same
 
 What they share:
 
