@@ -386,9 +386,9 @@ class Coordinator:
 
 
 def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
-    """Some of it was stopped or never begun, so its time says nothing of how long such stages run."""
-    of_it = (record.nodes[node] for node in stage.nodes if record.nodes[node].stage == stage.stage)
-    return any(node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in of_it)
+    """Some of it was stopped, never begun, or is to be done again, so its time says nothing of how long such stages run."""
+    nodes = [record.nodes[node] for node in stage.nodes]
+    return any(node.stage != stage.stage or node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in nodes)
 
 
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:

@@ -70,6 +70,10 @@ class NodeTooSlow(RuntimeDoorError):
     """A node ended itself since a part of it had not started in time: the machine has too much to do."""
 
 
+class NotWanted(RuntimeDoorError):
+    """A start was broken off, since whoever had begun it has changed his mind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """One raylet."""
@@ -117,15 +121,16 @@ class OwnCluster:
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
-            is_wanted: Asked before another try.
+            is_wanted: Asked again and again while it starts.
 
         Raises:
-            RuntimeDoorError: A node did not come up; the message says why. Nothing is left behind but the logs.
+            RuntimeDoorError: A node did not come up, or nobody wants it any more; the message says why. Nothing is left behind but the
+                logs.
             ValueError: No nodes, or the folder's path is too long.
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in)
+        start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -136,7 +141,14 @@ class OwnCluster:
 
     @classmethod
     def _start_once(
-        cls, spec: ClusterSpec, parent: str | Path | None, python_path: tuple[str, ...], logs_kept_in: Path | None, *, in_turn: bool
+        cls,
+        spec: ClusterSpec,
+        parent: str | Path | None,
+        python_path: tuple[str, ...],
+        logs_kept_in: Path | None,
+        is_wanted: Callable[[], bool],
+        *,
+        in_turn: bool,
     ) -> OwnCluster:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
@@ -151,12 +163,12 @@ class OwnCluster:
             environment = _environment(python_path)
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
                 if in_turn:
-                    _await_up(processes, folder, logs_kept_in)
-                _await_sockets(processes, folder)
+                    _await_up(processes, folder, logs_kept_in, is_wanted)
+                _await_sockets(processes, folder, is_wanted)
                 processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
-            _await_up(processes, folder, logs_kept_in)
+            _await_up(processes, folder, logs_kept_in, is_wanted)
         except BaseException as failure:
-            if logs_kept_in is not None and isinstance(failure, RuntimeDoorError):
+            if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
             cls(address, folder, tuple(processes)).kill()
             raise
@@ -278,11 +290,12 @@ def _log_file(folder: Path, index: int) -> Path:
     return folder / f"node-{index}.log"
 
 
-def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path, logs_kept_in: Path | None) -> None:
+def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path, logs_kept_in: Path | None, is_wanted: Callable[[], bool]) -> None:
     """Raises RuntimeDoorError; NodeTooSlow when it is worth another try."""
     begun = looked = time.monotonic()
     coming = dict(enumerate(processes))
     while coming:
+        _check_wanted(is_wanted)
         for index, process in tuple(coming.items()):
             log = _log_file(folder, index)
             if process.poll() is not None:
@@ -299,11 +312,17 @@ def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path, logs_kept_
         time.sleep(_POLL_S)
 
 
-def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
+def _check_wanted(is_wanted: Callable[[], bool]) -> None:
+    if not is_wanted():
+        raise NotWanted("the Ray cluster that was starting is not wanted any more")
+
+
+def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wanted: Callable[[], bool]) -> None:
     """Wait until all of these nodes have their sockets: Ray names them with the first number that is free, and two nodes that
     start at the same moment would take the same. A node that ends before is told by `_await_up`."""
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
+        _check_wanted(is_wanted)
         if len(list(folder.glob("session_latest/sockets/raylet*"))) >= len(processes):
             return
         time.sleep(_POLL_S)

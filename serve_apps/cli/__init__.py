@@ -15,4 +15,5 @@ What they share:
     output      how wide it may be                               told_errors     errors, for people and programs
     render      answers as pictures                              mesh_render     meshes as pictures
     stack_log   what a stack says of itself                      waiting_render  what waits, as pictures
+    interrupt   what Ctrl-C does to a start
 """

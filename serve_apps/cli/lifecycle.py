@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, TextIO, cast
 
 import psutil
 import typer
@@ -26,6 +26,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
 from serve_apps.cli.demo import show_demo
+from serve_apps.cli.interrupt import Interrupt, ignore_signals
 from serve_apps.cli.output import RoomyTable, console_for
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
@@ -265,36 +266,28 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 @contextlib.contextmanager
 def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
     """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
-    interrupted, started = threading.Event(), threading.Event()
-
-    def interrupt(_number: int, _frame: Any) -> None:
-        interrupted.set()
-        if started.is_set():  # Before, an exception might come between the start of a part and the note that there is one.
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, interrupt)
+    interrupt = Interrupt(log.say)
+    interrupt.listen()
     with StateFolder(state) as folder:
         log.attach(folder.path)
-        stack = Stack(config, folder, say=log.say, rebuild_ledger=rebuild_ledger, is_wanted=lambda: not interrupted.is_set())
+        stack = Stack(config, folder, say=log.say, rebuild_ledger=rebuild_ledger, is_wanted=interrupt.is_wanted)
         try:
             stack.start()
             log.say("all parts are up")
-            started.set()
+            interrupt.raise_from_now_on()
             stack.check_wanted()  # It may have come just before.
             yield stack
         except Exception as error:
-            if interrupted.is_set():  # Code in between has made an error of its own of it.
+            if interrupt.came:  # Code in between has made an error of its own of it.
                 raise KeyboardInterrupt from error
             raise
         finally:
             failure = sys.exc_info()[1]
             if isinstance(failure, KeyboardInterrupt):
-                log.say("\ninterrupted: stopping everything that was started …")
+                interrupt.tell()
             elif failure is not None:
                 log.say("it does not come up: stopping everything that was started …")
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            ignore_signals()
             stack.stop()
             if failure is None or isinstance(failure, KeyboardInterrupt):
                 log.say("nothing is left running")  # An error is told after this, and is to be the last word.

@@ -244,7 +244,7 @@ class Stack:
             spec,
             python_path=self._config.import_paths,
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
-            is_wanted=lambda: not self._is_ending.is_set(),
+            is_wanted=lambda: not self._is_ending.is_set() and self._is_wanted(),
         )
 
     def _address_of(self, cluster: str) -> str:
@@ -467,7 +467,7 @@ class Stack:
             self.children, self.root, self._redis, self._port = {}, None, None, None
 
     def _stop_clusters(self) -> None:
-        self._starters.shutdown(wait=True)  # A cluster that is still starting is finished first, and then stopped.
+        self._starters.shutdown(wait=True)  # A cluster that is still starting breaks off by itself.
         clusters, self.clusters = self.clusters, {}
         with ExitStack() as left:
             for cluster in reversed(clusters.values()):

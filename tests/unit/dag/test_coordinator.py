@@ -523,6 +523,20 @@ def test_work_that_was_cancelled_says_nothing_of_how_long_stages_run(root, repor
     assert root.registry.standings().meshes["east"].pace is None
 
 
+def test_a_stage_that_ended_since_its_worker_died_says_nothing_of_how_long_stages_run(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    root.coordinator.step(0)
+    root.clock.advance(50)
+    gone = Failure(reason=Reason.WORKER_LOST, type_name="ray.NodeDiedError", message="gone")
+    failed = NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=gone)
+    root.say(claimed, 2, failed, StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.registry.standings().meshes["east"].pace is None
+
+
 def test_what_a_failure_elsewhere_stopped_says_nothing_and_what_failed_by_itself_does(root):
     root.submit(a="", b="")
     root.coordinator.step(0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import cluster
-from mesh.runtime.cluster import STARTS_MAX, ClusterSpec, NodeSpec, NodeTooSlow, OwnCluster
+from mesh.runtime.cluster import STARTS_MAX, ClusterSpec, NodeSpec, NodeTooSlow, NotWanted, OwnCluster
 
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 #: Ends itself as a raylet does, on as many tries as it is told; then it is up. Told: the folder, a file of tries, how many fail, why.
@@ -74,10 +76,21 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 
 
-def test_one_that_nobody_wants_any_more_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
+def test_one_that_nobody_wants_any_more_is_broken_off_and_nothing_of_it_is_left(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
+    nodes(0, "")
+    parent = Path(tempfile.mkdtemp(prefix="nw"))
+    try:
+        with pytest.raises(NotWanted):
+            OwnCluster.start(SPEC, temp_dir_parent=parent, is_wanted=lambda: not any(parent.iterdir()), logs_kept_in=tmp_path / "kept")
+        assert (list(parent.iterdir()), (tmp_path / "kept").exists()) == ([], False)
+    finally:
+        shutil.rmtree(parent)
+
+
+def test_one_that_is_too_slow_and_that_nobody_wants_any_more_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
     tries = nodes(9, TOO_SLOW)
-    with pytest.raises(NodeTooSlow):
-        OwnCluster.start(SPEC, is_wanted=lambda: False)
+    with pytest.raises((NodeTooSlow, NotWanted)):
+        OwnCluster.start(SPEC, is_wanted=lambda: not tries.exists())
     assert tries.read_text() == "x"
 
 
