@@ -83,7 +83,7 @@ class Borrowers:
 
     def __init__(self, board: Board, rules: Rules, now_ms: int, settings: Mapping[str, QueueSettings]) -> None:
         self._board, self._rules, self._now_ms = board, rules, now_ms
-        self._min_run_ms = {path: rules.min_run_of(known) for path, known in settings.items()}
+        self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {}
         self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; gathered when first asked for.
 
