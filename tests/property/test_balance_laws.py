@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.child.balance import LeaseBalance, sum_of
+from federation.child.balance import LeaseBalance, Overdraft, sum_of
 from federation.leases import Lease, Told
 from mesh.resources import ResourceSet
 
@@ -64,7 +64,7 @@ def done(balance, step, version):
 
 @given(STEPS)
 def test_the_book_names_what_a_look_at_every_lease_would_find(steps):
-    balance, overdrawn = LeaseBalance(), []
+    balance = LeaseBalance()
     for version, step in enumerate(steps, start=1):
         done(balance, step, version)
         accounts = balance._accounts
@@ -74,7 +74,5 @@ def test_the_book_names_what_a_look_at_every_lease_would_find(steps):
         assert balance._holders == {stage: key for key, account in accounts.items() for stage in account.held}
         assert balance._loose == {key for key, account in accounts.items() if account.is_loose}
         assert balance._shrinking == {key for key, account in accounts.items() if account.shrinks}
-        overdrawn = [
-            (accounts[key].limit, accounts[key].spent) for key in sorted(accounts) if not accounts[key].in_use <= accounts[key].limit
-        ]
-        assert list(balance.overdrawn()) == overdrawn
+        beyond = [account for _, account in sorted(accounts.items()) if not account.in_use <= account.limit]
+        assert balance.overdrawn() == tuple(Overdraft(account.limit, account.spent, account.patient_ms) for account in beyond)
