@@ -32,7 +32,7 @@ class PlannerAsks:
 
     def unmet(self) -> tuple[Unmet, ...]:
         """What meshes want and the planner would not give them now, each with its reason."""
-        return self._plan(self._wants).unmet
+        return self._plan(self._wants, tells_young=True).unmet
 
     def for_waiting(self, piece: Piece, told: Explanation) -> tuple[GivesWay, ...]:
         """For the sake of one that waits, which is behind what its mesh wants for its tenant already.
@@ -51,7 +51,7 @@ class PlannerAsks:
         """
         return self._gives_way(piece, told, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
 
-    def _plan(self, wants: Iterable[Want]) -> Plan:
+    def _plan(self, wants: Iterable[Want], *, tells_young: bool = False) -> Plan:
         return plan(
             self._forest,
             holdings_of(self._snapshot),
@@ -59,6 +59,7 @@ class PlannerAsks:
             now_ms=self._snapshot.at_ms,
             rules=self._orders.rules,
             settings=self._orders.settings,
+            tells_young=tells_young,
         )
 
     def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:

@@ -81,11 +81,29 @@ class _Asked:
 class Borrowers:
     """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
 
-    def __init__(self, board: Board, rules: Rules, now_ms: int, settings: Mapping[str, QueueSettings]) -> None:
-        self._board, self._rules, self._now_ms = board, rules, now_ms
+    def __init__(
+        self,
+        board: Board,
+        rules: Rules,
+        now_ms: int,
+        settings: Mapping[str, QueueSettings],
+        rows: dict[int, _Row] | None = None,
+        *,
+        is_of_any_age: bool = False,
+    ) -> None:
+        self._board, self._rules, self._now_ms, self._settings = board, rules, now_ms, settings
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, _Row] = {} if rows is None else rows
         self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; gathered when first asked for.
+        self._is_of_any_age = is_of_any_age
+
+    def of_any_age(self) -> Borrowers:
+        """The same, and with them what is too young. The rows are the same ones, since the board tells only once what has moved."""
+        return Borrowers(self._board, self._rules, self._now_ms, self._settings, self._rows, is_of_any_age=True)
+
+    def is_too_young(self, lease: Lease) -> bool:
+        """It was first granted less than the minimum run time of its tenant ago."""
+        return lease.holding.since_ms > self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
         """Where the lease stands among all below the ancestor."""
@@ -171,10 +189,9 @@ class Borrowers:
 
     def _could_be_asked(self, lease: Lease) -> bool:
         """With something left."""
-        holding = lease.holding
-        if lease.has_grown or holding.is_fixed:
+        if lease.has_grown or lease.holding.is_fixed:
             return False
-        return holding.since_ms <= self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
+        return self._is_of_any_age or not self.is_too_young(lease)
 
     def _standing(self, lease: Lease) -> Standing:
         holding = lease.holding

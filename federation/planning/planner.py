@@ -41,6 +41,7 @@ def plan(
     rules: Rules = MESH,
     settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
     past: PastUse = NO_PAST,
+    tells_young: bool = False,
 ) -> Plan:
     """Targets for all leases that have to change.
 
@@ -52,6 +53,8 @@ def plan(
         rules: Minimum run time, shares, weighing of lost work.
         settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
         past: What tenants have used, by leaves of the forest.
+        tells_young: Say of what is unmet whether somebody would give way who is only too young. It costs as much again as to find out
+            that nobody does, and is for people.
 
     Raises:
         UnknownTenant: A holding or a want of a tenant that is not in the forest.
@@ -61,7 +64,7 @@ def plan(
     borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past, tells_young=tells_young).run(wants, stopped)
 
 
 class _Stopped:
@@ -103,12 +106,22 @@ def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSetting
 
 
 class _Round:
-    def __init__(self, board: Board, reclaiming: Reclaiming, settings: Mapping[str, QueueSettings], now_ms: int, past: PastUse) -> None:
+    def __init__(
+        self,
+        board: Board,
+        reclaiming: Reclaiming,
+        settings: Mapping[str, QueueSettings],
+        now_ms: int,
+        past: PastUse,
+        *,
+        tells_young: bool,
+    ) -> None:
         self._board = board
         self._reclaiming = reclaiming
         self._settings = settings
         self._now_ms = now_ms
         self._past = past
+        self._with_the_young = reclaiming.with_the_young() if tells_young else None
         self._unmet: list[Unmet] = []
 
     def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
@@ -230,14 +243,20 @@ class _Round:
                 detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
                 return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
         if want.is_crowded and any(units > want.free.get(name, 0) for name, units in want.slot.items()):
-            detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}"
+            detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}{self._not_yet(claim)}"
             return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         if self._board.slots_in_room(claim) < 1:
             detail = f"what mesh {want.mesh} has room for goes to others before {want.tenant}"
             return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
-        detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it"
+        detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it{self._not_yet(claim)}"
         return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
+
+    def _not_yet(self, claim: Claim) -> str:
+        """Goes on where it was said that nobody has to give way."""
+        if self._with_the_young is None or not self._with_the_young.needs_the_young(claim):
+            return ""
+        return " yet: what has held its quota for less than its `min_run` is not asked"
 
 
 def _urgency(claim: Claim) -> tuple[int, int, str, str, str]:

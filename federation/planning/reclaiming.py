@@ -32,6 +32,7 @@ from mesh.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
 _Taken = list[tuple[Lease, dict[str, int]]]
+_Question = tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]  #: Leaf, priority, the mesh where it is full, amounts.
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Reclaiming:
     borrowers: Borrowers
     settings: Mapping[str, QueueSettings]  #: By path; of a tenant without any, less urgent work gives way.
     #: Nobody gives way to so much at this leaf: what was found once in a round holds for equal claims, as targets only rise after.
-    _hopeless: set[tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]] = field(default_factory=set)
+    _hopeless: set[_Question] = field(default_factory=set)
 
     def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
         """Lower others' targets until so many slots fit, or as many of them as others have to give; how many, and the leases that give way,
@@ -69,7 +70,7 @@ class Reclaiming:
         """
         needed = claim.amounts(slots)
         mesh = claim.want.mesh if claim.want.is_crowded else None
-        question = claim.node, claim.want.priority, mesh, tuple(needed.items())
+        question = _question(claim, needed)
         if question in self._hopeless:
             return 0, ()
         taken: _Taken = []
@@ -81,6 +82,25 @@ class Reclaiming:
             return slots, tuple([lease for lease, part in taken if any(part.values())])
         self._hopeless.add(question)
         return 0, ()
+
+    def with_the_young(self) -> Reclaiming:
+        """The same, as if nothing were too young to be asked."""
+        return Reclaiming(self.board, self.rules, self.borrowers.of_any_age(), self.settings)
+
+    def needs_the_young(self, claim: Claim) -> bool:
+        """Would the fewest slots that are of use fit if all of these gave way, and is one of those too young? Nobody's target changes."""
+        slots = max(1, claim.least)
+        needed = claim.amounts(slots)
+        question = _question(claim, needed)
+        if question in self._hopeless or slots > min(self.most(claim), self.board.slots_in_room(claim)):
+            return False
+        taken: _Taken = []
+        is_enough = (not claim.want.is_crowded or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken)
+        for lease, part in reversed(taken):
+            self.board.lower(lease, {name: -units for name, units in part.items()})
+        if not is_enough:
+            self._hopeless.add(question)
+        return is_enough and any(self.borrowers.is_too_young(lease) for lease, _ in taken)
 
     def _put_back(self, claim: Claim, slots: int, taken: _Taken) -> None:
         """Leave no more taken than these slots need: who was asked last gets it back first."""
@@ -224,6 +244,10 @@ class Reclaiming:
             return taker.share < left
         taker.ranks = taker.ranks or shares.ranks_with(taker.node, flavor, taker.needed)
         return taker.ranks <= shares.ranks_with(node, flavor, lost)
+
+
+def _question(claim: Claim, needed: _Amounts) -> _Question:
+    return claim.node, claim.want.priority, claim.want.mesh if claim.want.is_crowded else None, tuple(needed.items())
 
 
 def _lost_with(lease: Lease, part: Units) -> Units:

@@ -180,6 +180,52 @@ def test_a_young_lease_is_left_alone():
     }
 
 
+_NOT_YET = " yet: what has held its quota for less than its `min_run` is not asked"
+
+
+@pytest.mark.parametrize(
+    ("claim", "reason", "nobody"),
+    [
+        pytest.param(
+            want("vision", 1),
+            Reason.QUOTA_EXHAUSTED,
+            "vision may take 0 gpu of a100 now, and nobody has to give way to it",
+            id="where quota is missing",
+        ),
+        pytest.param(
+            want("vision", 1, mesh="east", is_crowded=True),
+            Reason.CAPACITY_BUSY,
+            "mesh east is full, and nobody there has to give way to vision",
+            id="where the mesh is full",
+        ),
+    ],
+)
+def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: Want, reason: Reason, nobody: str):
+    tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
+    held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
+
+    def told(*held: Holding, **more: object) -> tuple[Reason, str]:
+        answer = decide(tree, held, (claim,), rules=rules, **more)
+        assert (answer.lowered, answer.raised) == ((), ())
+        return answer.unmet[0].reason, answer.unmet[0].detail
+
+    assert told(*held, tells_young=True) == (reason, nobody + _NOT_YET)
+    assert told(*held) == (reason, nobody), "only people are told, and only they pay for it"
+    its_own = (holding("nlp", 4, since_ms=NOW_MS - 1_000), holding("silent", 4, since_ms=NOW_MS - 1_000, is_fixed=True))
+    tree = company(vision=4, nlp=4, silent=0)
+    assert told(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
+
+
+def test_to_tell_of_young_leases_changes_nothing_of_the_plan():
+    tree, rules = company(vision=4, nlp=4, batch=0), Rules(min_run_ms=60_000)
+    held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000, token=index) for index in range(8))
+    wants = (want("vision", 6), want("nlp", 2, is_crowded=True), want("nlp", 3, mesh="m7", is_crowded=True))
+    plain, telling = (decide(tree, held, wants, rules=rules, tells_young=tells) for tells in (False, True))
+    assert plain.lowered
+    assert (telling.lowered, telling.raised) == (plain.lowered, plain.raised)
+    assert [(one.want, one.slots, one.reason) for one in telling.unmet] == [(one.want, one.slots, one.reason) for one in plain.unmet]
+
+
 def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
     held = (holding("batch", 4, since_ms=NOW_MS - 70_000),)
     longer, shorter = {"batch": QueueSettings(min_run_ms=80_000)}, {"batch": QueueSettings(min_run_ms=10_000)}
