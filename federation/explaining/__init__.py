@@ -5,5 +5,6 @@ flavor_reach     which flavors it could take         run_times     how long stag
 precedence       who comes before whom               queue_places  places among those that can be in each other's way
 asked_scheduler  what the quota tree says            mesh_waits    how long the queue of its mesh takes
 own_stops        whom its mesh would stop for it     foreseeing    the choice that its mesh would make
-planner_asks     whom the planner would ask          outlook       all of it, on one snapshot
+planner_asks     whom the planner would ask          promises      what it has promised, and who gives that
+outlook          all of it, on one snapshot
 """

@@ -2,7 +2,7 @@
 
 Nothing here decides. The numbers are those of the deciders, asked on a snapshot: `quota.explain` for places, levers and the start by
 what runs, `foreseeing` for stages that the mesh would stop for one of the same tenant, `planning.plan` for who else would be asked to
-give way, `estimates` for the queue of the mesh.
+give way, the targets of leases for who does already, `estimates` for the queue of the mesh.
 
 How long what runs goes on is not known, so a start is an estimate, and is told as one; it is not told before any stage has ended, nor when
 what has to end first runs for longer than stages do: then by how much it does is told.
@@ -24,6 +24,7 @@ from federation.explaining.own_stops import OwnStops
 from federation.explaining.pieces import Piece, pieces_in
 from federation.explaining.planner_asks import PlannerAsks
 from federation.explaining.precedence import Precedence
+from federation.explaining.promises import Promise, Promises
 from federation.explaining.run_times import RunTimes
 from federation.planning.values import Unmet
 from federation.quota.explain import Explanation
@@ -36,8 +37,8 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
-#: What a mesh says that knows only its own part: its room, or not even that. The quota tree may know more.
-SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.WAITING_IN_QUEUE})
+#: What a mesh says that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
+SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
 
 
 class Outlooks:
@@ -72,6 +73,7 @@ class Outlooks:
         self._scheduler = AskedScheduler(snapshot, forest, in_force, self._pieces.values(), reach, self._times)
         self._own_stops = OwnStops(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerAsks(snapshot, forest, in_force, reach)
+        self._promises = Promises(snapshot, forest, in_force, self._pieces.values(), reach)
         self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], Explanation] = {}
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
@@ -86,6 +88,9 @@ class Outlooks:
         line = self._precedence.line_before(piece)
         told = self._scheduler.about(piece, line)
         outlook = self._outlook(piece, told, self._precedence.places[stage], line)
+        promise = self._promise(piece, told, line)
+        if promise is not None:
+            return self._promised(outlook, promise)
         if asks_planner:
             outlook = replace(outlook, gives_way=self._own_stops.of(piece, told, line) or self._planner.for_waiting(piece, told))
         return replace(outlook, reason=self._reason(stage, told))
@@ -98,15 +103,18 @@ class Outlooks:
         piece = self._find(stage)
         if piece is None:
             return None
-        if self._told[stage] not in SAID_IN_PART:
-            return Why(reason=self._told[stage])
+        said = self._told[stage]
+        if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(piece) is None):
+            return Why(reason=said)
         line = self._precedence.line_before(piece)
         alike = (piece.mesh, piece.tenant, piece.slot, piece.priority, bool(line))
         told = self._by_quota.get(alike)
         if told is None:
             self._by_quota[alike] = told = self._scheduler.about(piece, line)
+        if self._promise(piece, told, line) is not None:
+            return Why(reason=Reason.WAITING_FOR_VICTIMS)
         reason = self._reason(stage, told)
-        return Why(reason=reason, changes=told.changes if reason is not self._told[stage] else ())
+        return Why(reason=reason, changes=told.changes if reason is not said else ())
 
     def place(self, stage: str) -> int:
         """How many of those before it in the queue of its mesh could be in its way.
@@ -142,6 +150,26 @@ class Outlooks:
     def _find(self, stage: str) -> Piece | None:
         piece = self._pieces.get(stage)
         return piece if piece is not None and piece.tenant in self._snapshot.tree.tenants else None
+
+    def _promise(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> Promise | None:
+        """What others give to one that waits for nothing else."""
+        if self._told[piece.stage] not in SAID_IN_PART or told.gate is not None or line:
+            return None
+        return self._promises.to(piece)
+
+    def _promised(self, outlook: Outlook, promise: Promise) -> Outlook:
+        """Nothing else has to change. Who gives does not run to its end: it stops when it has come of age, if not before."""
+        start_ms = self._snapshot.at_ms + promise.wait_ms
+        if outlook.start_ms is not None:
+            start_ms = min(start_ms, outlook.start_ms)
+        return replace(
+            outlook,
+            reason=Reason.WAITING_FOR_VICTIMS,
+            changes=(),
+            start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms),
+            overdue_ms=0,
+            gives_way=promise.gives_way,
+        )
 
     def _reason(self, stage: str, told: Explanation) -> Reason:
         """The mesh that looked at it knows best; before it has, the quota tree may know already. Where room and quota lack both, quota

@@ -18,6 +18,7 @@ class Piece:
     tenant: TenantPath
     mesh: MeshId
     slot: ResourceSet
+    width: int = 1  #: Slots that it could use.
     priority: int = 0
     user: str = ""
     created_ms: int = 0  #: Of equals the earlier one goes first.
@@ -32,6 +33,7 @@ def pieces_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]
                 tenant=stage.tenant,
                 mesh=mesh,
                 slot=ResourceSet(stage.slot),
+                width=stage.width,
                 priority=stage.priority,
                 created_ms=place,
             )

@@ -40,7 +40,7 @@ def wants_of(snapshot: Snapshot) -> list[Want]:
     """All that meshes want which could start it, for tenants that are there."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
-    coming = {key: _on_its_way(lease) for key, lease in promised.items()}
+    coming = {key: on_its_way(lease) for key, lease in promised.items()}
     free = free_room(snapshot)
     left: _Left = {}
     wants: list[Want] = []
@@ -84,6 +84,11 @@ def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[st
     return {name: max(0, units - free.promised.get((mesh, flavor, name), 0)) for name, units in nearest.items()}
 
 
+def on_its_way(lease: LeaseView) -> dict[str, int]:
+    """What a plan has promised the lease and it does not hold yet."""
+    return {name: more for name, units in lease.target.items() if (more := units - lease.amounts[name]) > 0}
+
+
 def _holding(lease: LeaseView) -> Holding:
     """What runs out with its session (it has an `incarnation`) stays charged and can be asked for nothing."""
     return Holding(
@@ -97,11 +102,6 @@ def _holding(lease: LeaseView) -> Holding:
         is_giving=lease.incarnation is None and not lease.amounts <= lease.target,
         is_fixed=lease.incarnation is not None,
     )
-
-
-def _on_its_way(lease: LeaseView) -> dict[str, int]:
-    """What a plan has promised the lease and it does not hold yet."""
-    return {name: more for name, units in lease.target.items() if (more := units - lease.amounts[name]) > 0}
 
 
 def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> int:

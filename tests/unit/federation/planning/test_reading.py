@@ -43,11 +43,11 @@ def read(*wants, **about):
     return [(one.slot["cpu"] // 10_000, one.slots, one.priority, not one.is_crowded, one.free.get("cpu", 0) // 10_000) for one in found]
 
 
-def test_what_is_on_its_way_to_a_lease_comes_off_its_wants_once_the_most_urgent_first():
+def test_what_ison_its_way_to_a_lease_comes_off_its_wants_once_the_most_urgent_first():
     assert read(want(5, priority=1), want(5, priority=9), leases=(lease(2, 9),)) == [(1, 3, 1, True, 0)]
 
 
-def test_what_is_too_little_for_the_most_urgent_is_on_its_way_to_the_next():
+def test_what_is_too_little_for_the_most_urgent_ison_its_way_to_the_next():
     assert read(want(1, slot=4, priority=9), want(5), leases=(lease(0, 3),)) == [(4, 1, 9, True, 0), (1, 2, 0, True, 0)]
 
 
@@ -80,7 +80,7 @@ def test_what_waits_beyond_is_told_with_one_part_only():
     assert [one.beyond for one in parts(want(8, beyond=7), pools=((24, 16),))] == [7]
 
 
-def test_what_is_held_by_nobody_is_not_on_its_way():
+def test_what_is_held_by_nobody_is_noton_its_way():
     assert read(want(2), leases=(LeaseView(lease="x", tenant=LAB, mesh=HERE, flavor="red", amounts=NOTHING, token=1),)) == [
         (1, 2, 0, True, 0)
     ]

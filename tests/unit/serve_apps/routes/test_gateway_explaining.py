@@ -6,7 +6,7 @@ import pytest
 
 from dag.coordinator import Coordinator
 from federation.estimates import Pace
-from federation.leases import Want
+from federation.leases import Aim, Want
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
@@ -424,6 +424,18 @@ def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detai
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
     coordinator_of(built).step(0)
     assert reasons_everywhere(built, "night", RESEARCH) == ({reason}, {detail})
+
+
+@pytest.mark.parametrize("said", ["CAPACITY_BUSY", "QUOTA_EXHAUSTED"])
+def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(said):
+    built, mesh = scene(5)
+    built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
+    coordinator_of(built).step(0)
+    aims = [Aim(mesh=EAST, tenant=tenant, flavor=STANDARD, target=ONE_CPU.times(cpus)) for tenant, cpus in ((SALES, 3), (RESEARCH, 2))]
+    built.store.plan_apply(built.store.elect("planner", 10_000), built.store.snapshot().version, tuple(aims))
+    assert reasons_everywhere(built, "night", RESEARCH) == ({"WAITING_FOR_VICTIMS"}, {""})
+    stage = get(built, "/v1/runs/night/stages/1/explain", RESEARCH)
+    assert [(one["mesh"], one["tenant"], one["reason"]) for one in stage["gives_way"]] == [(EAST, None, "QUOTA_RECLAIMED")]
 
 
 def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_the_quota_tree_knows():

@@ -1,0 +1,108 @@
+"""What a plan has promised to work that waits, and who gives it: the planner has decided, so it asks nobody for it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from federation.explaining.answers import GivesWay
+from federation.explaining.flavor_reach import FlavorReach
+from federation.explaining.pieces import Piece
+from federation.planning.reading import FreeRoom, free_room, has_room, on_its_way
+from federation.quota.forest import QuotaForest
+from federation.quota.policies import StandingOrders
+from federation.snapshot import LeaseView, Snapshot
+from mesh.ids import FlavorName
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a piece of work waits for that others give now."""
+
+    gives_way: tuple[GivesWay, ...]
+    wait_ms: int  #: What of it is too young to stop comes of age by then.
+
+
+class Promises:
+    """Over one snapshot; nothing is looked for before it is asked for.
+
+    Which work a lease grows for is not told. What is promised is taken to be for the first of those that wait at the mesh for the tenant,
+    and which of those who give do so for whom, is not told either: all are named that give of the flavor in the tenant's tree; where the
+    mesh is full only those on it, since others make no room there.
+
+    Args:
+        pieces: What waits.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, forest: QuotaForest, orders: StandingOrders, pieces: Iterable[Piece], reach: FlavorReach
+    ) -> None:
+        self._snapshot = snapshot
+        self._forest = forest
+        self._orders = orders
+        self._pieces = pieces
+        self._reach = reach
+
+    def to(self, piece: Piece) -> Promise | None:
+        """What was promised to one that waits; None: nothing, or nobody has to give it."""
+        flavor = self._flavors.get(piece.stage)
+        if flavor is None:
+            return None
+        giving = [(lease, part) for lease, part in self._giving if lease.flavor == flavor and self._helps(lease, part, piece)]
+        if not has_room(self._free, piece.mesh, flavor, piece.slot):
+            giving = [(lease, part) for lease, part in giving if lease.mesh == piece.mesh]
+        if not giving:
+            return None
+        return Promise(
+            gives_way=tuple(_gives_way(lease, part) for lease, part in giving),
+            wait_ms=max(self._orders.min_run_of(lease.tenant) for lease, _ in giving),
+        )
+
+    @cached_property
+    def _giving(self) -> list[tuple[LeaseView, ResourceSet]]:
+        """Leases that hold more than their target, each with what is above it."""
+        tenants = self._snapshot.tree.tenants
+        present = (lease for lease in self._snapshot.leases if lease.incarnation is None and lease.tenant in tenants)
+        return [(lease, part) for lease in present if (part := _above_target(lease))]
+
+    @cached_property
+    def _flavors(self) -> Mapping[str, FlavorName]:
+        """Stage to the flavor of which it is promised a part; none where nobody gives anything."""
+        if not self._giving:
+            return {}
+        growing = {
+            (lease.mesh, lease.tenant, lease.flavor): (lease.target, on_its_way(lease))
+            for lease in self._snapshot.leases
+            if lease.incarnation is None and not lease.target <= lease.amounts
+        }
+        whose = {(mesh, tenant) for mesh, tenant, _ in growing}
+        waiting = [piece for piece in self._pieces if (piece.mesh, piece.tenant) in whose]
+        found: dict[str, FlavorName] = {}
+        for piece in sorted(waiting, key=lambda piece: (-piece.priority, piece.created_ms)):
+            for flavor in self._reach.at_mesh(piece):
+                target, coming = growing.get((piece.mesh, piece.tenant, flavor), (None, {}))
+                if target is not None and piece.slot <= target and any(coming.get(name, 0) > 0 for name in piece.slot):
+                    coming.update({name: coming.get(name, 0) - piece.width * units for name, units in piece.slot.items()})
+                    found[piece.stage] = flavor
+                    break
+        return found
+
+    @cached_property
+    def _free(self) -> FreeRoom:
+        return free_room(self._snapshot)
+
+    def _helps(self, lease: LeaseView, part: ResourceSet, piece: Piece) -> bool:
+        tops = {self._forest.root(self._forest.queue_of(tenant)) for tenant in (lease.tenant, piece.tenant)}
+        is_its_own = (lease.mesh, lease.tenant) == (piece.mesh, piece.tenant)
+        return len(tops) == 1 and not is_its_own and any(part[name] for name in piece.slot)
+
+
+def _above_target(lease: LeaseView) -> ResourceSet:
+    return ResourceSet({name: more for name, units in lease.amounts.items() if (more := units - lease.target[name]) > 0})
+
+
+def _gives_way(lease: LeaseView, part: ResourceSet) -> GivesWay:
+    return GivesWay(mesh=lease.mesh, tenant=lease.tenant, flavor=lease.flavor, amounts=part, reason=Reason.QUOTA_RECLAIMED)

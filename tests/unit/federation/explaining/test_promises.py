@@ -1,0 +1,104 @@
+"""What a plan has promised to a stage that waits, and who gives it."""
+
+from dataclasses import replace
+
+import pytest
+from outlook_bed import ACME, BATCH, CPU, EAST, NO_AGES, ORDERS, RUN_MS, STD, VISION, WEST, joined, outlooks, queued
+
+from federation.estimates import CostRules
+from federation.explaining.outlook import Outlooks
+from federation.leases import Aim
+from federation.quota.policies import Rules
+from federation.tenant_orders import OrdersInForce, TenantStop
+from mesh.reasons import Reason
+
+MIN_RUN_MS = 1_500
+YOUNG = OrdersInForce(filed=replace(ORDERS.filed, rules=Rules(min_run_ms=MIN_RUN_MS)))
+
+
+def aim(mesh, tenant, cpus):
+    return Aim(mesh=mesh, tenant=tenant, flavor=STD, target=CPU.times(cpus))
+
+
+def decided(store, *, where, cpus=1):
+    """A plan takes so many of the four CPUs that `batch` borrows on that mesh for `vision` on the east, and nobody has obeyed yet. Where
+    the mesh is the east, it is full."""
+    east = joined(store, EAST, cpus=4 if where == EAST else 8)
+    giver = east if where == EAST else joined(store, WEST)
+    giver.acquire(BATCH, STD, CPU, 4)
+    giver.record = replace(giver.record, pools=(replace(giver.record.pools[0], used=CPU.times(4)),))
+    giver.beat()
+    store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(where, BATCH, 4 - cpus), aim(EAST, VISION, cpus)))
+    return giver
+
+
+def told(one):
+    return [(gives.mesh, gives.tenant, gives.flavor, gives.amounts, gives.reason) for gives in one.gives_way]
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        pytest.param(EAST, Reason.CAPACITY_BUSY, id="room on its full mesh"),
+        pytest.param(WEST, Reason.QUOTA_EXHAUSTED, id="quota on another mesh"),
+        pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has looked"),
+    ],
+)
+def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where, said):
+    decided(store, where=where)
+    about = outlooks(store, YOUNG, east=[queued("r.1", VISION, reason=said)])
+    for asks_planner in (True, False):
+        one = about.of("r.1", asks_planner=asks_planner)
+        assert one.reason is Reason.WAITING_FOR_VICTIMS
+        assert told(one) == [(where, BATCH, STD, CPU, Reason.QUOTA_RECLAIMED)]
+        assert (one.changes, one.overdue_ms) == ((), 0), "nothing else has to change"
+        assert one.start_ms == store.snapshot().at_ms + MIN_RUN_MS < store.snapshot().at_ms + RUN_MS
+    why = about.why("r.1")
+    assert (why.reason, why.changes) == (Reason.WAITING_FOR_VICTIMS, ())
+
+
+def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
+    decided(store, where=EAST)
+    snapshot = store.snapshot()
+    unmeasured = Outlooks(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY),)}, CostRules(), NO_AGES)
+    assert unmeasured.of("r.1").start_ms == snapshot.at_ms + MIN_RUN_MS
+
+
+def test_when_it_has_been_given_nobody_gives_any_more(store):
+    giver = decided(store, where=EAST)
+    giver.beat()
+    giver.obey(BATCH, STD)
+    assert outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
+
+
+def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(store):
+    decided(store, where=EAST, cpus=2)
+    said = Reason.CAPACITY_BUSY
+    stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]
+    stages.append(queued("b.1", BATCH, reason=said))
+    reasons = {stage.stage: outlooks(store, east=stages).why(stage.stage).reason for stage in stages}
+    assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1", "r.3"]
+    wide = [replace(stages[0], width=2), *stages[1:2]]
+    reasons = {stage.stage: outlooks(store, east=wide).why(stage.stage).reason for stage in wide}
+    assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1"]
+
+
+def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
+    decided(store, where=WEST)
+    full = joined(store, EAST)
+    full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))
+    full.beat()
+    store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(EAST, VISION, 1),))
+    one = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    assert (one.reason, told(one)) == (Reason.QUOTA_EXHAUSTED, [])
+
+
+@pytest.mark.parametrize("case", ["its mesh knows better", "its tenant is held", "what is too large for it"])
+def test_a_promise_is_not_the_reason_of(store, case):
+    decided(store, where=EAST)
+    stage = queued("r.1", VISION, cpus=2 if case.startswith("what") else 1, reason=Reason.CAPACITY_BUSY)
+    if case.startswith("its mesh"):
+        stage = replace(stage, reason=Reason.ROOM_RESERVED)
+    orders = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS
+    about = outlooks(store, orders, east=[stage])
+    assert about.of("r.1").reason is about.why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
