@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +172,12 @@ def test_a_core_file_reaches_no_folder_of_doors(file: str):
         reached = {name for name in reached if not name.startswith(f"{package}.")}
     reached = {name for name in reached if not name.startswith(HARMLESS.get(package, ()))}
     assert not reached, f"{file} is core and imports the doors {sorted(reached)}"
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by it, wherever they stand, and collects none of the second."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("file", FILES)

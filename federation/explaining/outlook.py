@@ -22,9 +22,9 @@ from federation.explaining.foreseeing import BegunStage
 from federation.explaining.mesh_waits import MeshWaits
 from federation.explaining.own_stops import OwnStops
 from federation.explaining.pieces import Piece, pieces_in
+from federation.explaining.plan_promises import Promise, Promises
 from federation.explaining.planner_asks import PlannerAsks
 from federation.explaining.precedence import Precedence
-from federation.explaining.promises import Promise, Promises
 from federation.explaining.run_times import RunTimes
 from federation.planning.values import Unmet
 from federation.quota.explain import Explanation
