@@ -31,6 +31,8 @@ SERVE, OVER_HTTP = "a bare call of Serve", "HTTP link"
 TENANT, FLAVOR = TenantPath("lab"), FlavorName("standard")
 SLOT = ResourceSet.of({"cpu": 0.1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=FLAVOR, capacity=ResourceSet.of({"cpu": 1}))
+#: What the flavor of the bed asks of a mesh that offers it.
+LABELS = {"tier": "standard"}
 BARE = "/bare"
 RENEW_S = 2.0
 #: As long as a question for a slot, and as an answer to it.
@@ -77,7 +79,7 @@ class _Asking(HandMesh):
     """A mesh that renews its session as often as a mesh does."""
 
     def __init__(self, ledger: LeaseLedger, name: str) -> None:
-        super().__init__(ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(POOL,), cluster="benchmark"))
+        super().__init__(ledger, MeshRecord(mesh=MeshId(name), labels=LABELS, pools=(POOL,), cluster="benchmark"))
         self._renewed = time.monotonic()
 
     def renew(self) -> None:
