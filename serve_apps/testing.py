@@ -14,6 +14,7 @@ import httpx
 from fastapi import FastAPI
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
+from dag.coordinator import Coordinator
 from dag.runs import RunChange, RunEvent, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
@@ -93,6 +94,22 @@ class World:
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
+
+    def coordinator(self) -> Coordinator:
+        """One on the same stores, which forgets no run; files are let be."""
+        return Coordinator(
+            runs=self.runs,
+            queue=self.store,
+            ledger=self.store,
+            registry=self.registry,
+            orders=self.orders,
+            blobs=self.store,
+            clock=self.clock,
+            on_end=lambda _: None,
+            delete=lambda _run, _uri: None,
+            clear=lambda _run, _keep: None,
+            retention_ms=10**9,
+        )
 
     def dependencies(self) -> Dependencies:
         """What the gateway is built on."""

@@ -230,13 +230,19 @@ def test_while_the_ledger_learns_no_values_are_let_go(joined):
     assert joined.host.held() == {}
 
 
-def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
+def with_an_end():
+    """A federation whose stage `s` has ended, and its store as it was before."""
     federation = Federation()
     federation.beat()
     federation.submit("s")
     federation.beat()
     before = federation.store.copied()
     federation.work()
+    return federation, before
+
+
+def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
+    federation, before = with_an_end()
     federation.words()
     federation.store.lose_writes(before)
     federation.words()
@@ -246,12 +252,7 @@ def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
 
 
 def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparing():
-    federation = Federation()
-    federation.beat()
-    federation.submit("s")
-    federation.beat()
-    before = federation.store.copied()
-    federation.work()
+    federation, before = with_an_end()
     epoch = federation.store.snapshot().epoch
     federation.store.lose_writes(before)
     federation.words()
@@ -262,12 +263,7 @@ def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparin
 
 
 def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back():
-    federation = Federation()
-    federation.beat()
-    federation.submit("s")
-    federation.beat()
-    before = federation.store.copied()
-    federation.work()
+    federation, before = with_an_end()
     federation.words()
     federation.beat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
     federation.store.lose_writes(before)

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import pytest
 
-from dag.coordinator import Coordinator
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
@@ -389,23 +388,7 @@ def crowded(world):
     mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
     world.client().submit_spec(spec_of("a", id="night"))
-    coordinator_of(world).step(0)
-
-
-def coordinator_of(world):
-    return Coordinator(
-        runs=world.runs,
-        queue=world.store,
-        ledger=world.store,
-        registry=world.registry,
-        orders=world.orders,
-        blobs=world.store,
-        clock=world.clock,
-        on_end=lambda _: None,
-        delete=lambda _run, _uri: None,
-        clear=lambda _run, _keep: None,
-        retention_ms=10**9,
-    )
+    world.coordinator().step(0)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +401,7 @@ def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_al
     crowded(world)
     run = f"a-run-with-a-long-name-{'x' * 60}"
     world.client().submit_spec(spec_of("a", id=run))
-    coordinator_of(world).step(0)
+    world.coordinator().step(0)
     for command in (["queue"], ["runs"], ["explain", run], ["story"], ["leases"], ["tenants"], ["meshes"]):
         assert run_command(command) == 0
         told = capsys.readouterr().out

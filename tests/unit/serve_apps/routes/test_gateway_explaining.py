@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from dag.coordinator import Coordinator
 from federation.estimates import Pace
 from federation.leases import Aim, Want
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
@@ -34,7 +33,7 @@ def world() -> World:
     for run in ("report-1", "report-2", "report-3"):
         built.client(SALES).submit_spec(spec_of("a", id=run))
         built.clock.advance(1)
-    coordinator = coordinator_of(built)
+    coordinator = built.coordinator()
     coordinator.step(0)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
     coordinator.step(0)
@@ -47,22 +46,6 @@ def two_cpus(run, **fields):
     for node in spec["nodes"].values():
         node["options"] = {"num_cpus": 2}
     return spec
-
-
-def coordinator_of(world):
-    return Coordinator(
-        runs=world.runs,
-        queue=world.store,
-        ledger=world.store,
-        registry=world.registry,
-        orders=world.orders,
-        blobs=world.store,
-        clock=world.clock,
-        on_end=lambda _: None,
-        delete=lambda _run, _uri: None,
-        clear=lambda _run, _keep: None,
-        retention_ms=10**9,
-    )
 
 
 def get(world, path, tenant="*"):
@@ -98,7 +81,7 @@ def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue
     world = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
-    coordinator = coordinator_of(world)
+    coordinator = world.coordinator()
     world.client(RESEARCH).submit_spec(spec_of("a", id="early"))
     coordinator.step(0)
     world.store.explain(mesh.session, (StageId("early.1"),), Reason.LEASES_AT_LIMIT, "all in use")
@@ -119,7 +102,7 @@ def test_a_queue_tells_of_tenants_below_by_their_parents_whatever_their_paths_sa
     world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD), RIVAL: QueueSettings(stop=Stop.HOLD)}))
     for tenant in (moved, guest):
         world.client(tenant).submit_spec(spec_of("a", id=f"of-{tenant.replace('/', '-')}"))
-    coordinator_of(world).step(0)
+    world.coordinator().step(0)
 
     def kept_back(path):
         return {one["run"] for one in get(world, path)["kept_back"]}
@@ -230,7 +213,7 @@ def busy() -> World:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
     mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
-    coordinator = coordinator_of(built)
+    coordinator = built.coordinator()
     for run, priority in (("calm", 1), ("brisk", 2), ("urgent", 3)):
         built.client(RESEARCH).submit_spec(prioritised(run, priority))
         coordinator.step(0)
@@ -331,7 +314,7 @@ def test_a_tenant_is_held_by_a_key_of_its_own_and_shown_with_the_reason(world):
 
 def test_a_hold_keeps_back_what_comes_after_it(world):
     world.http("*").post(f"/v1/tenants/{ACME}/hold", json={"reason": "the budget"})
-    coordinator_of(world).tick()
+    world.coordinator().tick()
     kept_back = get(world, f"/v1/queues/{ACME}", ACME)["kept_back"]
     assert {one["reason"] for one in kept_back} == {"TENANT_HELD"}
     assert get(world, "/v1/queues")["waiting"] == []
@@ -407,7 +390,7 @@ def scene(borrowed):
     mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
     mesh.acquire(SALES, STANDARD, ONE_CPU, borrowed)
     built.client(RESEARCH).submit_spec(two_cpus("night"))
-    coordinator_of(built).step(0)
+    built.coordinator().step(0)
     return built, mesh
 
 
@@ -422,7 +405,7 @@ def scene(borrowed):
 def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detail):
     built, mesh = scene(borrowed)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
-    coordinator_of(built).step(0)
+    built.coordinator().step(0)
     assert reasons_everywhere(built, "night", RESEARCH) == ({reason}, {detail})
 
 
@@ -430,7 +413,7 @@ def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detai
 def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(said):
     built, mesh = scene(5)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
-    coordinator_of(built).step(0)
+    built.coordinator().step(0)
     aims = [Aim(mesh=EAST, tenant=tenant, flavor=STANDARD, target=ONE_CPU.times(cpus)) for tenant, cpus in ((SALES, 3), (RESEARCH, 2))]
     built.store.plan_apply(built.store.elect("planner", 10_000), built.store.snapshot().version, tuple(aims))
     assert reasons_everywhere(built, "night", RESEARCH) == ({"WAITING_FOR_VICTIMS"}, {""})
@@ -447,7 +430,7 @@ def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_th
 
 def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy):
     busy.clock.advance(5_000)
-    coordinator_of(busy).step(0)
+    busy.coordinator().step(0)
     view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]
     assert (view["start_ms"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
     assert busy.registry.note(Note(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version)
