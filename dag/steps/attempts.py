@@ -17,8 +17,6 @@ from mesh.counting import counted, times
 from mesh.messages import Failure
 from mesh.reasons import Reason
 
-#: Losses that nobody counts: what gave way to others, or to an operator, is entitled to run again, however often it has to.
-
 
 class Attempts:
     """How often, and how soon, a node is tried again."""
@@ -60,7 +58,7 @@ class Attempts:
 
     def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
         """The attempt is lost through no fault of its own: again, but not for ever."""
-        node.losses += reason not in GIVEN_WAY
+        node.losses += reason not in GIVEN_WAY  # What gave way is entitled to run again, however often it has to.
         (self._retry if waits else self._recalls.restart)(node, reason, detail)
         if node.losses > self._rules.losses_max:
             words = f"lost {times(node.losses)} with the mesh or worker that ran it; last: {detail}"

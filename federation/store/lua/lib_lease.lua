@@ -129,6 +129,11 @@ local function grows(lease)
   return false
 end
 
+-- What is above the target may be used until then; a time that is running already is not made longer.
+local function give_way_by(lease, latest)
+  lease.cut = shrinks(lease) and min(lease.cut > 0 and lease.cut or latest, latest) or 0
+end
+
 -- Set what a lease holds and what it aims at, of one resource; both sums of the tree follow.
 local function set_amounts(lease, resource, held, target)
   local had, aimed = lease.held[resource], lease.target[resource]

@@ -61,7 +61,8 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   if is_changed or is_hurried then
     note_change(lease, 'plan')
     local latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
-    lease.latest = (is_lowered or is_hurried or lease.cut == 0) and latest or lease.cut -- Who gets some of it back has as long for the rest as before.
+    -- Who gets some of it back has as long for the rest as before.
+    lease.latest = (is_lowered or is_hurried or lease.cut == 0) and latest or lease.cut
   end
 end
 for _, raise in ipairs(raised) do
@@ -75,10 +76,9 @@ for _, raise in ipairs(raised) do
   growing[lease.holder] = true
 end
 for _, lease in ipairs(LEASE_ORDER) do
-  if lease.changed then -- A time to give way that is running already is not made longer.
-    local has_to_shrink = shrinks(lease)
-    lease.cut = has_to_shrink and (lease.cut > 0 and min(lease.cut, lease.latest) or lease.latest) or 0
-    shrinking[lease.holder] = shrinking[lease.holder] or has_to_shrink
+  if lease.changed then
+    give_way_by(lease, lease.latest)
+    shrinking[lease.holder] = shrinking[lease.holder] or lease.cut > 0
   end
 end
 keep_leases()

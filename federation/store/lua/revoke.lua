@@ -20,7 +20,7 @@ for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
         end
         note_change(lease, is_hard and 'revoke hard' or 'revoke')
         lease.token = is_hard and lease.version or lease.token
-        lease.cut = shrinks(lease) and (lease.cut > 0 and min(lease.cut, session.expires) or session.expires) or 0
+        give_way_by(lease, session.expires)
         revoked = revoked + 1
       end
     end
