@@ -148,6 +148,7 @@ class NodeGuards:
         self._stamps: dict[str, int] = {}  #: The last that each node has given.
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
+        self._was_answered = False  #: By any node, ever.
 
     def stamp(self) -> None:
         """Have the nodes look at their clocks: call this right before the ledger is asked.
@@ -155,7 +156,7 @@ class NodeGuards:
         Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
         runs before its first proof. A guard that has died is made anew by the next call.
         """
-        wait_s = STAMPS_S if self._stamps else START_S
+        wait_s = STAMPS_S if self._was_answered else START_S
         self._look(wait_s)
         for node, guard in self._guards.items():
             self._asked.setdefault(node, guard.stamp.remote())
@@ -166,6 +167,7 @@ class NodeGuards:
     def _take_stamp(self, node: str, question: Any) -> None:
         try:
             self._stamps[node] = ray.get(question)
+            self._was_answered = True
         except OSError as silent:  # The guard said so; it starts another where there is none.
             log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
         except RayError as dead:
