@@ -112,6 +112,7 @@ class OwnCluster:
         self._spec = spec
         self._environment = dict(environment or {})  #: Of every node.
         self._guard = threading.Lock()  #: Over the processes: one thread may start a node while another stops all.
+        self._is_ending = False
 
     @classmethod
     def start(
@@ -214,12 +215,13 @@ class OwnCluster:
         """
         if self._spec is None or not 0 < place < len(self._spec.nodes):
             raise ValueError(f"the cluster at {self.address} has no worker node {place}")
-        self._end_session(self._processes[place])
+        for dead in self._processes[place : place + 1]:  # None, when all was stopped meanwhile.
+            self._end_session(dead)
         begun_s, ports = time.time(), [0] * (_PORTS_A_NODE * place) + list(promise_ports(_PORTS_A_NODE))
         command = _command(self._spec, place, ports, self.address, self.folder)
         environment = {**_kept_workers(self._spec.nodes[place]), **self._environment}
         with self._guard:
-            if not self._processes:
+            if self._is_ending:
                 raise NotWanted(f"the Ray cluster at {self.address} was stopped")
             process = _spawn(command, environment, _log_file(self.folder, place))
             self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
@@ -241,7 +243,7 @@ class OwnCluster:
 
     def stop(self) -> None:
         """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
-        sessions = self._sessions()
+        sessions = self._end()
         for process in reversed(self._processes):
             _signal(process.pid, signal.SIGTERM, if_running=process)
         deadline = time.monotonic() + STOP_S_MAX
@@ -251,7 +253,7 @@ class OwnCluster:
 
     def kill(self) -> None:
         """SIGKILL to everything at once; waits, and removes the folder. Harmless to repeat."""
-        self._finish(self._sessions())
+        self._finish(self._end())
 
     def _finish(self, sessions: frozenset[int]) -> None:
         # A process can start another between the look and the kill, so look until nothing is there.
@@ -262,12 +264,14 @@ class OwnCluster:
             if time.monotonic() > deadline:
                 raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
-        with self._guard:
-            self._processes = ()
+        self._processes = ()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _sessions(self) -> frozenset[int]:
-        return frozenset(self.pids)
+    def _end(self) -> frozenset[int]:
+        """No node is started any more; the sessions of those that were."""
+        with self._guard:
+            self._is_ending = True
+            return frozenset(self.pids)
 
     def _reaped(self) -> bool:
         return all(process.poll() is not None for process in self._processes)
