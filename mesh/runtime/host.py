@@ -210,7 +210,8 @@ class RayStageHost:
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)
             self._session = incarnation, since
-            self._orders.put(self._settle)
+            if self._found is None:  # Else `go_on` says what is there already: a second keeper would find the room of the first taken.
+                self._orders.put(self._settle)
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
@@ -239,6 +240,7 @@ class RayStageHost:
             self._take_over(actor, roll)
         groups = frozenset(held.group.id.hex() for _, roll in found.runners for held in roll.stages if held.group is not None)
         self._orders.put(partial(found.keeper.keep_only.remote, groups))
+        self._orders.put(self._settle)
         for stage in [stage for stage in self._of_stage if stage not in stages]:
             log.warning("a stage that was found is stopped: it is not the mesh's any more", mesh=self._mesh, stage=stage)
             self.cancel(stage)

@@ -8,12 +8,15 @@ import cloudpickle
 import httpx
 import pytest
 import ray
+from patience import eventually
 from ray import serve
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.ports import promise_ports
+from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
+from serve_apps.root.proxy_answers import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
@@ -36,7 +39,7 @@ def cluster():
     if ray.is_initialized():
         ray.shutdown()
     cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
-    ray.init(address=cluster.address, namespace="roots", log_to_driver=False, logging_level="ERROR")
+    enter(cluster.address, VARIABLES)
     yield
     ray.shutdown()
     cluster.stop()
@@ -55,6 +58,27 @@ def deploy(name):
 
 def answer(port):
     return httpx.get(f"http://{HERE}:{port}/", timeout=ANSWER_S).text
+
+
+def test_a_proxy_without_a_root_says_when_to_come_again(port):
+    """Before the routes are known, and after they were deleted."""
+    start_serve(HERE, port, ours=OURS)
+    asked(port, 503)
+    deploy(OURS[0])
+    asked(port, 200)
+    end_serve(ours=OURS, cluster_stays=False)
+    asked(port, 503)
+
+
+def asked(port, wanted):
+    """The answer comes about; no other than these two does meanwhile."""
+
+    def look():
+        told = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
+        assert told.status_code == 200 or (told.status_code, told.headers.get("Retry-After")) == (503, "1"), told.text
+        return told.status_code == wanted
+
+    eventually(look)
 
 
 def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_ended(port):
