@@ -11,6 +11,7 @@ from serve_apps.processes.process import configure_logging, stop_on_signals, tel
 from serve_apps.processes.ray_entry import enter
 from serve_apps.processes.settings import RootSettings
 from serve_apps.root.deployments import root_applications, root_targets
+from serve_apps.root.proxy_answers import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 
@@ -18,7 +19,7 @@ def main(settings_file: str) -> None:
     """Deploy, tell the parent, wait for the end, undeploy."""
     configure_logging()
     settings = RootSettings.read(settings_file)
-    enter(settings.ray_address)
+    enter(settings.ray_address, VARIABLES if settings.cluster_stays else None)  # Nodes of the stack's own have them.
     stop, names = stop_on_signals(), root_applications(settings.ledger)
     start_serve(settings.host, settings.port, ours=names)
     serve.run_many(root_targets(settings))

@@ -459,7 +459,7 @@ def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
     run.take(run.begun("a"), run.failed("a"))
     assert run.delivered() == [(waiting, "a", False)]
     assert run.states() == ["WAITING", "WAITING", "ASSIGNED", "WAITING"]
-    assert [run.node(node).attempt for node in "abcd"] == [2, 1, 1, 1]
+    assert [run.node(node).attempt for node in "abcd"] == [2, 2, 1, 1]
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "d")
 
 
@@ -586,7 +586,7 @@ def test_what_a_lost_stage_had_not_finished_is_placed_again():
     run.take(run.done("c", value("c")), run.begun("a"), run.lost("a"))
     assert run.states() == ["WAITING", "WAITING", "SUCCEEDED"]
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
-    assert [run.node(node).attempt for node in "ab"] == [2, 1]
+    assert [run.node(node).attempt for node in "ab"] == [2, 2]
     run.place(a_b="west")
     assert run.sent() == [("west", ["a", "b"])]
 
