@@ -377,6 +377,13 @@ def test_cancel_ends_a_task_that_is_inside_a_c_call(story, task, tmp_path):
     assert psutil.wait_procs([worker], timeout=PATIENCE_S)[1] == []
 
 
+def test_a_runner_survives_the_cancelling_of_new_tasks(story_on_slow_ray, task):
+    story = story_on_slow_ray
+    story.end(story.start(task("a", story.function(give), 1), run="new"))
+    readers = [task(f"n{index}", story.function(give), REF_A, inputs=("a",)) for index in range(60)]
+    assert len(story.end(story.start(*readers, run="new", cancelled=True))) < 60
+
+
 def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(story, task):
     def cancel_myself():
         raise KeyboardInterrupt
