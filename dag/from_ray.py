@@ -120,6 +120,11 @@ def function_and_options(function: Any) -> tuple[Callable[..., Any], dict[str, A
     return inner, options
 
 
+def is_actor_class(value: Any) -> bool:
+    """Whether it is a class with `@ray.remote`, or its `.options(...)`. A task may use one; a node cannot be made of it."""
+    return hasattr(value, "__ray_metadata__") or (_module_of(value) == "ray.actor" and type(value).__name__ == "ActorOptionWrapper")
+
+
 def foreign(value: Any) -> str:
     """What to say of a value that belongs to a Ray of the user's own, beginning with a verb; empty: it does not."""
     if "ray" not in sys.modules:
@@ -127,8 +132,8 @@ def foreign(value: Any) -> str:
     kind, module = type(value).__name__, _module_of(value)
     if module.partition(".")[0] != "ray":
         return ""
-    if kind in ("ActorClass", "ActorOptionWrapper", "ClassNode", "ClassMethodNode"):
-        return f"is an {kind} of Ray's: actors are not supported in graphs yet; bind a function, and create the actor inside it"
+    if kind in ("ClassNode", "ClassMethodNode"):
+        return f"is a {kind} of Ray's own graphs: actors are not supported in graphs yet; bind a function, and create the actor inside it"
     if module.startswith("ray.dag."):
         return f"is a {kind} of Ray's own graphs: wrap the function first, like dag.task(f).bind(…), where f is the @ray.remote function"
     if kind in ("ObjectRef", "ObjectRefGenerator", "DynamicObjectRefGenerator"):

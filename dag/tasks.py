@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from dag.errors import GraphTypeError, SpecError
-from dag.from_ray import RAY_RETRIES, accelerated, foreign, function_and_options, names_of, without_refused
+from dag.from_ray import RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
 from dag.options import RETRIES_MAX, NodeOptions, checked
 
 
@@ -235,7 +235,7 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
         return function.function, function.settings.changed(given, function.function)
     if isinstance(function, Node):
         raise GraphTypeError(f"{function!r} is a node already; name it as an argument or an output, or bind its function again")
-    if isinstance(function, type) or hasattr(function, "__ray_metadata__"):
+    if isinstance(function, type) or is_actor_class(function):
         raise GraphTypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
     if belongs_elsewhere := foreign(function):
         raise GraphTypeError(f"what was given {belongs_elsewhere}")

@@ -238,6 +238,13 @@ def test_actors_of_ray_are_refused_by_name(given: Any):
         dag.bind(given)
 
 
+def test_a_task_may_use_remote_functions_and_actor_classes():
+    def inside():
+        return produce.remote(), Keeper.remote(), Keeper.options(num_cpus=1)
+
+    compile_graph(dag.bind(inside))
+
+
 def test_a_remote_generator_is_refused_when_it_is_bound():
     for given in (stream, stream.options(num_cpus=1)):
         with pytest.raises(GraphTypeError, match="stream is a generator: a task has one value; bind a function that returns a list"):
