@@ -15,6 +15,8 @@ from mesh.resources import ResourceSet, to_units
 
 #: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
 _TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})
+#: What the same resources are called by slips and elsewhere; no mesh has a resource of such a name.
+_MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gpus", "mem"})
 _NAME_MAX = 200
 #: How often a node may be run again after its own error.
 RETRIES_MAX = 100
@@ -38,7 +40,7 @@ def _memory(amount: Any) -> int | str | None:
 
 def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
     for name, amount in (amounts or {}).items():
-        if name.lower() in _TAKEN:
+        if name.lower() in _TAKEN | _MISSPELT:
             raise ValueError(f"{name} is no custom resource; use num_cpus, num_gpus or memory")
         if not name or len(name) > _NAME_MAX:
             raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")

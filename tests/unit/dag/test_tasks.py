@@ -86,6 +86,8 @@ def test_options_of_the_wrong_kind_are_refused_at_once(options, words):
         pytest.param({"memory": "4 apples"}, id="memory in apples"),
         pytest.param({"memory": 1.5}, id="a fraction of a byte"),
         pytest.param({"resources": {"GPU": 1}}, id="GPUs in disguise"),
+        pytest.param({"resources": {"cpus": 1}}, id="CPUs as a resource of one's own"),
+        pytest.param({"resources": {"num_gpus": 1}}, id="an option as a resource"),
         pytest.param({"resources": {"tpu": -1}}, id="a custom resource below zero"),
         pytest.param({"retries": -1}, id="retries below zero"),
         pytest.param({"retries": 1.5}, id="half a retry"),
