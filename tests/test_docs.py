@@ -21,6 +21,7 @@ import dag.errors
 import mesh
 from dag.compiling import compile_graph, tasks_of
 from dag.forms import _KNOWN as FORMS
+from dag.from_ray import RAY_OPTIONS
 from dag.options import NodeOptions
 from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
@@ -275,6 +276,15 @@ def test_the_parameters_of_calls_of_the_same_name_are_told_apart(call: Any, cell
 
 def test_every_option_of_a_node_has_a_row():
     assert {field.name for field in dataclasses.fields(dag.Options)} <= first_cells()
+
+
+def test_each_option_of_ray_has_a_row_with_what_is_made_of_it():
+    rows_of_ray = rows(sections("docs/python.md", "###")["Options of Ray"])
+    told = {cells[0].strip("`"): cells[1].removesuffix(" |") for cells in rows_of_ray if cells[0].startswith("`")}
+    assert told == {
+        name: f"honoured as {option.honoured_as}" if option.honoured_as else f"refused: {option.refused_because}"
+        for name, option in RAY_OPTIONS.items()
+    }
 
 
 def test_every_error_of_the_client_is_told():

@@ -14,6 +14,7 @@ The runner of a tenant:
     execution      what happens on a worker                                watch            few reports one by one, many together
     outcomes       why a task did not return, in our words                 run_values       what it holds for runs, and what Ray lost
     exporting      values out of a mesh, and in again                      outbox           what it has to tell, until that is confirmed
+    connection     what ray.init() and ray.shutdown() do in a worker
 
 A node's watchdog:
 

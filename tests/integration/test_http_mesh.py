@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import ray
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import dag
+from dag.errors import RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
@@ -104,6 +106,28 @@ def counted(zone: str) -> dag.Node:
 
 def run_in(client: Client, zone: str) -> int:
     return int(client.submit(counted(zone), by_value=(sys.modules[__name__],)).result(LIMIT_S))
+
+
+def fail_first(tries: str, error: type[Exception]) -> int:
+    """How many calls there were; the first raises."""
+    with Path(tries).open("a+") as file:
+        file.write("x")
+        file.seek(0)
+        count = len(file.read())
+    if count == 1:
+        raise error("again, please")
+    return count
+
+
+def test_a_remote_functions_retries_are_for_the_errors_it_names(client: Client, tmp_path: Path) -> None:
+    here = (sys.modules[__name__],)
+    remote = ray.remote(max_retries=2, retry_exceptions=[ConnectionError])(fail_first)
+    reset = dag.task(remote, labels={"zone": "east"}).bind(str(tmp_path / "reset"), ConnectionResetError)
+    assert client.submit(reset, by_value=here).result(LIMIT_S) == 2
+    missing = dag.task(remote, labels={"zone": "east"}).bind(str(tmp_path / "missing"), KeyError)
+    with pytest.raises(RunFailed, match="again, please"):
+        client.submit(missing, by_value=here).result(LIMIT_S)
+    assert (tmp_path / "missing").read_text() == "x"
 
 
 def settings_of(stack: Stack, mesh: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 import threading
@@ -188,6 +189,48 @@ def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_
     error = pickle.loads(story.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
     assert set(told) == {"a", "d"}
+
+
+def test_a_failure_names_the_classes_above_its_own(story, task):
+    def refuse():
+        raise ConnectionResetError("again, please")
+
+    told = story.end(story.start(task("a", story.function(refuse)), run="bases"))["a"].failure
+    assert (told.type_name, told.bases) == (
+        "builtins.ConnectionResetError",
+        ("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"),
+    )
+
+
+def test_a_worker_leaves_after_as_many_calls_as_it_was_told(story, task):
+    function = story.function(lambda before: (*before, os.getpid()))
+    tasks = [task("n0", function, {"$tuple": []}, ray_options={"max_calls": 1})]
+    tasks += [
+        task(f"n{place}", function, {"$ref": f"n{place - 1}"}, inputs=(f"n{place - 1}",), export=place == 3, ray_options={"max_calls": 1})
+        for place in (1, 2, 3)
+    ]
+    pids = answer(story.end(story.start(*tasks, run="max-calls"))["n3"], story)
+    assert len(set(pids)) == 4
+
+
+def init_and_shut_down():
+    """What a script begins and ends with."""
+    ray.init()
+    here = ray.init(address="auto", ignore_reinit_error=True).address_info["gcs_address"]
+    ray.init(num_cpus=64, namespace="mine")
+    ray.shutdown()
+    value = ray.get(ray.put(42))  # The connection is the same as before.
+    try:
+        ray.init("192.0.2.1:6379")
+    except RuntimeError as refused:
+        return value, here, str(refused)
+
+
+def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
+    told = story.end(story.start(task("a", story.function(init_and_shut_down), export=True), run="init"))["a"]
+    value, here, refused = answer(told, story)
+    assert (value, here.rpartition(":")[2]) == (42, ray_cluster.address.rpartition(":")[2])
+    assert "leave the address out" in refused
 
 
 @pytest.mark.parametrize(
