@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import psutil
 import pytest
-from open_ports import Listener, answers, listeners
+from open_ports import answers, listeners
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import dag
@@ -179,14 +179,7 @@ def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
     said = list(zip(found, answers(found), strict=True))
     root = int(stack.address.rpartition(":")[2])
     assert [socket.host for socket in found if socket.port == root] == ["127.0.0.1"]
-    assert [
-        (socket, words) for socket, words in said if socket.port != root and not shows_figures(socket) and set(words) not in REFUSED
-    ] == []
-
-
-def shows_figures(socket: Listener) -> bool:
-    """Ray's own, about its processes, for Prometheus: a page, and nothing else."""
-    return "ray/dashboard/dashboard.py" in socket.program
+    assert [(socket, words) for socket, words in said if socket.port != root and set(words) not in REFUSED] == []
 
 
 def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack) -> None:
