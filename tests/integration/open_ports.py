@@ -16,7 +16,7 @@ import psutil
 CALLS = (
     "/ray.rpc.NodeInfoGcsService/CheckAlive",
     "/ray.rpc.NodeManagerService/GetNodeStats",
-    "/ray.rpc.ObjectManagerService/FreeObjects",
+    "/ray.rpc.ObjectManagerService/Pull",
     "/ray.rpc.CoreWorkerService/NumPendingTasks",
     "/ray.rpc.RayletDriver/ClusterInfo",
     "/ray.rpc.HealthzAgentService/Healthz",
