@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ import psutil
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import node_logs
+from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 
@@ -49,7 +51,6 @@ _UP = "Ray runtime started"
 
 #: What makes a cluster small and quick to start. A variable that the caller's environment sets is left as it is.
 _ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
@@ -57,6 +58,8 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
+    # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
+    "DASHBOARD_METRIC_PORT": "-1",
     # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
@@ -95,19 +98,23 @@ class ClusterSpec:
 
 
 class OwnCluster:
-    """A running cluster. Its processes end with the thread that started it, on Linux; those of a node that was started again with the
-    thread that did that."""
+    """A running cluster, which asks for a token of its own.
+
+    Its processes end with the thread that started it, on Linux; those of a node that was started again with the thread that did that.
+    """
 
     def __init__(
         self,
         address: str,
         folder: Path,
+        token_file: Path,
         processes: tuple[subprocess.Popen[bytes], ...],
         spec: ClusterSpec | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
         self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
+        self.token_file = token_file  #: What a process needs to enter; it goes with the cluster.
         self._processes = processes
         self._spec = spec
         self._environment = dict(environment or {})  #: Of every node.
@@ -118,6 +125,7 @@ class OwnCluster:
         cls,
         spec: ClusterSpec,
         *,
+        token_file: Path | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         variables: Mapping[str, str] | None = None,
@@ -131,6 +139,7 @@ class OwnCluster:
 
         Args:
             spec: The nodes.
+            token_file: Where the cluster's token is written; None: into its folder.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             variables: Others for the environment of the nodes, and with it of their workers.
@@ -145,7 +154,7 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         environment = {**_environment(python_path), **(variables or {})}
-        start = partial(cls._start_once, spec, temp_dir_parent, environment, logs_kept_in, is_wanted)
+        start = partial(cls._start_once, spec, token_file, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -158,6 +167,7 @@ class OwnCluster:
     def _start_once(
         cls,
         spec: ClusterSpec,
+        token_file: Path | None,
         parent: str | Path | None,
         environment: Mapping[str, str],
         logs_kept_in: Path | None,
@@ -169,12 +179,14 @@ class OwnCluster:
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
             folder.rmdir()
             raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")
-        address = ""
+        address, token_file = "", token_file or folder / "auth_token"
         processes: list[subprocess.Popen[bytes]] = []
         try:
             ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
             address = f"127.0.0.1:{ports[-1]}"
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
+            write_token(token_file)
+            environment = {**environment, **token_environment(token_file)}
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
                 if in_turn:
                     _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
@@ -184,9 +196,9 @@ class OwnCluster:
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
-            cls(address, folder, tuple(processes)).kill()
+            cls(address, folder, token_file, tuple(processes)).kill()
             raise
-        return cls(address, folder, tuple(processes), spec, environment)
+        return cls(address, folder, token_file, tuple(processes), spec, environment)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -239,6 +251,13 @@ class OwnCluster:
                 raise RuntimeDoorError(f"processes {sorted(left)} of a Ray node at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
 
+    def connect(self, *, namespace: str | None = None) -> None:
+        """Make this process a driver of the cluster, until `ray.shutdown()`; it shows the cluster's token from now on."""
+        use_token(self.token_file)
+        import ray  # noqa: PLC0415  takes a second, and reads the variables
+
+        ray.init(address=self.address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
+
     def stop(self) -> None:
         """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
         sessions = self._sessions()
@@ -264,6 +283,7 @@ class OwnCluster:
             time.sleep(_POLL_S)
         with self._guard:
             self._processes = ()
+        self.token_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _sessions(self) -> frozenset[int]:

@@ -125,7 +125,7 @@ def _assert_is_free(watched: Watched) -> None:
 @pytest.fixture(scope="module")
 def on_the_cluster(watched: Watched) -> Iterator[None]:
     """This process as a driver that looks."""
-    ray.init(address=watched.stack.clusters["only"].address, namespace="schedulemesh", log_to_driver=False, logging_level="ERROR")
+    watched.stack.clusters["only"].connect(namespace="schedulemesh")
     yield
     ray.shutdown()
 

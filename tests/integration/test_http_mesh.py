@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import pytest
 import ray
+from open_ports import answers, listeners
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import dag
@@ -22,6 +25,7 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
+from mesh.runtime.cluster_token import token_environment
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.stores import Stores
@@ -168,7 +172,7 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
     command = [sys.executable, "-m", "serve_apps.cli", "join", "--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file)]
     command += ["--mesh", "guest", "--ray", stack.clusters["local"].address]
     command += ["--pool", "general=standard:cpu=64", "--label", "zone=far"]
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **token_environment(stack.clusters["local"].token_file)}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
@@ -187,3 +191,44 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
 def _guest_has_left(stores: Stores) -> None:
     views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
     assert {mesh for mesh, is_alive in views.items() if is_alive} == {"east"}
+
+
+REFUSED = ({"UNAUTHENTICATED"}, {"HTTP 401"})
+
+
+def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
+    found = listeners(stack.clusters["local"].pids)
+    assert any("gcs_server" in socket.program for socket in found)
+    assert any("ray::ServeReplica" in socket.program for socket in found)
+    said = list(zip(found, answers(found), strict=True))
+    root = int(stack.address.rpartition(":")[2])
+    assert [socket.host for socket in found if socket.port == root] == ["127.0.0.1"]
+    assert [(socket, words) for socket, words in said if socket.port != root and set(words) not in REFUSED] == []
+
+
+def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack) -> None:
+    assert stack.root is not None
+    cluster = stack.clusters["local"]
+    assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600
+    assert cluster.token_file.parent.parent == stack._folder.path
+    for process in (stack.root, *stack.children.values()):
+        told = psutil.Process(process.pid).environ()
+        assert (told["RAY_AUTH_MODE"], told["RAY_AUTH_TOKEN_PATH"], told["RAY_AUTH_TOKEN"]) == ("token", str(cluster.token_file), "")
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shown", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}], ids=["none", "wrong"]
+)
+def test_a_driver_without_the_token_runs_nothing(stack: Stack, tmp_path: Path, shown: dict[str, str]) -> None:
+    script = f"""
+import pathlib, ray
+ray.init(address="{stack.clusters["local"].address}", log_to_driver=False)
+ray.get(ray.remote(lambda: pathlib.Path("{tmp_path}/ran").touch()).options(num_cpus=0).remote())
+"""
+    environment = {**os.environ, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "", **shown}
+    tried = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert tried.returncode != 0
+    assert "Failed to connect to Ray cluster" in tried.stderr
+    assert not (tmp_path / "ran").exists()

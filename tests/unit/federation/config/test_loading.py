@@ -257,6 +257,10 @@ WRONG = {
     "a missing section": (SMALL, "x.yaml:1:1: tenants: is missing; The tenant tree"),
     "an empty section": (changed("meshes", to={}), "meshes: must not be empty"),
     "a cluster from nowhere": (changed("clusters", "local", to={}), "clusters.local: needs either `nodes` (started here) or `address`"),
+    "a token for a cluster that up starts": (
+        changed("clusters", "local", "token_file", to="token"),
+        "clusters.local: `token_file` goes with `address`: `up` makes the token of a cluster that it starts",
+    ),
     "an address without its port": (changed("clusters", "gpu", to={"address": "10.0.0.5"}), "clusters.gpu.address: must be host:port"),
     "a Redis that is something else": (changed("redis", "url", to="localhost:6379"), "redis.url: must begin with redis://"),
     "tenants in a circle": (
