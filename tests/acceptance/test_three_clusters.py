@@ -42,7 +42,7 @@ federation: {{name: three, lease_ttl: {TERMS.ttl_ms}ms, heartbeat: 500ms, lease_
 root: {{cluster: first, port: 18200}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters: {{first: {{address: "{first}"}}, second: {{address: "{second}"}}, third: {{address: "{third}"}}}}
+clusters: {{first: {{shared: true, address: "{first}"}}, second: {{address: "{second}"}}, third: {{address: "{third}"}}}}
 flavors: {{standard: {{}}}}
 meshes:
   north: {{cluster: first, labels: {{zone: north}}, {room}}}

@@ -32,6 +32,11 @@ class ClusterSection(Section):
         default=200 * 2**20, ge=80 * 2**20, alias="object_store", description="Object store of each started node; at least 80MiB."
     )
     address: str | None = Field(default=None, description="`host:port` of a running Ray cluster. Either this or `nodes`.")
+    shared: bool = Field(
+        default=False,
+        description="Its tenants trust each other, and the root trusts them where it is in the cluster, too: Ray separates nobody within a "
+        "cluster. Needed where its meshes admit several top-level tenants, or the root is beside them; see [security](security.md).",
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> ClusterSection:
