@@ -193,6 +193,15 @@ def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
     assert world.store.snapshot() == before
 
 
+def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
+    words = "east: its Ray cluster admits acme, rival, and is not `shared`: it takes nothing new"
+    assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
+
+
 def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
     world = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
