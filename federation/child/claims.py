@@ -57,9 +57,8 @@ class Claims:
         admission, name = self.books.admission, decision.workload
         waiting = admission.workloads.get(name)
         if waiting is not None and not may_use(self.books.record.tenants, waiting.offer.tenant):
-            return admission.handle(
-                events.WorkloadWithdrawn(workload=name)
-            )  # Sent before the mesh was closed to it; the root takes it back.
+            # It was sent before the mesh closed to its tenant; the root takes it back.
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
         self.books.can_start = self.books.can_start and self.host.is_ready()
         if not self.books.can_start:  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
             self.tenure.hurry()
