@@ -452,6 +452,16 @@ def slugs(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_protection_is_shown_by_a_test_that_is_there():
+    table = [cells for cells in rows(sections("docs/security.md", "##")["What is protected from whom"]) if cells[0] not in ("asset", "---")]
+    assert table
+    for cells in table:
+        named = re.findall(r"\[[^]]+\]\(\.\./(tests/[^)]+)\) `(\w+)`", cells[-1])
+        assert named, cells[0]
+        for file, test in named:
+            assert re.search(rf"^(async )?def {test}\(", text_of(file), flags=re.MULTILINE), f"{file} has no {test}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str):
     broken = []

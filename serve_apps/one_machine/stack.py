@@ -307,6 +307,7 @@ class Stack:
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
+            has_own_cluster=not self._config.clusters[section.cluster].shared,
             cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
             port=self._port.port,

@@ -31,7 +31,7 @@ federation: {{name: restarts, lease_ttl: 60s, heartbeat: 500ms, lease_grace: 3s}
 root: {{cluster: only, port: 18100}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters: {{only: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}}}
+clusters: {{only: {{shared: true, nodes: [{{cpu: 2}}], object_store: 120MiB}}}}
 flavors: {{standard: {{}}}}
 meshes:
   east: {{cluster: only, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}

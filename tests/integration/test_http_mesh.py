@@ -41,7 +41,7 @@ federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s, in
 root: {{cluster: local, port: 18100}}
 import_paths: ["{REPOSITORY}"]
 clusters:
-  local: {{nodes: [{{cpu: 3}}], object_store: 120MiB}}
+  local: {{shared: true, nodes: [{{cpu: 3}}], object_store: 120MiB}}
 flavors: {{standard: {{}}}}
 meshes:
   east:
