@@ -29,4 +29,5 @@ Ray, and the system below:
 
     supervision    the local mesh: supervisor, agents, facade              plugin_loading   from packages, modules, WebAssembly files
     wasm           strangers' code that reaches nothing, holds up nothing  tracing          spans that are told after the fact
+    user_code      what a task's code creates, and how it is interrupted
 """

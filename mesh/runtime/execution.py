@@ -31,6 +31,7 @@ from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.reasons import Reason
 from mesh.runtime.connection import keep_connected
 from mesh.runtime.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.runtime.user_code.interrupts import listen_for_cancel
 from mesh.runtime.watch_folder import register
 from mesh.stages import ArgumentForm
 from mesh.values import Encoding, StoredValue
@@ -192,6 +193,7 @@ def _heed_cancel() -> None:
     """Ray cancels by SIGINT, which a worker ignores if whoever started its cluster did, as shells do for what runs in the background."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    listen_for_cancel()
 
 
 def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -64,13 +66,23 @@ def wait_in_python(started, stopped):
         Path(stopped).touch()
 
 
-def wait_in_c(started):
+def wait_in_a_call(call, started, stopped):
+    calls = {
+        "time.sleep": lambda: time.sleep(600),
+        "threading.Event().wait": lambda: threading.Event().wait(600),
+        "subprocess.run": lambda: subprocess.run(["sleep", "600"], check=True),
+    }
     try:
-        Path(started).write_text(str(psutil.Process().pid))
-        Path(started).rename(f"{started}.whole")
-        time.sleep(600)
-    except KeyboardInterrupt:  # It was asked a moment before it was inside the call.
-        time.sleep(600)
+        Path(started).touch()
+        calls[call]()
+    finally:
+        Path(stopped).touch()
+
+
+def wait_in_c(started):
+    Path(started).write_text(str(psutil.Process().pid))
+    Path(started).rename(f"{started}.whole")
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # It looks at no signal until it returns.
 
 
 def answer(message, story):
@@ -407,6 +419,17 @@ def test_cancel_interrupts_python_code_which_may_clean_up(story, task, tmp_path)
     assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)  # Ray tells of the end a moment before the code has cleaned up.
     assert "b" not in told
+
+
+@pytest.mark.parametrize("call", ["time.sleep", "threading.Event().wait", "subprocess.run"])
+def test_cancel_interrupts_a_call_that_waits(story, task, tmp_path, call):
+    started, stopped = tmp_path / "started", tmp_path / "stopped"
+    stage = story.start(task("a", story.function(wait_in_a_call), call, str(started), str(stopped)), run=f"cancel-{call}")
+    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    eventually(started.exists)
+    story.actor.cancel.remote(stage, 600.0)  # Longer than the test may take: nobody is killed.
+    assert story.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
+    eventually(stopped.exists)
 
 
 def test_cancel_ends_a_task_that_is_inside_a_c_call(story, task, tmp_path):
