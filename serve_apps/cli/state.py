@@ -29,7 +29,7 @@ def read_told(config: Path) -> FederationConfig:
     """The checked file; its warnings are printed. Raises ConfigError."""
     checked = read_config(config)
     for warning in checked.warnings:
-        console_for(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
     return checked
 
 
