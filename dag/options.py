@@ -11,6 +11,7 @@ from dag.errors import SpecError
 from mesh.errors import AmountError, SelectorError
 from mesh.ids import is_fit_name
 from mesh.labels import wishes_of
+from mesh.printable import check_printable
 from mesh.resources import ResourceSet, to_units
 
 #: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
@@ -20,6 +21,7 @@ _MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gp
 _NAME_MAX = 200
 #: How often a node may be run again after its own error.
 RETRIES_MAX = 100
+_Printable = Annotated[str, AfterValidator(check_printable)]
 
 
 def _cpus(amount: float | None) -> float | None:
@@ -77,17 +79,17 @@ class NodeOptions(BaseModel):
     num_gpus: Annotated[float | None, AfterValidator(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
     memory: Annotated[Any, AfterValidator(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
     resources: Annotated[dict[str, float] | None, AfterValidator(_custom)] = Field(default=None, description="Custom resources by name.")
-    labels: Annotated[dict[str, str] | None, AfterValidator(_wishes)] = Field(
+    labels: Annotated[dict[_Printable, _Printable] | None, AfterValidator(_wishes)] = Field(
         default=None,
         description="Labels that the mesh must carry: `x`, or `in(x, y)`; `!x`, `!in(x, y)`: none of these; `!`: must not be there.",
     )
-    mesh: str | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
+    mesh: _Printable | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
     retries: int | None = Field(
         default=None, ge=0, le=RETRIES_MAX, description="How often it is run again after its own error; 0 by default."
     )
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="Higher goes first; 0 by default.")
     max_retries: int | None = Field(default=None, ge=-1, le=1_000, description="Ray's own: after the death of a worker; -1: always.")
-    retry_exceptions: list[Annotated[str, Field(min_length=1, max_length=_NAME_MAX)]] | None = Field(
+    retry_exceptions: list[Annotated[_Printable, Field(min_length=1, max_length=_NAME_MAX)]] | None = Field(
         default=None,
         max_length=100,
         description="What `retries` are for: errors of these classes, like `builtins.ConnectionError`, and of those below them; null: all.",
@@ -95,7 +97,7 @@ class NodeOptions(BaseModel):
     max_calls: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Ray's own: a worker leaves after so many calls of the function; 0: never."
     )
-    label_selector: dict[str, str] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
+    label_selector: dict[_Printable, _Printable] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
 
     def given(self) -> dict[str, Any]:
         """The options that were given."""

@@ -12,7 +12,7 @@ from federation.config.loading import tenants_of
 from federation.quota.from_config import standing_orders_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
 from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes, refuse_crowding
@@ -49,14 +49,14 @@ def apply(
     if json_asked:
         told = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
         told["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
-        typer.echo(json.dumps(told, indent=2))
+        print_json(json.dumps(told, indent=2))
         return
     console = console_for()
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
     for words in _lines(found, left):
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(words, soft_wrap=True)
     if gone is not None:
-        console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", markup=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 
 
 def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:

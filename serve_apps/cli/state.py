@@ -31,7 +31,7 @@ def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> Federati
     for warning in checked.warnings:
         if about is not None and warning.place.partition(".")[0] not in about:
             continue
-        console_for(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
     return checked
 
 

@@ -240,6 +240,11 @@ WRONG = {
     "a name with other signs": (changed("tenants", to={"Acme!": {}}), "'Acme!' is no name; a name is 1 to 64 of"),
     "a name that climbs out of a folder": (changed("tenants", to={"..": {}}), "'..' is no name"),
     "a name that is too long": (changed("tenants", to={"a" * 65: {}}), "is no name"),
+    "a name that ends a line": (changed("tenants", to={"acme\n": {}}), "is no name"),
+    "a label that moves the cursor": (
+        changed("meshes", "east", "labels", to={"tier": "standard", "zone": "a\x1b[2J"}),
+        "is a control character; leave it out",
+    ),
     "quotas that no ledger can add up": (
         changed("tenants", to={name: {"quotas": {"standard": {"cpu": {"nominal": 500_000_000_000}}}} for name in ("a", "b")}),
         "tenants.b.quotas.standard.cpu: with it the quotas for cpu of standard add up to more than 2^53 units",
