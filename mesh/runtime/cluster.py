@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -42,10 +43,14 @@ _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
 _LOOK_S = 1.0
 _PORTS_A_NODE = 6
+#: Ray's link to the folder of the session, in the cluster's folder.
+_SESSION = "session_latest"
 #: How the names of clusters' folders begin.
 FOLDER_PREFIX = "sm-"
 #: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
 FOLDER_BYTES_MAX = 37
+#: Sets the id of a node that starts; Ray has no option for that.
+_NODE_ID = "RAY_OVERRIDE_NODE_ID_FOR_TESTING"
 #: What `ray start` prints when a node is up.
 _UP = "Ray runtime started"
 
@@ -60,8 +65,9 @@ _ENVIRONMENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
     # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
     "DASHBOARD_METRIC_PORT": "-1",
-    # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
+    # A node's own waits for its control service and its agents, 30 s by themselves: as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
+    "RAY_agent_register_timeout_ms": str(int(START_S_MAX * 1000)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
@@ -184,14 +190,16 @@ class OwnCluster:
         try:
             ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
             address = f"127.0.0.1:{ports[-1]}"
-            commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             write_token(token_file)
             environment = {**environment, **token_environment(token_file)}
-            for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+            for index in range(len(spec.nodes)):
                 if in_turn:
                     _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
-                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
+                process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment)
+                processes.append(process)
+                _await_path(folder / _SESSION, process, is_wanted)
+                publish_ports()
             _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
@@ -228,13 +236,12 @@ class OwnCluster:
             raise ValueError(f"the cluster at {self.address} has no worker node {place}")
         self._end_session(self._processes[place])
         begun_s, ports = time.time(), [0] * (_PORTS_A_NODE * place) + list(promise_ports(_PORTS_A_NODE))
-        command = _command(self._spec, place, ports, self.address, self.folder)
-        environment = {**_kept_workers(self._spec.nodes[place]), **self._environment}
         with self._guard:
             if not self._processes:
                 raise NotWanted(f"the Ray cluster at {self.address} was stopped")
-            process = _spawn(command, environment, _log_file(self.folder, place))
+            process, publish_ports = _spawn_node(self._spec, place, ports, self.address, self.folder, self._environment)
             self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
+        publish_ports()
         try:
             _await_up({place: process}, self.folder, None, is_wanted, since_s=begun_s)
         except BaseException:
@@ -320,21 +327,45 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
         os.kill(pid, number)
 
 
-def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as sink:
-        return subprocess.Popen(
-            bound_to_parent(command),
+def _spawn_node(
+    spec: ClusterSpec, place: int, ports: list[int], address: str, folder: Path, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+    """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents."""
+    node_id = secrets.token_hex(28)
+    with _log_file(folder, place).open("wb") as sink:
+        process = subprocess.Popen(
+            bound_to_parent(_command(spec, place, ports, address, folder)),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**_kept_workers(spec.nodes[place]), **environment, _NODE_ID: node_id},
             start_new_session=True,
         )
+    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports))
+
+
+def _publish_agent_ports(session: Path, node_id: str, ports: list[int]) -> None:
+    """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
+    no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
+    _, _, grpc, _, http, environments = ports
+    published = {
+        "metrics_agent_port": grpc,
+        "metrics_export_port": -1,  # No figures are collected.
+        "dashboard_agent_listen_port": http,
+        "runtime_env_agent_port": environments,
+    }
+    with contextlib.suppress(FileNotFoundError):  # The head ended before it made the folder: `_await_up` tells why.
+        for name, port in published.items():
+            (session / f"{name}_{node_id}").write_text(str(port), encoding="ascii")
+
+
+def _ports_of(place: int, ports: list[int]) -> list[int]:
+    return ports[place * _PORTS_A_NODE : (place + 1) * _PORTS_A_NODE]
 
 
 def _command(spec: ClusterSpec, index: int, ports: list[int], address: str, folder: Path) -> list[str]:
     node = spec.nodes[index]
-    manager, objects, grpc, metrics, http, environments = ports[index * _PORTS_A_NODE : (index + 1) * _PORTS_A_NODE]
+    manager, objects, grpc, metrics, http, environments = _ports_of(index, ports)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
     if index == 0:
         command += ["--head", f"--port={ports[-1]}", f"--dashboard-port={ports[-2]}", f"--ray-client-server-port={ports[-3]}"]
@@ -418,8 +449,16 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wa
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
         _check_wanted(is_wanted)
-        if len(list(folder.glob("session_latest/sockets/raylet*"))) >= len(processes):
+        if len(list(folder.glob(f"{_SESSION}/sockets/raylet*"))) >= len(processes):
             return
+        time.sleep(_POLL_S)
+
+
+def _await_path(path: Path, process: subprocess.Popen[bytes], is_wanted: Callable[[], bool]) -> None:
+    """Wait until it is there. A process that ends before is told by `_await_up`."""
+    deadline = time.monotonic() + START_S_MAX
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        _check_wanted(is_wanted)
         time.sleep(_POLL_S)
 
 
