@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ import psutil
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import node_logs
+from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 
@@ -40,16 +43,19 @@ _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
 _LOOK_S = 1.0
 _PORTS_A_NODE = 6
+#: Ray's link to the folder of the session, in the cluster's folder.
+_SESSION = "session_latest"
 #: How the names of clusters' folders begin.
 FOLDER_PREFIX = "sm-"
 #: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
 FOLDER_BYTES_MAX = 37
+#: Sets the id of a node that starts; Ray has no option for that.
+_NODE_ID = "RAY_OVERRIDE_NODE_ID_FOR_TESTING"
 #: What `ray start` prints when a node is up.
 _UP = "Ray runtime started"
 
 #: What makes a cluster small and quick to start. A variable that the caller's environment sets is left as it is.
 _ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
@@ -57,8 +63,11 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
-    # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
+    # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
+    "DASHBOARD_METRIC_PORT": "-1",
+    # A node's own waits for its control service and its agents, 30 s by themselves: as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
+    "RAY_agent_register_timeout_ms": str(int(START_S_MAX * 1000)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
@@ -95,19 +104,23 @@ class ClusterSpec:
 
 
 class OwnCluster:
-    """A running cluster. Its processes end with the thread that started it, on Linux; those of a node that was started again with the
-    thread that did that."""
+    """A running cluster, which asks for a token of its own.
+
+    Its processes end with the thread that started it, on Linux; those of a node that was started again with the thread that did that.
+    """
 
     def __init__(
         self,
         address: str,
         folder: Path,
+        token_file: Path,
         processes: tuple[subprocess.Popen[bytes], ...],
         spec: ClusterSpec | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
         self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
+        self.token_file = token_file  #: What a process needs to enter; it goes with the cluster.
         self._processes = processes
         self._spec = spec
         self._environment = dict(environment or {})  #: Of every node.
@@ -119,6 +132,7 @@ class OwnCluster:
         cls,
         spec: ClusterSpec,
         *,
+        token_file: Path | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         variables: Mapping[str, str] | None = None,
@@ -132,6 +146,7 @@ class OwnCluster:
 
         Args:
             spec: The nodes.
+            token_file: Where the cluster's token is written; None: into its folder.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             variables: Others for the environment of the nodes, and with it of their workers.
@@ -146,7 +161,7 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         environment = {**_environment(python_path), **(variables or {})}
-        start = partial(cls._start_once, spec, temp_dir_parent, environment, logs_kept_in, is_wanted)
+        start = partial(cls._start_once, spec, token_file, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -159,6 +174,7 @@ class OwnCluster:
     def _start_once(
         cls,
         spec: ClusterSpec,
+        token_file: Path | None,
         parent: str | Path | None,
         environment: Mapping[str, str],
         logs_kept_in: Path | None,
@@ -170,24 +186,28 @@ class OwnCluster:
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
             folder.rmdir()
             raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")
-        address = ""
+        address, token_file = "", token_file or folder / "auth_token"
         processes: list[subprocess.Popen[bytes]] = []
         try:
             ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
             address = f"127.0.0.1:{ports[-1]}"
-            commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
-            for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+            write_token(token_file)
+            environment = {**environment, **token_environment(token_file)}
+            for index in range(len(spec.nodes)):
                 if in_turn:
                     _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
-                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
+                process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment)
+                processes.append(process)
+                _await_path(folder / _SESSION, process, is_wanted)
+                publish_ports()
             _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
-            cls(address, folder, tuple(processes)).kill()
+            cls(address, folder, token_file, tuple(processes)).kill()
             raise
-        return cls(address, folder, tuple(processes), spec, environment)
+        return cls(address, folder, token_file, tuple(processes), spec, environment)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -218,13 +238,12 @@ class OwnCluster:
         for dead in self._processes[place : place + 1]:  # None, when all was stopped meanwhile.
             self._end_session(dead)
         begun_s, ports = time.time(), [0] * (_PORTS_A_NODE * place) + list(promise_ports(_PORTS_A_NODE))
-        command = _command(self._spec, place, ports, self.address, self.folder)
-        environment = {**_kept_workers(self._spec.nodes[place]), **self._environment}
         with self._guard:
             if self._is_ending:
                 raise NotWanted(f"the Ray cluster at {self.address} was stopped")
-            process = _spawn(command, environment, _log_file(self.folder, place))
+            process, publish_ports = _spawn_node(self._spec, place, ports, self.address, self.folder, self._environment)
             self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
+        publish_ports()
         try:
             _await_up({place: process}, self.folder, None, is_wanted, since_s=begun_s)
         except BaseException:
@@ -240,6 +259,13 @@ class OwnCluster:
             if time.monotonic() > deadline:
                 raise RuntimeDoorError(f"processes {sorted(left)} of a Ray node at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
+
+    def connect(self, *, namespace: str | None = None) -> None:
+        """Make this process a driver of the cluster, until `ray.shutdown()`; it shows the cluster's token from now on."""
+        use_token(self.token_file)
+        import ray  # noqa: PLC0415  takes a second, and reads the variables
+
+        ray.init(address=self.address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
 
     def stop(self) -> None:
         """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
@@ -265,6 +291,7 @@ class OwnCluster:
                 raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
         self._processes = ()
+        self.token_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self) -> frozenset[int]:
@@ -304,21 +331,45 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
         os.kill(pid, number)
 
 
-def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as sink:
-        return subprocess.Popen(
-            bound_to_parent(command),
+def _spawn_node(
+    spec: ClusterSpec, place: int, ports: list[int], address: str, folder: Path, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+    """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents."""
+    node_id = secrets.token_hex(28)
+    with _log_file(folder, place).open("wb") as sink:
+        process = subprocess.Popen(
+            bound_to_parent(_command(spec, place, ports, address, folder)),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**_kept_workers(spec.nodes[place]), **environment, _NODE_ID: node_id},
             start_new_session=True,
         )
+    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports))
+
+
+def _publish_agent_ports(session: Path, node_id: str, ports: list[int]) -> None:
+    """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
+    no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
+    _, _, grpc, _, http, environments = ports
+    published = {
+        "metrics_agent_port": grpc,
+        "metrics_export_port": -1,  # No figures are collected.
+        "dashboard_agent_listen_port": http,
+        "runtime_env_agent_port": environments,
+    }
+    with contextlib.suppress(FileNotFoundError):  # The head ended before it made the folder: `_await_up` tells why.
+        for name, port in published.items():
+            (session / f"{name}_{node_id}").write_text(str(port), encoding="ascii")
+
+
+def _ports_of(place: int, ports: list[int]) -> list[int]:
+    return ports[place * _PORTS_A_NODE : (place + 1) * _PORTS_A_NODE]
 
 
 def _command(spec: ClusterSpec, index: int, ports: list[int], address: str, folder: Path) -> list[str]:
     node = spec.nodes[index]
-    manager, objects, grpc, metrics, http, environments = ports[index * _PORTS_A_NODE : (index + 1) * _PORTS_A_NODE]
+    manager, objects, grpc, metrics, http, environments = _ports_of(index, ports)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
     if index == 0:
         command += ["--head", f"--port={ports[-1]}", f"--dashboard-port={ports[-2]}", f"--ray-client-server-port={ports[-3]}"]
@@ -402,8 +453,16 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wa
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
         _check_wanted(is_wanted)
-        if len(list(folder.glob("session_latest/sockets/raylet*"))) >= len(processes):
+        if len(list(folder.glob(f"{_SESSION}/sockets/raylet*"))) >= len(processes):
             return
+        time.sleep(_POLL_S)
+
+
+def _await_path(path: Path, process: subprocess.Popen[bytes], is_wanted: Callable[[], bool]) -> None:
+    """Wait until it is there. A process that ends before is told by `_await_up`."""
+    deadline = time.monotonic() + START_S_MAX
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        _check_wanted(is_wanted)
         time.sleep(_POLL_S)
 
 

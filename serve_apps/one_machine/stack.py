@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.one_machine import child_marks, left_folders
@@ -51,7 +53,7 @@ from serve_apps.one_machine.port_claim import PortClaim
 from serve_apps.one_machine.restarts import Restarts
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import keep
-from serve_apps.processes.ray_access import MODE_VARIABLE, auth_mode, check_answers
+from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
@@ -65,6 +67,9 @@ STOP_S_MAX = 15.0
 CORES_A_START = 4
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
+
+#: Of the state folder: a file for each cluster that runs, with its token.
+TOKENS = "tokens"
 
 Say = Callable[[str], None]
 
@@ -155,6 +160,7 @@ class Stack:
     def _note_start(self) -> None:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
         keep(self._folder, self._config)
+        shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Of clusters that were killed with their stack.
         for left in left_folders.sweep(self._folder):
             self._say(f"removed {left}, which a stack of this state folder left when it was killed")
 
@@ -216,6 +222,10 @@ class Stack:
         for name, section in self._config.clusters.items():
             if section.address is not None:
                 check_answers(section.address, f"clusters.{name}.address", whose=f"cluster {name}: ")
+                if section.token_file is not None:
+                    check_token_file(section.token_file, f"clusters.{name}.token_file", whose=f"cluster {name}: ")
+                for words in open_words(section.address):
+                    self._say(f"cluster {name}: {words}")
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:
@@ -245,6 +255,7 @@ class Stack:
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
         self.clusters[name] = OwnCluster.start(
             spec,
+            token_file=self._folder.path / TOKENS / name,
             python_path=self._config.import_paths,
             variables=VARIABLES if self._config.root.cluster == name else {},
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
@@ -296,6 +307,7 @@ class Stack:
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
+            has_own_cluster=not self._config.clusters[section.cluster].shared,
             cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
             port=self._port.port,
@@ -313,7 +325,7 @@ class Stack:
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),
         )
-        self.root = self._spawn("root", "serve_apps.root_process", settings)
+        self.root = self._spawn("root", "serve_apps.root_process", settings, section.cluster)
         self._say("root: deploying gateway and coordinator on Ray Serve")
         return self.root
 
@@ -328,21 +340,22 @@ class Stack:
             inline_limit_bytes=self._config.federation.inline_limit_bytes,
             warm_runners=section.warm_runners,
         )
-        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings)
+        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings, section.cluster)
         child_marks.note(self._folder, {name: child.pid for name, child in self.children.items()})
 
-    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings) -> ManagedProcess:
+    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings, cluster: str) -> ManagedProcess:
         file = self._folder.path / "settings" / f"{name}.json"
         settings.write(file)
         path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
-        environment = {"PYTHONPATH": path, MODE_VARIABLE: self._auth_mode(settings.ray_address), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **self._entry_to(cluster)}
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
 
-    def _auth_mode(self, address: str) -> str:
-        """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
-        if any(cluster.address == address for cluster in self.clusters.values()):
-            return os.environ.get(MODE_VARIABLE, "disabled")
-        return auth_mode(os.environ, address)
+    def _entry_to(self, cluster: str) -> Mapping[str, str]:
+        """What a process shows to its cluster: the token of this one, and of no other."""
+        section = self._config.clusters[cluster]
+        if section.address is None:
+            return token_environment(self.clusters[cluster].token_file)
+        return entry_environment(os.environ, section.address, section.token_file)
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():

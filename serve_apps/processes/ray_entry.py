@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -30,3 +31,9 @@ def enter(address: str, variables: Mapping[str, str] | None = None) -> None:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env=environment)
     except (ConnectionError, RuntimeError, RayError) as refused:
         raise RuntimeDoorError(refused_words(address, os.environ, Path.home(), refused)) from None
+
+
+def cluster_id() -> str:
+    """Ray's own id of the cluster that was entered, different for each head that is started."""
+    worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
+    return str(worker.gcs_client.cluster_id.hex())

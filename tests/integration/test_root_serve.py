@@ -13,6 +13,7 @@ from ray import serve
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import use_token
 from mesh.runtime.ports import promise_ports
 from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
@@ -39,6 +40,7 @@ def cluster():
     if ray.is_initialized():
         ray.shutdown()
     cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
+    use_token(cluster.token_file)
     enter(cluster.address, VARIABLES)
     yield
     ray.shutdown()
