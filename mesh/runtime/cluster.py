@@ -28,6 +28,7 @@ from mesh.runtime import node_logs
 from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
+from mesh.runtime.run_as import RunAs
 
 START_S_MAX = 90.0
 #: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
@@ -65,8 +66,8 @@ _ENVIRONMENT = {
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
 }
-#: Would lead `ray start` to another cluster, or slow the start of each worker.
-_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE")
+#: Would lead `ray start` to another cluster, slow the start of each worker, or give tenants' code keys of whoever runs `up`.
+_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 
 
 class NodeTooSlow(RuntimeDoorError):
@@ -111,6 +112,7 @@ class OwnCluster:
         spec: ClusterSpec,
         *,
         token_file: Path | None = None,
+        run_as: RunAs | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         logs_kept_in: Path | None = None,
@@ -124,6 +126,7 @@ class OwnCluster:
         Args:
             spec: The nodes.
             token_file: Where the cluster's token is written; None: into its folder.
+            run_as: The user whose processes its nodes are; None: the caller.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
@@ -136,7 +139,7 @@ class OwnCluster:
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        start = partial(cls._start_once, spec, token_file, temp_dir_parent, python_path, logs_kept_in, is_wanted)
+        start = partial(cls._start_once, spec, token_file, run_as, temp_dir_parent, python_path, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -150,6 +153,7 @@ class OwnCluster:
         cls,
         spec: ClusterSpec,
         token_file: Path | None,
+        run_as: RunAs | None,
         parent: str | Path | None,
         python_path: tuple[str, ...],
         logs_kept_in: Path | None,
@@ -169,11 +173,13 @@ class OwnCluster:
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             write_token(token_file)
             environment = _environment(python_path, token_file)
+            if run_as is not None:
+                environment |= {**run_as.environment(), **token_environment(_handed_over(folder, token_file, run_as))}
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
                 if in_turn:
                     _await_up(processes, folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
-                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
+                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index), run_as))
             _await_up(processes, folder, logs_kept_in, is_wanted)
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
@@ -254,7 +260,17 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
         os.kill(pid, number)
 
 
-def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _handed_over(folder: Path, token_file: Path, run_as: RunAs) -> Path:
+    """The folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it."""
+    copy = folder / "auth_token_of_user"
+    copy.touch(mode=0o600)
+    copy.write_bytes(token_file.read_bytes())
+    run_as.own(copy)
+    run_as.own(folder)
+    return copy
+
+
+def _spawn(command: list[str], environment: dict[str, str], log: Path, run_as: RunAs | None = None) -> subprocess.Popen[bytes]:
     with log.open("wb") as sink:
         return subprocess.Popen(
             bound_to_parent(command),
@@ -263,6 +279,7 @@ def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subpro
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            **({"cwd": log.parent, **run_as.process()} if run_as is not None else {}),
         )
 
 
