@@ -144,7 +144,7 @@ def test_a_task_reaches_neither_keys_nor_processes(place: Place) -> None:
     files = [str(file) for file in place.state.rglob("*") if file.is_file()]
     for needed in ("client.json", "receipts.json", "settings/root.json", "settings/mesh-east.json", "tokens/control", "tokens/tenants"):
         assert str(place.state / needed) in files
-    pids = [process.pid for process in psutil.process_iter() if str(place.state) in " ".join(process.cmdline())]
+    pids = [process.pid for process in psutil.process_iter(["cmdline"]) if str(place.state) in " ".join(process.info["cmdline"] or ())]
     files += [f"/proc/{pid}/environ" for pid in pids]
     port = int(re.findall(r"^port (\d+)$", (place.state / "redis" / "redis.conf").read_text(), re.MULTILINE)[0])
     reached = run_in(place, dag.task(attack).bind(files, pids, port))
