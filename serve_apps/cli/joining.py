@@ -86,12 +86,12 @@ def _run(settings: ChildSettings) -> None:
 def _tell_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:
     _warn(mesh, warnings)
     words = f"{mesh} is up on the Ray cluster {cluster[:8]}, as process {pid}; Ctrl-C leaves in good order"
-    console_for().print(words, markup=False, soft_wrap=True)
+    console_for().print(words, soft_wrap=True)
 
 
 def _warn(mesh: str, warnings: tuple[str, ...]) -> None:
     for words in warnings:
-        console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", markup=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", soft_wrap=True)
 
 
 #: What a mesh tells of itself, its slice of the cluster as Ray labels of nodes, and how many runners are kept started.

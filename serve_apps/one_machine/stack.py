@@ -12,8 +12,9 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import structlog
@@ -58,6 +59,7 @@ from serve_apps.processes.ray_access import check_answers, check_token_file, ent
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
+from serve_apps.root.proxy_answers import VARIABLES
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +115,7 @@ class Stack:
         self._mesh_keys: dict[str, str] = {}
         self._users: dict[str, RunAs] = {}
         self.restarts = Restarts()
+        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
         # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
         self._is_ending = threading.Event()
         self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
@@ -259,6 +262,7 @@ class Stack:
             token_file=self._folder.path / TOKENS / name,
             run_as=self._users.get(name),
             python_path=self._config.import_paths,
+            variables=VARIABLES if self._config.root.cluster == name else {},
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
             is_wanted=lambda: not self._is_ending.is_set() and self._is_wanted(),
         )
@@ -308,6 +312,7 @@ class Stack:
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
+            has_own_cluster=not self._config.clusters[section.cluster].shared,
             cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
             port=self._port.port,
@@ -388,14 +393,35 @@ class Stack:
         if self._redis is not None and not self._redis.alive():
             self._again("redis", self._restart_redis)
         self._watch_ledger()
+        self._look_at_node_starts()
         for name, cluster in tuple(self.clusters.items()):
             if not cluster.alive():
                 self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
+            else:
+                self._watch_workers(name, cluster)
         for mesh, child in tuple(self.children.items()):
             if not child.alive():
                 self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
         if self.root is not None and not self.root.alive():
             self._again("root", self._restart_root)
+
+    def _watch_workers(self, name: str, cluster: OwnCluster) -> None:
+        """A worker node that dies is started again by itself, beside all else: the head, and what runs on other nodes, goes on."""
+        for place in cluster.dead_workers():
+            node = f"cluster {name}: worker node {place}"
+            if node not in self._node_starts:
+                self._again(node, partial(self._restart_worker, node, cluster, place))
+
+    def _restart_worker(self, node: str, cluster: OwnCluster, place: int) -> None:
+        """Returns at once."""
+        self._node_starts[node] = self._starters.submit(cluster.restart_worker, place, is_wanted=lambda: not self._is_ending.is_set())
+
+    def _look_at_node_starts(self) -> None:
+        for node, start in tuple(self._node_starts.items()):
+            if start.done():
+                del self._node_starts[node]
+                failure = start.exception()
+                self._say(f"{node} is up again" if failure is None else f"{node} did not come back: {failure}")
 
     def _watch_ledger(self) -> None:
         if self._keeper is None:
@@ -410,7 +436,7 @@ class Stack:
         now_s = time.monotonic()
         pause_s = self.restarts.note_death(name, now_s)
         if pause_s is not None:
-            self._say(f"{name} has died; starting it again in {pause_s:.0f} s")
+            self._say(f"{name} has died; starting it again {f'in {pause_s:.0f} s' if pause_s else 'now'}")
         if not self.restarts.is_due(name, now_s):
             return
         try:

@@ -38,7 +38,7 @@ CONFIG = """
 federation: {{name: stops, lease_ttl: 6s, heartbeat: 500ms, lease_grace: 1s}}
 root: {{cluster: only, port: 18300, gateways: 1}}
 dispatch: {{losses_max: {losses_max}}}
-clusters: {{only: {{address: "{cluster.address}", token_file: "{cluster.token_file}"}}}}
+clusters: {{only: {{shared: true, address: "{cluster.address}", token_file: "{cluster.token_file}"}}}}
 flavors: {{standard: {{}}}}
 meshes:
   east: {{cluster: only, warm_runners: 0, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}

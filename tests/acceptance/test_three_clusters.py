@@ -35,14 +35,14 @@ SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 def config(attached: list[OwnCluster]) -> FederationConfig:
     """All quota is the owner's."""
-    first, second, third = (f'{{address: "{cluster.address}", token_file: "{cluster.token_file}"}}' for cluster in attached)
+    first, second, third = (f'address: "{cluster.address}", token_file: "{cluster.token_file}"' for cluster in attached)
     room = "pools: {general: {flavor: standard, capacity: {cpu: 1, memory: 1GiB}}}"
     text = f"""
 federation: {{name: three, lease_ttl: {TERMS.ttl_ms}ms, heartbeat: 500ms, lease_grace: {TERMS.grace_ms}ms}}
 root: {{cluster: first, port: 18200}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters: {{first: {first}, second: {second}, third: {third}}}
+clusters: {{first: {{{first}, shared: true}}, second: {{{second}}}, third: {{{third}}}}}
 flavors: {{standard: {{}}}}
 meshes:
   north: {{cluster: first, labels: {{zone: north}}, {room}}}

@@ -37,6 +37,11 @@ class ClusterSection(Section):
         min_length=1,
         description="File with the token of the cluster at `address`; null: where Ray looks for one. `up` makes those of its own clusters.",
     )
+    shared: bool = Field(
+        default=False,
+        description="Its tenants trust each other, and the root trusts them where it is in the cluster, too: Ray separates nobody within a "
+        "cluster. Needed where its meshes admit several top-level tenants, or the root is beside them; see [security](security.md).",
+    )
 
     user: str | None = Field(
         default=None,

@@ -21,7 +21,7 @@ LIMIT_S = 60.0
 CONFIG = """
 federation: {name: tests}
 root: {cluster: local}
-clusters: {local: {nodes: [{cpu: 2}]}}
+clusters: {local: {shared: true, nodes: [{cpu: 2}]}}
 flavors: {standard: {}}
 meshes: {east: {cluster: local, pools: {general: {flavor: standard, capacity: {cpu: 2}}}}}
 tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
