@@ -30,6 +30,7 @@ from mesh.runtime import node_logs
 from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
+from mesh.runtime.run_as import RunAs
 
 START_S_MAX = 90.0
 #: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
@@ -72,8 +73,8 @@ _ENVIRONMENT = {
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
 }
-#: Would lead `ray start` to another cluster, or slow the start of each worker.
-_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE")
+#: Would lead `ray start` to another cluster, slow the start of each worker, or give tenants' code keys of whoever runs `up`.
+_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 
 
 class NodeTooSlow(RuntimeDoorError):
@@ -117,6 +118,7 @@ class OwnCluster:
         processes: tuple[subprocess.Popen[bytes], ...],
         spec: ClusterSpec | None = None,
         environment: Mapping[str, str] | None = None,
+        run_as: RunAs | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
         self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
@@ -124,6 +126,7 @@ class OwnCluster:
         self._processes = processes
         self._spec = spec
         self._environment = dict(environment or {})  #: Of every node.
+        self._run_as = run_as
         self._guard = threading.Lock()  #: Over the processes: one thread may start a node while another stops all.
         self._is_ending = False
 
@@ -133,6 +136,7 @@ class OwnCluster:
         spec: ClusterSpec,
         *,
         token_file: Path | None = None,
+        run_as: RunAs | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         variables: Mapping[str, str] | None = None,
@@ -147,6 +151,7 @@ class OwnCluster:
         Args:
             spec: The nodes.
             token_file: Where the cluster's token is written; None: into its folder.
+            run_as: The user whose processes its nodes are; None: the caller.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             variables: Others for the environment of the nodes, and with it of their workers.
@@ -161,7 +166,7 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         environment = {**_environment(python_path), **(variables or {})}
-        start = partial(cls._start_once, spec, token_file, temp_dir_parent, environment, logs_kept_in, is_wanted)
+        start = partial(cls._start_once, spec, token_file, run_as, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -175,6 +180,7 @@ class OwnCluster:
         cls,
         spec: ClusterSpec,
         token_file: Path | None,
+        run_as: RunAs | None,
         parent: str | Path | None,
         environment: Mapping[str, str],
         logs_kept_in: Path | None,
@@ -193,11 +199,13 @@ class OwnCluster:
             address = f"127.0.0.1:{ports[-1]}"
             write_token(token_file)
             environment = {**environment, **token_environment(token_file)}
+            if run_as is not None:
+                environment |= {**run_as.environment(), **token_environment(_handed_over(folder, token_file, run_as))}
             for index in range(len(spec.nodes)):
                 if in_turn:
                     _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
-                process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment)
+                process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment, run_as)
                 processes.append(process)
                 _await_path(folder / _SESSION, process, is_wanted)
                 publish_ports()
@@ -207,7 +215,7 @@ class OwnCluster:
                 node_logs.keep_logs(folder, logs_kept_in)
             cls(address, folder, token_file, tuple(processes)).kill()
             raise
-        return cls(address, folder, token_file, tuple(processes), spec, environment)
+        return cls(address, folder, token_file, tuple(processes), spec, environment, run_as)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -241,7 +249,7 @@ class OwnCluster:
         with self._guard:
             if self._is_ending:
                 raise NotWanted(f"the Ray cluster at {self.address} was stopped")
-            process, publish_ports = _spawn_node(self._spec, place, ports, self.address, self.folder, self._environment)
+            process, publish_ports = _spawn_node(self._spec, place, ports, self.address, self.folder, self._environment, self._run_as)
             self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
         publish_ports()
         try:
@@ -331,8 +339,24 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
         os.kill(pid, number)
 
 
+def _handed_over(folder: Path, token_file: Path, run_as: RunAs) -> Path:
+    """The folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it."""
+    copy = folder / "auth_token_of_user"
+    copy.touch(mode=0o600)
+    copy.write_bytes(token_file.read_bytes())
+    run_as.own(copy)
+    run_as.own(folder)
+    return copy
+
+
 def _spawn_node(
-    spec: ClusterSpec, place: int, ports: list[int], address: str, folder: Path, environment: Mapping[str, str]
+    spec: ClusterSpec,
+    place: int,
+    ports: list[int],
+    address: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    run_as: RunAs | None,
 ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
     """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents."""
     node_id = secrets.token_hex(28)
@@ -344,11 +368,12 @@ def _spawn_node(
             stderr=subprocess.STDOUT,
             env={**_kept_workers(spec.nodes[place]), **environment, _NODE_ID: node_id},
             start_new_session=True,
+            **({"cwd": folder, **run_as.process()} if run_as is not None else {}),
         )
-    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports))
+    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports), run_as)
 
 
-def _publish_agent_ports(session: Path, node_id: str, ports: list[int]) -> None:
+def _publish_agent_ports(session: Path, node_id: str, ports: list[int], run_as: RunAs | None) -> None:
     """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
     no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
     _, _, grpc, _, http, environments = ports
@@ -360,7 +385,10 @@ def _publish_agent_ports(session: Path, node_id: str, ports: list[int]) -> None:
     }
     with contextlib.suppress(FileNotFoundError):  # The head ended before it made the folder: `_await_up` tells why.
         for name, port in published.items():
-            (session / f"{name}_{node_id}").write_text(str(port), encoding="ascii")
+            file = session / f"{name}_{node_id}"
+            file.write_text(str(port), encoding="ascii")
+            if run_as is not None:
+                run_as.own(file)
 
 
 def _ports_of(place: int, ports: list[int]) -> list[int]:

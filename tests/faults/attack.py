@@ -51,7 +51,8 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(settings["redis_url"], socket_timeout=TRY_S) as client:
             client.ping()
             reached.add("Redis")
-    if any(_enters(address) for address in addresses if not _is_own(address)):
+    tokens = Path(settings_file).parents[1] / "tokens"
+    if any(_enters(address, tokens) for address in addresses if not _is_own(address)):
         reached.add("another Ray cluster of the machine")
     ended = [_end(runner) for runner in runners]
     if any(ended):
@@ -102,10 +103,18 @@ def _is_own(address: str) -> bool:
     return ray.get_runtime_context().gcs_address.rpartition(":")[2] == address.rpartition(":")[2]
 
 
-def _enters(address: str) -> bool:
-    """With all that this process was given."""
+def _enters(address: str, tokens: Path) -> bool:
+    """With all that this process was given, and each token that it can read."""
     script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); assert ray.nodes()"
-    try:
-        return subprocess.run([sys.executable, "-c", script, address], check=False, capture_output=True, timeout=TRY_S).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
+    shown = [{}]
+    with contextlib.suppress(OSError):
+        shown += [{"RAY_AUTH_TOKEN": file.read_text()} for file in tokens.iterdir()]
+    for variables in shown:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            environment = {**os.environ, **variables}
+            entered = subprocess.run(
+                [sys.executable, "-c", script, address], env=environment, check=False, capture_output=True, timeout=TRY_S
+            )
+            if entered.returncode == 0:
+                return True
+    return False
