@@ -45,6 +45,8 @@ from federation.link import (
     arguments_of,
 )
 from federation.roster import admitted, differences
+from federation.routing.domains import admitted_top_level
+from federation.routing.openness import words_of_crowd
 from federation.snapshot import MeshRecord
 from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
@@ -239,12 +241,20 @@ def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
         asked = replace(asked, record=admitted(told, ports.roster))
     apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
-        return _terms(ports, apart)
+        return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:
         log.warning("a mesh joins otherwise than the root's file has it", mesh=asked.record.mesh, difference=words)
     if verb is INPUTS_OF:
         return _inputs_of(ports, asked)
     return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
+
+
+def _crowding(ports: Dependencies, record: MeshRecord | None) -> tuple[str, ...]:
+    """Whether a mesh, alone on its Ray cluster, would admit more tenants than may meet there, in words."""
+    if record is None or record.shared:
+        return ()
+    together = tuple(sorted(admitted_top_level(record.tenants, ports.ledger.snapshot().tree.top_level)))
+    return (f"{words_of_crowd(together)}; join with --tenant of one of them",) if len(together) > 1 else ()
 
 
 def _terms(ports: Dependencies, warnings: tuple[str, ...]) -> LinkTerms:

@@ -51,7 +51,10 @@ class MeshEntry(View):
     labels: dict[str, str]
     cluster: str
     tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
-    warnings: list[str] = Field(default=[], description="Where it tells itself otherwise than the root's file does.")
+    warnings: list[str] = Field(
+        default=[],
+        description="Where it differs from the root's file; and that it takes nothing, as its cluster is not `shared`.",
+    )
     pools: list[PoolView]
     waiting: int = Field(description="Stages in its queue.")
     running: int = Field(description="Stages it runs.")
