@@ -22,7 +22,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from mesh.hosting import HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageMessage, StageWaiting
+from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
@@ -220,6 +220,17 @@ def test_fault_48_a_killed_node_leaves_nothing(mesh: Mesh, tmp_path: Path) -> No
     assert mesh.until(stage, NodeFailed).failure.reason is Reason.WORKER_LOST
     mesh.until(stage, StageEnded)
     eventually(lambda: (tmp_path / "made").read_text() not in groups() and "orphan" not in actors())
+
+
+def test_fault_48_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    stage = mesh.start("runner", make_a_group_and_wait, str(made))
+    eventually(made.exists)
+    for name in ray.util.list_named_actors():
+        if name.startswith(f"mesh/{MESH}/runner"):
+            ray.kill(ray.get_actor(name))
+    assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
+    eventually(lambda: made.read_text() not in groups())
 
 
 def test_fault_48_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
