@@ -200,6 +200,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
         pools=[_pool_view(pool) for pool in record.pools],
         waiting=view.waiting,
         running=view.claimed,
+        waiting_for_ray=record.waiting_for_ray,
         oldest_waiting_ms=ages.queued_ms,
         oldest_running_ms=ages.claimed_ms,
     )
