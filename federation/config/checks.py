@@ -18,6 +18,7 @@ from federation.config.sections.tenants import TenantEntry
 from federation.config.sections.values import Amount, format_duration
 from federation.config.shape import STAND_IN
 from federation.config.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
+from federation.config.trust import domains_apart, root_among_tenants
 from federation.config.yaml_source import Path, Problem
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
@@ -309,8 +310,8 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _flavor_orders,
 )
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
-CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond)
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums, domains_apart)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond, root_among_tenants)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:

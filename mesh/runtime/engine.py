@@ -28,7 +28,7 @@ from mesh.runtime.exporting import ValueUnreadable, read_verified
 from mesh.runtime.functions import FunctionShelf
 from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
-from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, failure_of, read
+from mesh.runtime.outcomes import OwnFailure, Stopped, failure_of, read
 from mesh.runtime.run_values import RunValues
 from mesh.runtime.watch import ReportWatch
 from mesh.stage_machine import StageMachine, TaskState
@@ -70,6 +70,7 @@ class StageEngine:
         self._values = RunValues()
         self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: On their way in.
         self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
+        self._landmark: Any = ray.put(None)  #: A value that is there: see `_when_submitted`.
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._told, key, outcome)))
@@ -182,10 +183,28 @@ class StageEngine:
         if stage is None or stage.cancelled:
             return
         stage.cancelled = True
-        for node in stage.machine.stop():
+        if stage.machine.stop():
+            self._when_submitted(partial(self._interrupt, stage_id, grace_s))
+        self._end_if_over(stage)
+
+    def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
+        """Call `then` when Ray's own thread has the arguments of every task that was submitted so far: see ADR 0034.
+
+        That thread handles in order what it is given, and the callback for a value that is there is given to it too. The second
+        round comes after what the tasks have given to it in the first one.
+        """
+        if rounds == 0:
+            then()
+        else:
+            self._landmark.future().add_done_callback(lambda _: self._events.put(partial(self._when_submitted, then, rounds - 1)))
+
+    def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None:
+            return
+        for node in stage.machine.running():
             ray.cancel(stage.tasks[node][1], force=False, recursive=True)
         self._force_at[stage_id] = time.monotonic() + grace_s
-        self._end_if_over(stage)
 
     def _force(self) -> None:
         """Kill what was asked to stop and did not: code inside a C call does not hear the question."""
@@ -231,7 +250,7 @@ class StageEngine:
         if isinstance(outcome, TaskReport):
             self._hold(run, node, task[0])
             return
-        told = read(outcome, node)
+        told = read(outcome)
         cause = getattr(outcome, "cause", None)
         fault = getattr(cause, "fault", None)
         reason = fault.reason if fault is not None else Reason.VALUE_LOST
@@ -259,7 +278,7 @@ class StageEngine:
     def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
         for task in tasks:
             if stage.machine.state(task.node) is not TaskState.SUBMITTED:
-                continue  # One before it in this batch was refused, and took it along.
+                continue  # The stage was stopped.
             try:
                 self._submit_one(stage, task)
             except Missing as missing:
@@ -270,13 +289,10 @@ class StageEngine:
         self._end_if_over(stage)
 
     def _submit_one(self, stage: OpenStage, task: TaskSpec) -> None:
-        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task.function)
+        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task)
         code = stage.code_of(task) if needs_code else None
         inline, names, references = stage.arguments_of(task)
-        held = self._values.of(stage.spec.run)
-        inputs = [stage.tasks[node][0] if node in stage.tasks else held[node] for node in task.inputs]
-        # Those that only come before are waited for by their reports; the worker ignores them.
-        before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
+        inputs = [self._reference_to(stage, task, node) for node in task.inputs]
         call = TaskCall(
             run=stage.spec.run,
             stage=stage.spec.stage,
@@ -289,9 +305,16 @@ class StageEngine:
             storage_url=self._storage_url if task.export else None,
             inline_limit_bytes=self._inline_limit_bytes,
         )
-        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
+        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
         stage.tasks[task.node] = (submitted[0], submitted[1])
         self._watch.add((stage.spec.stage, task.node), submitted[1])
+
+    def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
+        """Raises Missing when the value was there and Ray has lost it since, as was said then."""
+        reference = self._values.of(stage.spec.run).get(node)
+        if reference is None:
+            raise Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader.node} reads, is lost")
+        return reference
 
     def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
         stage = self._stages.get(stage_id)
@@ -304,7 +327,7 @@ class StageEngine:
         self._end_if_over(stage)
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
-        stage.machine.succeed(node)
+        ready = stage.machine.succeed(node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
             stage=stage.spec.stage,
@@ -317,21 +340,14 @@ class StageEngine:
         )
         self._outbox.put(message, blobs)
         self._hold(stage.spec.run, node, stage.tasks[node][0])
-        for reader, error in tuple(stage.early.items()):
-            if not stage.machine.has_open_need(reader):
-                del stage.early[reader]
-                self._came_back(stage.spec.stage, reader, error)
+        self._submit(stage, ready)
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
-        told = read(error, node)
+        told = read(error)
         if stage.cancelled:
             self._stop(stage, node)
         elif isinstance(told, Stopped):
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
-        elif isinstance(told, Inherited) and told.from_task:
-            stage.machine.leave(node)  # The task that failed reports itself.
-        elif stage.machine.has_open_need(node):
-            stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
         elif isinstance(told, OwnFailure):
             self._fail(stage, node, told)
         else:

@@ -1,7 +1,6 @@
 """What Ray says when a task does not return, in this project's words.
 
-Ray gives an error to every task behind the one that failed. What a task met by itself has to be told from what it
-inherited: only the first is reported.
+A failure of the task itself has to be told from a value that was lost before the task could read it: that value is computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ray.exceptions import (
     TaskUnschedulableError,
 )
 
-from mesh.ids import NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.runtime.execution import TaskFailed, TaskFault
@@ -41,9 +39,8 @@ class OwnFailure:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Something that the task reads went wrong. `from_task` says that a task of the runner failed, and reports it itself."""
+    """Something that the task reads is lost."""
 
-    from_task: bool
     message: str
 
 
@@ -66,23 +63,21 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 )
 
 
-def read(error: BaseException, node: NodeId) -> Outcome:
-    """The meaning of what Ray raised for the report of `node`'s task."""
+def read(error: BaseException) -> Outcome:
+    """The meaning of what Ray raised for the report of a task."""
     cause = getattr(error, "cause", None) if isinstance(error, RayTaskError) else None
     if isinstance(cause, TaskFailed):
         fault = cause.fault
-        if fault.node != node:
-            return Inherited(from_task=True, message=str(cause))
         return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
     if isinstance(error, TaskCancelledError):
         return Stopped()
     if isinstance(cause, RayError) and not isinstance(cause, RuntimeEnvSetupError):
         # An error that is no one's exception came with an argument: the worker passes it on inside a task error.
-        return Inherited(from_task=False, message=_words(cause))
+        return Inherited(_words(cause))
     if cause is not None:
         return OwnFailure(_reason_outside_the_call(error), _type_name(cause), _words(cause))
     if isinstance(error, ObjectLostError):
-        return Inherited(from_task=False, message=_words(error))
+        return Inherited(_words(error))
     reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.WORKER_LOST)
     return OwnFailure(reason, _type_name(error), _words(error))
 
@@ -96,7 +91,14 @@ def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
         pickled = StoredValue(sha256=sha256, size_bytes=len(fault.pickled), encoding=Encoding.PICKLE)
         blobs = {sha256: fault.pickled}
     traceback = fault.traceback if fault is not None else ""
-    failure = Failure(reason=told.reason, type_name=told.type_name, message=told.message, traceback=traceback, pickled=pickled)
+    failure = Failure(
+        reason=told.reason,
+        type_name=told.type_name,
+        message=told.message,
+        traceback=traceback,
+        pickled=pickled,
+        bases=fault.bases if fault is not None else (),
+    )
     return failure, blobs
 
 

@@ -41,7 +41,7 @@ def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
     """This process as a driver of the cluster, for one module: others have clusters of their own, and a process drives one at a time."""
     if ray.is_initialized():
         ray.shutdown()
-    ray.init(address=ray_cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    ray_cluster.connect(namespace="tests")
     yield ray_cluster
     ray.shutdown()
 
@@ -69,12 +69,18 @@ class Story:
         self.code[sha256] = data
         return {"$blob": sha256}
 
-    def start(self, *tasks: TaskSpec, run: str, group: Any = None, inputs: Any = None, held: tuple[str, ...] = ()) -> StageId:
+    def start(
+        self, *tasks: TaskSpec, run: str, group: Any = None, inputs: Any = None, held: tuple[str, ...] = (), cancelled: bool = False
+    ) -> StageId:
+        """Start a stage. `cancelled`: the order to cancel it follows at once."""
         self.stages += 1
         stage = StageId(f"{run}.{self.stages}")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
-        ray.get(self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held))
+        orders = [self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held)]
+        if cancelled:
+            orders.append(self.actor.cancel.remote(stage, 0.0))
+        ray.get(orders)
         return stage
 
     def until(self, stage: StageId, wanted: Callable[[StageMessage], bool]) -> StageMessage:
@@ -99,11 +105,21 @@ class Story:
 
 @pytest.fixture(scope="module")
 def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    storage = tmp_path_factory.mktemp("storage")
-    actor = StageRunner.remote()
+    return _story_of(StageRunner.remote(), tmp_path_factory.mktemp("storage"))
+
+
+def _story_of(actor: Any, storage: Path) -> Story:
     story = Story(actor, storage)
     ray.get(actor.bind.remote(story.tenant, storage.as_uri(), 64 * 1024, "here"))
     return story
+
+
+@pytest.fixture
+def story_on_slow_ray(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[Story]:
+    """Of a runner in which Ray's own thread is late with all that it is handed, as on a busy machine."""
+    actor = StageRunner.options(runtime_env={"env_vars": {"RAY_testing_asio_delay_us": "*=20000:20000"}}).remote()
+    yield _story_of(actor, tmp_path)
+    ray.kill(actor)
 
 
 @pytest.fixture
