@@ -1,15 +1,12 @@
 """Clients that drip their requests, on a real server with the gateway; its limits are short here, so that nobody waits."""
 
-import contextlib
-import socket
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import uvicorn
 import uvicorn.config
-from patience import eventually
+from slow_requests import CLIENTS, closed_in_the_end, head, slow
 
 from serve_apps.link_testing import serving
 from serve_apps.requests import slow_clients
@@ -18,8 +15,6 @@ from serve_apps.requests.errors import OF_ROUTING
 from serve_apps.requests.slow_clients import TimelyBody, TimelyHeaders
 from serve_apps.schemas.errors import ErrorBody
 from serve_apps.testing import EAST, NOW_MS, RESEARCH, World, spec_of
-
-CLIENTS = 40
 
 
 @pytest.fixture
@@ -31,44 +26,6 @@ def served(monkeypatch):
     world = World()
     with serving(TimelyBody(world.app, body_s=1.0)) as address:
         yield world, address
-
-
-def slow(address: str, beginning: bytes) -> list[socket.socket]:
-    """Connections that have sent this much."""
-    where = urlsplit(address)
-    opened = [socket.create_connection((where.hostname, where.port)) for _ in range(CLIENTS)]
-    for each in opened:
-        each.settimeout(0.01)
-        each.sendall(beginning)
-    return opened
-
-
-def is_closed(client: socket.socket, heard: bytearray) -> bool:
-    """Whether the server has closed the connection; else one more byte is dripped."""
-    try:
-        while part := client.recv(65_536):
-            heard += part
-    except TimeoutError:
-        with contextlib.suppress(OSError):
-            client.sendall(b"a")
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def closed_in_the_end(clients: list[socket.socket]) -> list[bytes]:
-    """What each was answered before its connection was closed."""
-    heard = [bytearray() for _ in clients]
-    left = dict(enumerate(clients))
-
-    def look() -> bool:
-        for place in [place for place, client in left.items() if is_closed(client, heard[place])]:
-            left.pop(place).close()
-        return not left
-
-    eventually(look)
-    return [bytes(each) for each in heard]
 
 
 @pytest.mark.parametrize(
@@ -97,12 +54,6 @@ def test_connections_with_slow_bodies_are_refused_and_closed(served, path):
 def test_connections_without_a_key_are_closed(served):
     _, address = served
     assert {answer.split(b" ", 2)[1] for answer in closed_in_the_end(slow(address, head("/v1/runs", "smk_no")))} <= {b"401", b"429"}
-
-
-def head(path: str, key: str) -> bytes:
-    """A request that promises a body, and its first byte."""
-    lines = (f"POST {path} HTTP/1.1", "Host: a", f"Authorization: Bearer {key}", "Content-Type: application/json", "Content-Length: 99999")
-    return ("\r\n".join(lines) + "\r\n\r\n{").encode()
 
 
 def test_the_refusal_has_the_code_of_the_table():
