@@ -57,6 +57,7 @@ from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh
 from serve_apps.requests.auth import MeshPrincipal
 from serve_apps.requests.dependencies import Dependencies, dependencies_of
+from serve_apps.requests.described import MESH_KEY, link_answer, link_operation, refused
 from serve_apps.requests.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.requests.limits import CallBudget, RunBytes
 from serve_apps.requests.observing import log
@@ -293,14 +294,29 @@ async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> 
 for _verb in VERBS:
     _about = f"A mesh's word: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "What holds for every mesh."
     router.add_api_route(
-        f"/{_verb.name}", _endpoint_of(_verb), methods=["POST"], name=f"link {_verb.name}", description=_about, response_class=Response
+        f"/{_verb.name}",
+        _endpoint_of(_verb),
+        methods=["POST"],
+        name=f"link {_verb.name}",
+        description=_about,
+        response_class=Response,
+        responses=link_answer(_verb.name),
+        openapi_extra=link_operation(_verb.name),
     )
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 
 
-@router.put("/blobs/{run}/{sha256}", response_class=Response)
+_BYTES: dict[str, Any] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+@router.put(
+    "/blobs/{run}/{sha256}",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "null"}}}}, **refused(401, 409, 429, 503)},
+    openapi_extra={"security": [{MESH_KEY: []}], "requestBody": {**_BYTES, "required": True}},
+)
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
     them, as what the mesh reports is late."""
@@ -326,7 +342,12 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     return Response(b"null", media_type="application/json")
 
 
-@router.get("/blobs/{run}/{sha256}", response_class=Response)
+@router.get(
+    "/blobs/{run}/{sha256}",
+    response_class=Response,
+    responses={200: _BYTES, **refused(401, 404, 429, 503)},
+    openapi_extra={"security": [{MESH_KEY: []}]},
+)
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
     ports, desk = dependencies_of(request), _desk_of(request)

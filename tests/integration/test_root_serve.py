@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import cloudpickle
@@ -10,6 +11,8 @@ import pytest
 import ray
 from patience import eventually
 from ray import serve
+from slow_requests import CLIENTS, closed_in_the_end, head, slow
+from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
@@ -31,8 +34,19 @@ ANSWER_S = 60.0
 
 
 class Greeting:
-    async def __call__(self, _request) -> str:
+    async def __call__(self, request) -> str:
+        await request.body()
         return "good day"
+
+
+class Ticking:
+    async def __call__(self, _request) -> StreamingResponse:
+        async def ticks():
+            while True:
+                yield "data: tick\n\n"
+                await asyncio.sleep(0.1)
+
+        return StreamingResponse(ticks(), media_type="text/event-stream")
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +67,9 @@ def port(cluster):
     serve.shutdown()
 
 
-def deploy(name):
-    deployment = serve.deployment(ray_actor_options={"num_cpus": 0})(Greeting)
-    serve.run(deployment.bind(), name=name, route_prefix="/")
+def deploy(name, kind=Greeting, prefix="/"):
+    deployment = serve.deployment(ray_actor_options={"num_cpus": 0})(kind)
+    serve.run(deployment.bind(), name=name, route_prefix=prefix)
 
 
 def answer(port):
@@ -116,4 +130,22 @@ def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
     with pytest.raises(RuntimeDoorError, match=rf"answers at {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
         start_serve(HERE, wanted, ours=OURS)
     end_serve(ours=OURS, cluster_stays=True)
+    assert answer(port) == "good day"
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_the_proxy_closes_slow_connections_and_no_others(port):
+    start_serve(HERE, port, ours=OURS)
+    deploy(OURS[0])
+    deploy(OURS[1], Ticking, "/ticks")
+    address = f"http://{HERE}:{port}"
+    with httpx.Client(timeout=ANSWER_S) as http, http.stream("GET", f"{address}/ticks") as stream:
+        ticks = (line for line in stream.iter_lines() if line)
+        assert next(ticks) == "data: tick"
+        dripped = [*slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a"), *slow(address, head("/", "none"))]
+        assert answer(port) == "good day"
+        told = closed_in_the_end(dripped)
+        assert [each.split(b" ", 2)[1] for each in told[CLIENTS:]] == [b"408"] * CLIENTS
+        assert next(ticks) == "data: tick"
     assert answer(port) == "good day"
