@@ -22,7 +22,7 @@ A node's watchdog:
 
 Ray, and the system below:
 
-    cluster        clusters of one's own, several side by side             node_logs        the last word of a node that did not come up
+    cluster        clusters of one's own, several side by side             node_logs        the last word of a process that aborted
     process        who cannot outlive whom; whom a number names            ports            free for those that take a while to open them
 
     supervision    the local mesh: supervisor, agents, facade              plugin_loading   from packages, modules, WebAssembly files
