@@ -6,8 +6,6 @@ worker processes or the placement groups of the other before its feet, and plain
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import tempfile
 import time
@@ -54,7 +52,7 @@ def open_bed(cpus: int) -> Iterator[Bed]:
     startup: dict[str, float] = {}
     with ExitStack() as opened:
         stack = opened.enter_context(open_stack(TEMPLATE, cpus=cpus, startup=startup))
-        ray.init(address=stack.clusters["bed"].address, namespace="benchmarks", log_to_driver=False, logging_level=logging.ERROR)
+        stack.clusters["bed"].connect(namespace="benchmarks")
         let_sigterm_interrupt()
         opened.callback(ray.shutdown)
         access = Access(address=stack.address, api_key=stack.api_key, tenant=stack.default_tenant)
@@ -69,7 +67,6 @@ def open_stack(template: Path, *, cpus: int, startup: dict[str, float] | None = 
     Args:
         startup: Takes the milliseconds of each step, and, at the end of the block, those of the stop.
     """
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # As the stack's own clusters; read by `ray.init`.
     configure_logging()
     took: dict[str, float] = {} if startup is None else startup
     with ExitStack() as opened:

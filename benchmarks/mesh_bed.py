@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +60,7 @@ def open_mesh_bed() -> Iterator[MeshBed]:
     with ExitStack() as opened:
         cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20), python_path=(str(ROOT),))
         opened.callback(cluster.stop)
-        ray.init(address=cluster.address, namespace="benchmarks", log_to_driver=False, logging_level=logging.ERROR)
+        cluster.connect(namespace="benchmarks")
         opened.callback(ray.shutdown)
         let_sigterm_interrupt()
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedulemesh-bench-")))

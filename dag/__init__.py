@@ -4,6 +4,7 @@ On the client's side:
 
     tasks         `task` wraps a function, `.bind` makes a node       options      what can be said of a task beside its arguments
     writing       functions and arguments to forms and blobs          pickling     bytes that only the tenant's own workers read
+    from_ray      Ray's options and values in a user's program
 
 On the wire:
 

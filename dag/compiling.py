@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
-from dag.errors import CycleError, NotSerializable, SpecError
+from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.forms import escaped, filled
+from dag.from_ray import foreign
 from dag.graph import circle_in_words, topological_order
 from dag.options import NodeOptions
 from dag.pickling import by_value as pickled_by_value
@@ -47,6 +48,7 @@ class NodePlan:
     labels: Mapping[str, str] = field(default_factory=dict)
     mesh: MeshId | None = None
     retries: int = 0
+    retry_exceptions: frozenset[str] | None = None  #: The errors that `retries` are for, by the names of their classes; None: all.
     priority: int = 0
     ray_options: Mapping[str, Any] = field(default_factory=dict)
     is_output: bool = False
@@ -88,7 +90,7 @@ def compile_graph(
         NotSerializable: Functions or arguments cannot be sent; every one of them, with node and argument.
         SpecError: No outputs, too many pickled bytes, more than one runtime environment.
         CycleError: A list among the arguments was changed after `.bind`, so that a node needs itself.
-        TypeError: Something among the outputs is no node.
+        GraphTypeError: Something among the outputs is no node, or among `by_value` no module.
     """
     named = _named(outputs)
     nodes = _in_order(named.values())
@@ -117,14 +119,19 @@ def _named(outputs: Outputs) -> dict[str, Node]:
     if isinstance(outputs, Node):
         return {RESULT: outputs}
     if not isinstance(outputs, (Mapping, Sequence)) or isinstance(outputs, str):
-        raise TypeError(f"{outputs!r} is no node; a graph is given by a node (made by .bind), a list or a dict of them")
+        raise GraphTypeError(f"{_shown(outputs)} is no node; a graph is given by a node (made by .bind), a list or a dict of them")
     named = dict(outputs) if isinstance(outputs, Mapping) else {str(place): node for place, node in enumerate(outputs)}
     if not named:
         raise SpecError((("/outputs", "there are none; name at least one node"),))
     for name, node in named.items():
         if not isinstance(node, Node):
-            raise TypeError(f"the output {name!r} is {node!r}, not a node; nodes are made by .bind")
+            raise GraphTypeError(f"the output {name!r} is {_shown(node)}, not a node; nodes are made by .bind")
     return named
+
+
+def _shown(given: Any) -> str:
+    told = foreign(given)
+    return f"{given!r} ({told})" if told else repr(given)
 
 
 def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
@@ -252,6 +259,7 @@ def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
             labels=options.labels or {},
             mesh=MeshId(options.mesh) if options.mesh is not None else None,
             retries=options.retries or 0,
+            retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
             priority=options.priority or 0,
             ray_options=options.for_ray(),
             is_output=node in outputs,

@@ -9,7 +9,7 @@ is carried out is safe to repeat. Two coordinators at once cost work, not safety
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import structlog
@@ -32,6 +32,8 @@ from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, Note, enrolled, look
 from federation.roster import NO_ROSTER, Roster
+from federation.routing.domains import crowded
+from federation.routing.openness import may_use
 from federation.snapshot import Snapshot
 from federation.steadiness import SteadinessRules
 from federation.tenant_orders import TenantOrders
@@ -153,11 +155,12 @@ class Coordinator:
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
-        alive = {view.record.mesh for view in snapshot.meshes if view.can_start}
+        barred = crowded(snapshot)
+        open_to = {view.record.mesh: view.record.tenants for view in snapshot.meshes if view.can_start and view.record.mesh not in barred}
         self._in_turn = True
         try:
             for run in sorted(self._runs.active(), key=self._age):
-                self._alone(run, partial(self._look_after, run, alive, snapshot))
+                self._alone(run, partial(self._look_after, run, open_to, snapshot))
         finally:
             self._in_turn = False
         for run, uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
@@ -224,13 +227,15 @@ class Coordinator:
     def _allowed(self, record: RunRecord) -> Allowance:
         return self._starting.allowed(record, self._clock.wall_ms(), in_turn=self._in_turn)
 
-    def _look_after(self, run: RunId, alive: set[MeshId], snapshot: Snapshot) -> None:
+    def _look_after(self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], snapshot: Snapshot) -> None:
+        """`open_to`: the meshes where something can begin, each with those who may use it."""
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
             return
         unsent = (StageState.PLANNED, StageState.QUEUED)
-        gone = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent and stage.mesh not in alive}
+        asked = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent}
+        gone = {mesh for mesh in asked if not may_use(open_to.get(mesh, ()), kept.record.tenant)}
         closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
         news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
         news += _closings(kept, closed - gone)

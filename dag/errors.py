@@ -4,6 +4,7 @@ DagError
 ├── SpecError              the graph or its JSON is wrong; carries every problem found, each with its place
 │   ├── CycleError         the graph runs in a circle; names it node by node
 │   └── NotSerializable    an argument or function that cannot be pickled; names node and argument
+├── GraphTypeError         something of another kind than a graph takes, or a node used as if it were its value
 ├── RunConflict            the run id exists with another graph
 │   └── KeyConflict        the idempotency key was used for another submission
 ├── BacklogFull            too much is open; carries when to come again
@@ -47,6 +48,10 @@ class CycleError(SpecError):
 
 class NotSerializable(SpecError):
     """A function or an argument cannot be sent to another process."""
+
+
+class GraphTypeError(DagError, TypeError):
+    """Something of another kind than a graph takes, or a node used as if it were its value. Says what to write instead."""
 
 
 class RunConflict(DagError):

@@ -7,14 +7,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from dag.errors import SpecError
 from mesh.errors import AmountError, SelectorError
 from mesh.ids import is_fit_name
 from mesh.labels import wishes_of
+from mesh.printable import check_printable
 from mesh.resources import ResourceSet, to_units
 
 #: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
 _TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})
+#: What the same resources are called by slips and elsewhere; no mesh has a resource of such a name.
+_MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gpus", "mem"})
 _NAME_MAX = 200
+#: How often a node may be run again after its own error.
+RETRIES_MAX = 100
+_Printable = Annotated[str, AfterValidator(check_printable)]
 
 
 def _cpus(amount: float | None) -> float | None:
@@ -35,7 +42,7 @@ def _memory(amount: Any) -> int | str | None:
 
 def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
     for name, amount in (amounts or {}).items():
-        if name.lower() in _TAKEN:
+        if name.lower() in _TAKEN | _MISSPELT:
             raise ValueError(f"{name} is no custom resource; use num_cpus, num_gpus or memory")
         if not name or len(name) > _NAME_MAX:
             raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")
@@ -72,15 +79,25 @@ class NodeOptions(BaseModel):
     num_gpus: Annotated[float | None, AfterValidator(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
     memory: Annotated[Any, AfterValidator(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
     resources: Annotated[dict[str, float] | None, AfterValidator(_custom)] = Field(default=None, description="Custom resources by name.")
-    labels: Annotated[dict[str, str] | None, AfterValidator(_wishes)] = Field(
+    labels: Annotated[dict[_Printable, _Printable] | None, AfterValidator(_wishes)] = Field(
         default=None,
         description="Labels that the mesh must carry: `x`, or `in(x, y)`; `!x`, `!in(x, y)`: none of these; `!`: must not be there.",
     )
-    mesh: str | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
-    retries: int | None = Field(default=None, ge=0, le=100, description="How often it is run again after its own error; 0 by default.")
+    mesh: _Printable | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
+    retries: int | None = Field(
+        default=None, ge=0, le=RETRIES_MAX, description="How often it is run again after its own error; 0 by default."
+    )
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="Higher goes first; 0 by default.")
     max_retries: int | None = Field(default=None, ge=-1, le=1_000, description="Ray's own: after the death of a worker; -1: always.")
-    label_selector: dict[str, str] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
+    retry_exceptions: list[Annotated[_Printable, Field(min_length=1, max_length=_NAME_MAX)]] | None = Field(
+        default=None,
+        max_length=100,
+        description="What `retries` are for: errors of these classes, like `builtins.ConnectionError`, and of those below them; null: all.",
+    )
+    max_calls: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Ray's own: a worker leaves after so many calls of the function; 0: never."
+    )
+    label_selector: dict[_Printable, _Printable] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
 
     def given(self) -> dict[str, Any]:
         """The options that were given."""
@@ -97,7 +114,7 @@ class NodeOptions(BaseModel):
 
     def for_ray(self) -> dict[str, Any]:
         """What Ray gets unchanged."""
-        return self.model_dump(include={"max_retries", "label_selector"}, exclude_none=True)
+        return self.model_dump(include={"max_retries", "label_selector", "max_calls"}, exclude_none=True)
 
 
 def words_of(error: Mapping[str, Any]) -> str:
@@ -113,10 +130,10 @@ def checked(options: Mapping[str, Any]) -> NodeOptions:
     """Options given in Python.
 
     Raises:
-        ValueError: A value is not of its kind; the message tells all of them.
+        SpecError: A value is not of its kind; the message tells all of them.
     """
     try:
         return NodeOptions.model_validate(dict(options))
     except ValidationError as wrong:
         told = [f"{'.'.join(map(str, error['loc']))} {words_of(error)}" for error in wrong.errors(include_url=False)]
-        raise ValueError("; ".join(told)) from None
+        raise SpecError((("", "; ".join(told)),)) from None

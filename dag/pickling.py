@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 import cloudpickle
+
+from dag.errors import GraphTypeError
+from dag.from_ray import foreign
 
 #: The oldest protocol with out-of-band buffers: the two sides may run different minor versions of Python.
 PROTOCOL = 5
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Refuses what belongs to a Ray of the user's own, at any depth: on a mesh it would be read without an error, and hang."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if told := foreign(obj):
+            raise GraphTypeError(f"what is sent holds a value that {told}")
+        return super().reducer_override(obj)
+
+
 def dumps(value: object) -> bytes:
     """cloudpickle, protocol 5; raises whatever the object raises when it cannot be pickled."""
-    data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
-    return data
+    with io.BytesIO() as file:
+        _Pickler(file, protocol=PROTOCOL).dump(value)
+        return file.getvalue()
 
 
 def sha256_of(data: bytes) -> str:
@@ -29,7 +44,16 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
     """Within the block, functions of these modules are pickled whole instead of being named: workers cannot import them.
 
     A module that was registered before stays so afterwards. The registry is the process's own: not for two threads at once.
+
+    Raises:
+        GraphTypeError: What was given is no list of modules.
     """
+    if isinstance(modules, (str, ModuleType)):
+        raise GraphTypeError(f"by_value takes a list of modules, not {modules!r} alone; {_remedy(modules)}")
+    modules = tuple(modules)
+    for module in modules:
+        if not isinstance(module, ModuleType):
+            raise GraphTypeError(f"by_value takes modules, not {module!r}; {_remedy(module)}")
     known = cloudpickle.list_registry_pickle_by_value()
     added: list[ModuleType] = []
     try:
@@ -41,3 +65,12 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
     finally:
         for module in added:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def _remedy(given: object) -> str:
+    if isinstance(given, ModuleType):
+        return f"write by_value=[{given.__name__.rpartition('.')[2]}]"
+    if isinstance(given, str):
+        return f"import it and give the module: import {given}, then by_value=[{given}]"
+    module = getattr(given, "__module__", None)
+    return f"give the module that it is in: by_value=[sys.modules[{module!r}]]" if isinstance(module, str) else "import one and give it"

@@ -31,6 +31,7 @@ from dag.strict_json import pointer, read_with_doubles
 from mesh.arguments import refs_of
 from mesh.counting import counted
 from mesh.ids import NodeId
+from mesh.printable import check_printable
 
 #: More problems than this are counted, not told.
 PROBLEMS_MAX = 200
@@ -110,7 +111,7 @@ class DagSpec(_Part):
     spec: Literal["dag/1"]
     id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
     tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
-    user: str | None = Field(
+    user: Annotated[str, AfterValidator(check_printable)] | None = Field(
         default=None, min_length=1, max_length=128, description="For whom it is submitted; limits per user count by it."
     )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")

@@ -19,10 +19,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from dag.options import NodeOptions, checked
-
-#: What a `@ray.remote` function's own options are called there and here.
-_FROM_RAY = ("num_cpus", "num_gpus", "memory", "resources", "label_selector", "runtime_env", "max_retries")
+from dag.errors import GraphTypeError, SpecError
+from dag.from_ray import RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
+from dag.options import RETRIES_MAX, NodeOptions, checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,30 +40,64 @@ class Options:
     after: tuple[Node, ...] = ()  #: Nodes that must have succeeded before; nothing of theirs is passed.
     label_selector: Mapping[str, str] = field(default_factory=dict)  #: Ray node labels.
     runtime_env: Mapping[str, Any] = field(default_factory=dict)  #: Ray's; one for all nodes of a graph.
-    max_retries: int | None = None  #: Ray's own, inside the mesh.
+    max_retries: int | None = None  #: Ray's own, inside the mesh: after the death of a worker.
+    retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Which errors `retries` are for; None: all.
+    max_calls: int | None = None  #: Ray's own: a worker leaves after so many calls of the function.
 
-    def changed(self, options: Mapping[str, Any]) -> Options:
+    def changed(self, options: Mapping[str, Any], function: object = None) -> Options:
         """A copy with these options; None: as by default.
 
+        Args:
+            options: By our names, or by Ray's.
+            function: Whose they are, for messages.
+
         Raises:
-            TypeError: Unknown option (the message names the nearest), something in `after` that is no node, a name that is no text.
-            ValueError: A value is not of its kind, or an amount is negative or too fine.
+            GraphTypeError: Unknown option (the message names the nearest), one of Ray's that a node cannot honour, something in `after`
+                that is no node, a name that is no text.
+            SpecError: A value is not of its kind, or an amount is negative or too fine.
         """
+        whose = name_of(function) if callable(function) else "…"
+        options = without_refused(options, whose)
+        accelerator_type = options.pop("accelerator_type", None)
         known = {each.name: each for each in fields(self)}
         for name in options:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-                raise TypeError(f"unknown option {name!r}; {hint}")
+                raise GraphTypeError(f"task {whose}: unknown option {name!r}; {hint}")
         given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
-        checked({name: value for name, value in given.items() if name in NodeOptions.model_fields and options[name] is not None})
+        if "retry_exceptions" in given:
+            given["retry_exceptions"] = _exceptions(given["retry_exceptions"])
+        told = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
+        checked({name: _wire_form(name, given[name]) for name in told})
+        if accelerator_type is not None:
+            if not isinstance(accelerator_type, str):
+                raise GraphTypeError(f"task {whose}: accelerator_type must be text, like 'A100', not {accelerator_type!r}")
+            given["label_selector"] = accelerated(given.get("label_selector", self.label_selector), accelerator_type)
         if "after" in given:
             given["after"] = nodes_of_after(given["after"])
         if not isinstance(given.get("name", ""), (str, type(None))):
-            raise TypeError(f"name must be text, not {given['name']!r}")
+            raise GraphTypeError(f"task {whose}: name must be text, not {given['name']!r}")
         if not isinstance(given.get("runtime_env", {}), Mapping):
-            raise TypeError(f"runtime_env must be a dict, not {given['runtime_env']!r}")
-        return replace(self, **given)
+            raise GraphTypeError(f"task {whose}: runtime_env must be a dict, not {given['runtime_env']!r}")
+        return replace(self, **{**given, **self._retries_as_ray_means_them(given, whose)})
+
+    def _retries_as_ray_means_them(self, given: Mapping[str, Any], whose: str) -> dict[str, int]:
+        """`retries`, where options by Ray's names say what they are. Raises SpecError when the options contradict each other."""
+        wanted = given.get("retry_exceptions", self.retry_exceptions)
+        if "retries" in given:
+            if given["retries"] and given.get("retry_exceptions") is False:
+                raise SpecError((("", f"task {whose}: retries={given['retries']} and retry_exceptions=False contradict: leave one out"),))
+            return {}
+        if not wanted:
+            return {"retries": 0} if given.get("retry_exceptions") is False else {}
+        if not {"retry_exceptions", "max_retries"} & given.keys():
+            return {}
+        budget = given.get("max_retries", self.max_retries)
+        if budget is not None and not 0 <= budget <= RETRIES_MAX:
+            told = f"max_retries={budget} with retry_exceptions asks for more retries than there are: give retries={RETRIES_MAX}, or fewer"
+            raise SpecError((("", f"task {whose}: {told}"),))
+        return {"retries": RAY_RETRIES if budget is None else budget}
 
     def on_the_wire(self) -> dict[str, Any]:
         """The options that are not as they are by default; `name`, `after` and `runtime_env` are told elsewhere in a spec."""
@@ -72,13 +105,16 @@ class Options:
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name in NodeOptions.model_fields and value != _default_of(each):
-                changed[each.name] = dict(value) if isinstance(value, Mapping) else value
-        return changed
+                changed[each.name] = _wire_form(each.name, value)
+        return {name: value for name, value in changed.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
-    """One call that a graph will make. Made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted."""
+    """One call that a graph will make. Made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
+
+    Its value is not there before the run: what Python does with a value (`_USES_OF_A_VALUE`) raises `GraphTypeError`.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -86,17 +122,49 @@ class Node:
     settings: Options
 
     def options(self, **options: Any) -> Node:
-        """A new node: the same call with other options. Raises TypeError."""
-        return Node(self.function, self.args, self.kwargs, self.settings.changed(options))
+        """A new node: the same call with other options. Raises GraphTypeError, SpecError."""
+        return Node(self.function, self.args, self.kwargs, self.settings.changed(options, self.function))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
+        raise GraphTypeError(
             f"{self!r} cannot be pickled: a node stands for a value that is not there yet. Pass it as an argument of its own, "
             "or inside a list, tuple or dict"
         )
 
     def __repr__(self) -> str:
         return f"<node {self.settings.name or name_of(self.function)}>"
+
+
+#: What Python calls when a program uses a node as if it were its value, and what to write instead.
+_USES_OF_A_VALUE = {
+    **dict.fromkeys(
+        ("__iter__", "__len__", "__contains__"),
+        "cannot be iterated over, unpacked or measured; take each part by its place, like dag.bind(operator.getitem, node, 0)",
+    ),
+    "__getitem__": "has no parts; take one by its place or key, like dag.bind(operator.getitem, node, 0)",
+    "__bool__": "is neither true nor false; decide inside a task that takes the node as an argument",
+    "__call__": "is a call already; bind the function again, with other arguments",
+    "__await__": "cannot be awaited; submit it: await dag.submit(node)",
+    **dict.fromkeys(
+        tuple(f"__{side}{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul") for side in ("", "r")),
+        "cannot be computed with; bind a function that does, like dag.bind(operator.add, node, 1)",
+    ),
+    **dict.fromkeys(
+        ("__lt__", "__le__", "__gt__", "__ge__", "__int__", "__float__", "__index__", "__neg__"),
+        "cannot be compared or converted; do that inside a task that takes the node as an argument",
+    ),
+}
+
+
+def _refused(instead: str) -> Callable[..., NoReturn]:
+    def refuse(node: Node, *_: Any) -> NoReturn:
+        raise GraphTypeError(f"{node!r} stands for a value that is not there before the run: it {instead}")
+
+    return refuse
+
+
+for _name, _instead in _USES_OF_A_VALUE.items():
+    setattr(Node, _name, _refused(_instead))
 
 
 class Task:
@@ -111,22 +179,33 @@ class Task:
         """A node that calls the function with these arguments; nodes among them, also in lists, tuples and dicts, are waited for.
 
         Raises:
-            TypeError: The function does not take these arguments.
+            GraphTypeError: The function does not take these arguments.
         """
         signature = signature_of(self.function)
         try:
             if signature is not None:
                 signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise TypeError(f"{name_of(self.function)}(): {wrong}") from None
+            takes = f"; it takes {signature}" if signature is not None else ""
+            raise GraphTypeError(f"{name_of(self.function)}(): {wrong}{takes}") from None
         return Node(self.function, args, kwargs, self.settings)
 
     def options(self, **options: Any) -> Task:
-        """A copy with other options; this one stays as it is. Raises TypeError."""
-        return Task(self.function, self.settings.changed(options))
+        """A copy with other options; this one stays as it is. Raises GraphTypeError, SpecError."""
+        return Task(self.function, self.settings.changed(options, self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Node):
+                name = name_of(self.function)
+                raise GraphTypeError(f"{name}() was called with {value!r}, which has no value yet; bind it: {name}.bind(…)")
         return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "remote":
+            told = "a task of a graph has no .remote(): write .bind(…) for a node of the graph, or call it here and now"
+            raise AttributeError(f"{self.__dict__.get('__name__', 'the function')}: {told}")
+        raise AttributeError(f"a task has no {name!r}; it has .bind and .options")
 
     def __repr__(self) -> str:
         return f"<task {name_of(self.function)}>"
@@ -136,37 +215,47 @@ def task(function: Any = None, /, **options: Any) -> Any:
     """Wrap a function, or an existing `@ray.remote` function, as a `Task`; with options alone, a decorator.
 
     Raises:
-        TypeError: Not a function, an actor class, or an unknown option.
+        GraphTypeError: Not a function, one that gives no single value, an actor class, or an option that is unknown or not honoured.
+        SpecError: The value of an option is not of its kind.
     """
     if function is None:
-        settings = Options().changed(options)
-        return lambda wrapped: Task(*_plain(wrapped, settings, options))
-    return Task(*_plain(function, Options().changed(options), options))
+        return lambda wrapped: Task(*_plain(wrapped, options))
+    return Task(*_plain(function, options))
 
 
 def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:
-    """A node that calls `function`, which may be a plain function, a `@ray.remote` function or a `Task`. Raises TypeError."""
+    """A node that calls `function`, which may be a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
     wrapped = function if isinstance(function, Task) else task(function)
     node: Node = wrapped.bind(*args, **kwargs)
     return node
 
 
-def _plain(function: Any, settings: Options, given: Mapping[str, Any]) -> tuple[Callable[..., Any], Options]:
+def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any], Options]:
     if isinstance(function, Task):
-        return function.function, function.settings.changed(given)
-    inner, of_ray = getattr(function, "_function", None), getattr(function, "_default_options", None)
-    if inner is not None and isinstance(of_ray, dict):  # What a `@ray.remote` function looks like; Ray itself is not imported here.
-        taken = {name: of_ray[name] for name in _FROM_RAY if of_ray.get(name) is not None}
-        return inner, Options().changed({**taken, **given})
-    if isinstance(function, type) or hasattr(function, "__ray_metadata__"):
-        raise TypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
+        return function.function, function.settings.changed(given, function.function)
+    if isinstance(function, Node):
+        raise GraphTypeError(f"{function!r} is a node already; name it as an argument or an output, or bind its function again")
+    if isinstance(function, type) or is_actor_class(function):
+        raise GraphTypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
+    if belongs_elsewhere := foreign(function):
+        raise GraphTypeError(f"what was given {belongs_elsewhere}")
+    settings = Options()
+    found = function_and_options(function)
+    if found is not None:
+        function, of_ray = found
+        settings = settings.changed(of_ray, function)
     if not callable(function):
-        raise TypeError(f"{function!r} is not a function")
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"{function!r} is async: a task has no event loop; bind a function that calls asyncio.run()")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function!r} is a generator: a task has one value; bind a function that returns a list")
-    return function, settings
+        raise GraphTypeError(f"{function!r} is not a function; give one, like dag.task(clean), and its arguments to .bind")
+    if any(map(inspect.iscoroutinefunction, _called(function))):
+        raise GraphTypeError(f"{name_of(function)} is async: a task has no event loop; bind a function that calls asyncio.run()")
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in _called(function)):
+        raise GraphTypeError(f"{name_of(function)} is a generator: a task has one value; bind a function that returns a list")
+    return function, settings.changed(given, function)
+
+
+def _called(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """The function, and what a call of the object runs."""
+    return function, inspect.getattr_static(type(function), "__call__")
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -187,6 +276,23 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__)).replace("<lambda>", "lambda")
 
 
+def _exceptions(wanted: Any) -> Any:
+    """The option `retry_exceptions` as a truth value or a tuple. Raises GraphTypeError."""
+    if wanted is None or isinstance(wanted, bool):
+        return wanted
+    kinds = (wanted,) if isinstance(wanted, type) else wanted
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise GraphTypeError(f"retry_exceptions takes True, False or a list of exception classes, like [ConnectionError], not {wanted!r}")
+    return tuple(kinds) or False
+
+
+def _wire_form(name: str, value: Any) -> Any:
+    """An option as `NodeOptions` has it. Which errors are retried is told by the names of their classes; all of them: by none."""
+    if name == "retry_exceptions":
+        return list(names_of(value)) if isinstance(value, tuple) else None
+    return dict(value) if isinstance(value, Mapping) else value
+
+
 def _default_of(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
@@ -196,9 +302,14 @@ def nodes_of_after(after: Any) -> tuple[Node, ...]:
     if isinstance(after, Node):
         return (after,)
     if not isinstance(after, (list, tuple)):
-        raise TypeError(f"after takes nodes, not {after!r}")
+        raise GraphTypeError(f"after takes nodes, not {_shown(after)}")
     listed = tuple(after)
     for each in listed:
         if not isinstance(each, Node):
-            raise TypeError(f"after takes nodes, not {each!r}")
+            raise GraphTypeError(f"after takes nodes, not {_shown(each)}")
     return listed
+
+
+def _shown(value: Any) -> str:
+    """What was given, in words; with the remedy where it is of a Ray of the user's own."""
+    return f"{value!r}: it {told}" if (told := foreign(value)) else repr(value)

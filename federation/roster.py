@@ -27,6 +27,7 @@ class Roster:
         default_factory=dict
     )  #: The labels that a mesh needs to offer each; empty: not known.
     meshes: dict[MeshId, MeshRecord] = field(default_factory=dict)  #: As the file has them.
+    root_cluster: str = ""  #: Ray's own id of the root's cluster, where it has that for itself; empty: not known, or it is shared.
 
 
 #: Of a root without a file: every mesh is taken as it tells itself.
@@ -34,11 +35,17 @@ NO_ROSTER = Roster()
 
 
 def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
-    """The record as it counts at the root: open to no tenant that the file keeps out.
+    """The record as it counts at the root: open to no tenant that the file keeps out, and on a shared cluster if the file says so.
 
     Raises:
-        MeshMisfit: A pool is of a flavor that the file does not have, or that the mesh's labels do not fit; or no tenant is left.
+        MeshMisfit: A pool is of a flavor that the file does not have, or that the mesh's labels do not fit; or no tenant is left; or it is
+            on the root's own cluster.
     """
+    if roster.root_cluster and record.cluster == roster.root_cluster:
+        raise MeshMisfit(
+            f"the mesh {record.mesh} is on the Ray cluster of the root, where its tenants could run code in the control plane; join from "
+            "another Ray cluster"
+        )
     for pool in record.pools if roster.flavors else ():
         if pool.flavor not in roster.flavors:
             raise MeshMisfit(
@@ -53,14 +60,14 @@ def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
             )
     known = roster.meshes.get(record.mesh)
     if known is None:
-        return record
+        return replace(record, shared=False) if roster.meshes else record
     tenants = narrowed(record.tenants, known.tenants)
     if not tenants:
         raise MeshMisfit(
             f"nobody could use the mesh {record.mesh}: it opens itself to {_listed(record.tenants)}, and the root's file opens it to "
             f"{_listed(known.tenants)}; join without --tenant, or change `meshes.{record.mesh}.tenants` there and start the root again"
         )
-    return replace(record, tenants=tenants)
+    return replace(record, tenants=tenants, shared=known.shared)
 
 
 def differences(record: MeshRecord, roster: Roster) -> tuple[str, ...]:

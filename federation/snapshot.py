@@ -30,6 +30,7 @@ class MeshRecord:
     address: str = ""  #: Ray address of the cluster, for people.
     tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
     cluster_answers: bool = True  #: Where it does not, the mesh starts nothing.
+    shared: bool = False  #: Tenants of several top-level tenants may meet on its Ray cluster: somebody said that they trust each other.
     leases_full: bool = False  #: It holds as many leases as it may, and all of them pay for something: it can get none of another pair.
 
 

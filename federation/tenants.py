@@ -65,6 +65,11 @@ class Tenant:
     pickled_code: bool = False  #: May its clients send pickled functions? They run in the tenant's own workers only.
 
 
+def top_level_of(path: str) -> TenantPath:
+    """The first name of the path. Keys and rights go by paths, so whoever acts for it may act for all that begin with it."""
+    return TenantPath(path.partition("/")[0])
+
+
 class Charge(Protocol):
     """What a lease costs: `Lease` and `LeaseView` both say it."""
 
@@ -92,7 +97,7 @@ class TenantTree:
             to borrow from or lend to, a sum that a ledger could not hold; all that was found, a line each.
     """
 
-    __slots__ = ("_children", "_kept", "_keys", "_own", "_tenants", "_vanished")
+    __slots__ = ("_children", "_kept", "_keys", "_own", "_tenants", "_top", "_vanished")
 
     def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
         listed = sorted(tenants, key=lambda tenant: tenant.path)
@@ -104,6 +109,7 @@ class TenantTree:
         self._own: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._kept: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._vanished: frozenset[TenantPath] = frozenset()  #: That were added later, and bring nothing.
+        self._top: tuple[TenantPath, ...] | None = None
         self._count_quotas()
 
     def _count_quotas(self) -> None:
@@ -144,6 +150,13 @@ class TenantTree:
         """
         paths = self._tenants if within is None else [path for path in self._tenants if self.is_within(path, within)]
         return tuple(sorted({TenantPath(path.partition("/")[0]) for path in paths}))
+
+    @property
+    def top_level(self) -> tuple[TenantPath, ...]:
+        """The top-level tenants, as `top_level_of` has them, of all that are in the tree and have not vanished."""
+        if self._top is None:
+            self._top = tuple(sorted({top_level_of(path) for path in self._tenants if path not in self._vanished}))
+        return self._top
 
     def tenant(self, path: TenantPath) -> Tenant:
         """The tenant.

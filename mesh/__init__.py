@@ -36,6 +36,7 @@ What all share:
     chance               a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
     errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
     counting             `1 slot`, `2 slots`                            testing               a stage host without Ray, in virtual time
+    printable            what names may not hold, and texts show escaped
 """
 
 from __future__ import annotations

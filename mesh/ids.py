@@ -3,8 +3,10 @@
 import re
 from typing import NewType
 
+from mesh.printable import UNPRINTABLE
+
 #: What no name holds: stores set names apart by `|` and by lines, and whoever wrote one of these into a name would speak for others.
-_UNFIT = re.compile("[|\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNFIT = re.compile(f"[|{UNPRINTABLE}]")
 
 MeshId = NewType("MeshId", str)
 TenantPath = NewType("TenantPath", str)  #: `acme/research/nlp`: from the root of the tree to the tenant.

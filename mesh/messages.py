@@ -61,6 +61,7 @@ class Failure:
     message: str
     traceback: str = ""
     pickled: StoredValue | None = None  #: The exception itself, when it can be pickled; in the control store.
+    bases: tuple[str, ...] = ()  #: The exception classes above its own, nearest first: `builtins.OSError` of a `builtins.TimeoutError`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

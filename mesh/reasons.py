@@ -16,6 +16,8 @@ class Reason(str, Enum):
     """The mesh was lost and has come back; it gets nothing new until it has stayed for a while."""
     TENANT_NOT_ALLOWED = "TENANT_NOT_ALLOWED"
     """The mesh is closed to this tenant."""
+    CLUSTER_NOT_SHARED = "CLUSTER_NOT_SHARED"
+    """Tenants of several top-level tenants would meet on the mesh's Ray cluster, and nobody has said that they trust each other."""
     CAPACITY_TOO_SMALL = "CAPACITY_TOO_SMALL"
     """No pool of the mesh could hold the work even when empty."""
     CAPACITY_BUSY = "CAPACITY_BUSY"

@@ -18,6 +18,8 @@ from mesh.vigil import Proof, Verdict, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
+#: Called when a task of a run starts.
+StartListener = Callable[[RunId, TaskSpec], None]
 _SOME_MESH = MeshId("some")
 
 
@@ -43,8 +45,16 @@ class SimulatedHost:
     It outlives the child that orders it, as Ray's actors do: give it to another `ChildMesh`, and what it tells to `listen`.
     """
 
-    def __init__(self, report: Callable[[HostReport], None], clock: Clock, behaviour: Behaviour, mesh: MeshId = _SOME_MESH) -> None:
+    def __init__(
+        self,
+        report: Callable[[HostReport], None],
+        clock: Clock,
+        behaviour: Behaviour,
+        mesh: MeshId = _SOME_MESH,
+        on_start: StartListener = lambda _run, _task: None,
+    ) -> None:
         self._mesh = mesh
+        self._on_start = on_start
         self._report = report
         self._clock = clock
         self._behaviour = behaviour
@@ -218,6 +228,7 @@ class SimulatedHost:
                 hosted.over.add(task.node)  # Dropped, silently: what it waits for will not come.
             elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
                 duration_ms, _ = self._behaviour(task)
+                self._on_start(hosted.spec.run, task)
                 hosted.running[task.node] = now_ms + duration_ms
                 started.append(NodeStarted(stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms))
         return started

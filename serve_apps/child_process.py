@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import ray
 import structlog
@@ -30,7 +29,7 @@ from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.supervision.node_watch import look_at_nodes
 from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
-from serve_apps.processes.ray_entry import enter
+from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import ChildSettings
 from serve_apps.processes.stores import open_child_ports
 
@@ -62,7 +61,7 @@ def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None
     """
     enter(settings.ray_address)
     cluster = ray.get_runtime_context().gcs_address
-    record = replace(settings.record, cluster=_cluster_id(), address=cluster)
+    record = replace(settings.record, cluster=cluster_id(), address=cluster)
     ports = open_child_ports(settings)
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
     stop = stop_on_signals(lambda: work.put(()))
@@ -122,12 +121,6 @@ def _leave(child: ChildMesh) -> None:
         child.leave()
     except MeshError as gone:
         log.warning("left without a word: the root does not answer", error=str(gone))
-
-
-def _cluster_id() -> str:
-    """Ray's own id of the cluster, different for each head that is started."""
-    worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
-    return str(worker.gcs_client.cluster_id.hex())
 
 
 def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:

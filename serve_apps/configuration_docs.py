@@ -14,7 +14,7 @@ from mesh.resources import format_units
 _INTRO = """\
 # The federation file
 
-One YAML file describes a whole federation; `configs/quickstart.yaml` and `configs/two_clusters.yaml` are two that work.
+One YAML file describes a whole federation; `configs/quickstart.yaml`, `configs/two_clusters.yaml` and `configs/two_tenants.yaml` work.
 `schedulemesh validate FILE` reads one and tells everything that is wrong with it at once, each with line, column, path and what to write
 instead. (Checks that hold values against each other, such as `heartbeat` against `lease_ttl`, wait until each
 value is one, as do warnings; so do those of names while a value is wrong that has no default.)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import ray
 from ray import serve
 
 from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
-from serve_apps.processes.ray_entry import enter
+from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import RootSettings
 from serve_apps.root.deployments import root_applications, root_targets
+from serve_apps.root.proxy_answers import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 
@@ -18,7 +20,9 @@ def main(settings_file: str) -> None:
     """Deploy, tell the parent, wait for the end, undeploy."""
     configure_logging()
     settings = RootSettings.read(settings_file)
-    enter(settings.ray_address)
+    enter(settings.ray_address, VARIABLES if settings.cluster_stays else None)  # Nodes of the stack's own have them.
+    if settings.has_own_cluster:
+        settings = settings.model_copy(update={"roster": replace(settings.roster, root_cluster=cluster_id())})
     stop, names = stop_on_signals(), root_applications(settings.ledger)
     start_serve(settings.host, settings.port, ours=names)
     serve.run_many(root_targets(settings))

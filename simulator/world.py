@@ -22,7 +22,7 @@ from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import TenantTree
 from mesh.clock import ManualClock
 from mesh.hosting import HostReport
-from mesh.ids import MeshId
+from mesh.ids import MeshId, NodeId, RunId
 from mesh.stages import TaskSpec
 from mesh.testing import SimulatedHost
 
@@ -69,7 +69,10 @@ class _Root:
 
 @dataclass(slots=True)
 class World:
-    """Meshes under one root. `step` moves time by a random bit and lets everybody who lives do a bit of work."""
+    """Meshes under one root. `step` moves time by a random bit and lets everybody who lives do a bit of work.
+
+    It raises AssertionError when an attempt of a node starts for the second time.
+    """
 
     seed: int
     tree: TenantTree
@@ -86,6 +89,7 @@ class World:
     runs: MemoryRunStore = field(init=False)
     meshes: dict[MeshId, SimulatedMesh] = field(init=False)
     _roots: list[_Root] = field(init=False)
+    _started: set[tuple[RunId, NodeId, int]] = field(default_factory=set)
     _roots_made: int = 0
     _ticked_ms: int = 0
 
@@ -119,6 +123,13 @@ class World:
 
     def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
         return (random.Random(f"{self.seed}/{task.node}").randint(1, 800), task.node in self.failing)  # noqa: S311  as above
+
+    def _note_start(self, run: RunId, task: TaskSpec) -> None:
+        """An attempt number names one execution, whatever is lost."""
+        started = run, task.node, task.attempt
+        if started in self._started:
+            raise AssertionError(f"seed {self.seed}: attempt {task.attempt} of node {task.node} of run {run} starts for the second time")
+        self._started.add(started)
 
     def step(self) -> None:
         """A bit of time, and a bit of work by everybody."""
@@ -155,7 +166,7 @@ class World:
 
     def _boot(self, mesh: SimulatedMesh) -> None:
         if mesh.host is None:
-            mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh)
+            mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh, self._note_start)
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
         mesh.host.advance()  # What its watchdogs have done meanwhile.

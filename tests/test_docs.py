@@ -21,6 +21,7 @@ import dag.errors
 import mesh
 from dag.compiling import compile_graph, tasks_of
 from dag.forms import _KNOWN as FORMS
+from dag.from_ray import RAY_OPTIONS
 from dag.options import NodeOptions
 from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
@@ -277,6 +278,15 @@ def test_every_option_of_a_node_has_a_row():
     assert {field.name for field in dataclasses.fields(dag.Options)} <= first_cells()
 
 
+def test_each_option_of_ray_has_a_row_with_what_is_made_of_it():
+    rows_of_ray = rows(sections("docs/python.md", "###")["Options of Ray"])
+    told = {cells[0].strip("`"): cells[1].removesuffix(" |") for cells in rows_of_ray if cells[0].startswith("`")}
+    assert told == {
+        name: f"honoured as {option.honoured_as}" if option.honoured_as else f"refused: {option.refused_because}"
+        for name, option in RAY_OPTIONS.items()
+    }
+
+
 def test_every_error_of_the_client_is_told():
     own = {name for name, kind in vars(dag.errors).items() if isinstance(kind, type) and issubclass(kind, dag.errors.DagError)}
     assert own <= set(re.findall(r"`(\w+)`", sections("docs/python.md", "##")["Errors"]))
@@ -440,6 +450,16 @@ def slugs(page: str) -> set[str]:
     """The anchors that a page's headings make."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_protection_is_shown_by_a_test_that_is_there():
+    table = [cells for cells in rows(sections("docs/security.md", "##")["What is protected from whom"]) if cells[0] not in ("asset", "---")]
+    assert table
+    for cells in table:
+        named = re.findall(r"\[[^]]+\]\(\.\./(tests/[^)]+)\) `(\w+)`", cells[-1])
+        assert named, cells[0]
+        for file, test in named:
+            assert re.search(rf"^(async )?def {test}\(", text_of(file), flags=re.MULTILINE), f"{file} has no {test}"
 
 
 @pytest.mark.parametrize("page", PAGES)

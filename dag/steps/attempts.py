@@ -6,6 +6,7 @@ the others have limits of the federation.
 
 from __future__ import annotations
 
+from dag.compiling import NodePlan
 from dag.retrying import RetryRules
 from dag.runs import NodeRecord
 from dag.states import RunState
@@ -41,7 +42,7 @@ class Attempts:
             self.lose_worker(node, failure.message)
         elif failure.reason is Reason.VALUE_LOST:
             self.lose(node, failure.reason, failure.message)
-        elif node.retries_used < self._standing.plans[node.node].retries:
+        elif node.retries_used < self._standing.plans[node.node].retries and _is_retried(self._standing.plans[node.node], failure):
             node.retries_used += 1
             self._retry(node, failure.reason, failure.message)
         else:
@@ -70,3 +71,10 @@ class Attempts:
         wait_ms = self._rules.wait_after_ms(f"{self._record.run}:{node.node}", max(1, failures))
         self._recalls.restart(node, reason, f"{detail} (again in {wait_ms / 1000:.1f} s)" if wait_ms else detail)
         node.not_before_ms = self._moves.now_ms + wait_ms
+
+
+def _is_retried(plan: NodePlan, failure: Failure) -> bool:
+    """Whether the node's retries are for such an error. What the mesh could not do, as write the value, is no error of the function."""
+    if plan.retry_exceptions is None or failure.reason is not Reason.USER_ERROR:
+        return True
+    return not plan.retry_exceptions.isdisjoint((failure.type_name, *failure.bases))

@@ -57,8 +57,9 @@ class Recalls:
 
     def recall(self, node: NodeRecord) -> None:
         """Back to where it can be placed again, at no cost."""
-        if node.state is NodeState.RUNNING:
+        if self._may_have_begun(node):
             node.attempt += 1
+        if node.state is NodeState.RUNNING:
             node.state = NodeState.ASSIGNED
         if node.state is NodeState.ASSIGNED:
             self._moves.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
@@ -67,6 +68,15 @@ class Recalls:
         node.stage, node.mesh = None, None
         self._has_gaps = True
         self._moves.touch(node)
+
+    def _may_have_begun(self, node: NodeRecord) -> bool:
+        """Whether its mesh may run it, though it has not reported so: an attempt number names one execution.
+
+        Of a stage that has ended in good order, the mesh has reported all that it began.
+        """
+        if node.state is NodeState.ASSIGNED and node.stage is not None:
+            return self._record.stages[node.stage].state is not StageState.ENDED
+        return node.state is NodeState.RUNNING
 
     def dissolve(self, stage: StageRecord) -> None:
         """End a stage that nobody has heard of."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -24,11 +25,13 @@ Params = Mapping[str, str | int | float | None]
 
 #: Longer than the root's keep-alive comments are apart, so silence means that the connection is dead.
 READ_S_MAX = 30.0
-#: How long a root that was reached before may be away.
-PATIENCE_S = 30.0
+#: How long a root that was reached before may be away: longer than one answer may take, and than a cluster takes to start again.
+PATIENCE_S = 120.0
 #: How long one that was never reached is tried.
 FIRST_PATIENCE_S = 2.0
 
+#: What a root's proxy says while no gateway stands behind it: somebody is there, and the root will be.
+_ROOT_AWAY = "root_away"
 #: Answers of a proxy whose root is being replaced.
 _AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
@@ -63,21 +66,22 @@ class HttpCalls:
             timeout=httpx.Timeout(READ_S_MAX, connect=5.0),
         )
 
-    def get(self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = ()) -> httpx.Response:
+    def get(self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = (), patience_s: float = 0.0) -> httpx.Response:
         """The answer.
 
         Args:
             also_good: Statuses that are an answer here, although they are no success.
+            patience_s: How long a root that was reached may be away, if that is longer than it may be anyway.
         Raises:
             UnknownRun: There is no such run.
             ApiError: The root refused, or does not answer (status 0).
         """
-        return self._call("GET", path, also_good, params=_given(params))
+        return self._call("GET", path, also_good, patience_s, params=_given(params))
 
     def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """The answer. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
         told = {"Content-Type": "application/json", **(headers or {})}
-        return self._call("POST", path, (), content=body, params=_given(params), headers=told)
+        return self._call("POST", path, (), 0.0, content=body, params=_given(params), headers=told)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
         """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
@@ -85,7 +89,7 @@ class HttpCalls:
         Raises:
             UnknownRun, ApiError: As `get`; the stream did not begin.
         """
-        opened, source = self._patiently(lambda: self._open_stream(path, params))
+        opened, source = self._patiently(lambda: self._open_stream(path, params), 0.0)
         with opened, contextlib.suppress(httpx.TransportError):
             yield from source.iter_sse()
 
@@ -93,13 +97,13 @@ class HttpCalls:
         """Close the connections."""
         self._http.close()
 
-    def _call(self, method: str, path: str, also_good: tuple[int, ...], **arguments: Any) -> httpx.Response:
+    def _call(self, method: str, path: str, also_good: tuple[int, ...], patience_s: float, **arguments: Any) -> httpx.Response:
         def once() -> httpx.Response:
             with _lost_is_away():
                 answer = self._http.request(method, path, **arguments)
             return answer if answer.status_code in also_good else self._checked(answer)
 
-        return self._patiently(once)
+        return self._patiently(once, patience_s)
 
     def _open_stream(self, path: str, params: Params) -> tuple[ExitStack, httpx_sse.EventSource]:
         with ExitStack() as opened, _lost_is_away():
@@ -116,15 +120,19 @@ class HttpCalls:
             return answer
         error = _error_in(answer)
         if error is None or answer.status_code in _AWAY:
+            self._was_reached |= error is not None and error.get("code") == _ROOT_AWAY
             raise _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
         self._was_reached = True
         if error.get("code") == "too_many_calls":
             raise _Busy(_refusal(answer, error, self._key_from))
         raise _refusal(answer, error, self._key_from)
 
-    def _patiently(self, act: Callable[[], T]) -> T:
+    def _patiently(self, act: Callable[[], T], patience_s: float) -> T:
         again = Retrying(
-            retry=retry_if_exception_type(_Away), wait=wait_random_exponential(multiplier=0.05, max=2.0), stop=self._is_enough, reraise=True
+            retry=retry_if_exception_type(_Away),
+            wait=wait_random_exponential(multiplier=0.05, max=2.0),
+            stop=partial(self._is_enough, max(patience_s, self._patience_s)),
+            reraise=True,
         )
         try:
             return again(act)
@@ -135,9 +143,8 @@ class HttpCalls:
                 0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation", code="unreachable"
             ) from None
 
-    def _is_enough(self, tried: RetryCallState) -> bool:
-        patience_s = self._patience_s if self._was_reached else min(FIRST_PATIENCE_S, self._patience_s)
-        return (tried.seconds_since_start or 0.0) >= patience_s
+    def _is_enough(self, patience_s: float, tried: RetryCallState) -> bool:
+        return (tried.seconds_since_start or 0.0) >= (patience_s if self._was_reached else min(FIRST_PATIENCE_S, patience_s))
 
 
 @contextmanager

@@ -170,9 +170,9 @@ class Client:
         self.ask(f"{run.path}/summary")
         return run
 
-    def ask(self, path: str, params: Params | None = None) -> Any:
-        """The JSON that the root answers to a GET. Raises as `run`."""
-        return self._calls.get(path, params).json()
+    def ask(self, path: str, params: Params | None = None, *, patience_s: float = 0.0) -> Any:
+        """The JSON that the root answers to a GET; `patience_s`: as `HttpCalls.get` has it. Raises as `run`."""
+        return self._calls.get(path, params, patience_s=patience_s).json()
 
     def tell(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that the root answers to a POST. Raises as `run`."""
@@ -188,9 +188,10 @@ class Client:
             if told.data:  # The stream's own words to its reader (`retry:`) come as events without any.
                 yield decode(RunEvent, told.data)
 
-    def result_answer(self, run: RunId, wait_s: float = 0) -> tuple[int, Any]:
+    def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float = 0.0) -> tuple[int, Any]:
         """Status and JSON of the answer to `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
-        answer = self._calls.get(f"{_path_of(run)}/result", {"wait_s": wait_s}, also_good=(httpx.codes.CONFLICT,))
+        path = f"{_path_of(run)}/result"
+        answer = self._calls.get(path, {"wait_s": wait_s}, also_good=(httpx.codes.CONFLICT,), patience_s=patience_s)
         return answer.status_code, answer.json()
 
     def close(self) -> None:
@@ -241,7 +242,7 @@ class Run:
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
-            line = self._client.ask(f"{self.path}/summary", {"wait_s": min(LONG_POLL_S, left_s)})
+            line = self._client.ask(f"{self.path}/summary", {"wait_s": min(LONG_POLL_S, left_s)}, patience_s=left_s)
             state = RunState(line["state"])
             if state in RUN_ENDS:
                 return state
@@ -275,7 +276,7 @@ class Run:
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
-            status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s))
+            status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s), patience_s=left_s)
             if status != httpx.codes.ACCEPTED:
                 return status, answer
             if left_s == 0:

@@ -47,7 +47,10 @@ def connected(address: str | None) -> Iterator[Path | None]:
     """Be a driver of that cluster, or of one for the length of the block; the folder is where its mesh may keep its state."""
     own = OwnCluster.start(ClusterSpec(nodes=NODES, object_store_bytes=STORE_BYTES)) if address is None else None
     try:
-        ray.init(address=own.address if own is not None else address, log_to_driver=False, logging_level="ERROR")
+        if own is not None:
+            own.connect()
+        else:
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
         print(f"{'started' if own is not None else 'connected to'} a Ray cluster with {ray.cluster_resources()['CPU']:.0f} CPUs")
         yield own.folder / "mesh" if own is not None else None
     finally:

@@ -21,6 +21,7 @@ from federation.child.tenure import Tenure
 from federation.child.tidings import Tidings
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
+from federation.routing.openness import may_use
 from mesh import admission_events as events
 from mesh.admission_decisions import AdmissionDecision, StartWorkload
 from mesh.clock import Clock
@@ -54,6 +55,10 @@ class Claims:
             SessionLost: There is no session any more.
         """
         admission, name = self.books.admission, decision.workload
+        waiting = admission.workloads.get(name)
+        if waiting is not None and not may_use(self.books.record.tenants, waiting.offer.tenant):
+            # It was sent before the mesh closed to its tenant; the root takes it back.
+            return admission.handle(events.WorkloadWithdrawn(workload=name))
         self.books.can_start = self.books.can_start and self.host.is_ready()
         if not self.books.can_start:  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
             self.tenure.hurry()

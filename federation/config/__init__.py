@@ -3,5 +3,5 @@
 yaml_source  text to values that know their line               shape          is every key known, and of its kind
 models       what may stand in a file, put together            sections       the same, key by key
 checks       does it make sense as a whole                     tenant_forest  tenants in one shape, with their paths
-loading      all of it, and on to the federation's own values
+trust        who shares a Ray cluster, and may    loading        all of it, and on to the federation's own values
 """

@@ -18,6 +18,7 @@ from federation.config.sections.tenants import TenantEntry
 from federation.config.sections.values import Amount, format_duration
 from federation.config.shape import STAND_IN
 from federation.config.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
+from federation.config.trust import domains_apart, root_among_tenants
 from federation.config.yaml_source import Path, Problem
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
@@ -28,9 +29,9 @@ from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
 Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
 
-_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
-_RESOURCE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: And `CPU`, `GPU`, by case.
 
 
@@ -59,7 +60,7 @@ def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     named += [(("meshes", mesh, "pools", pool), pool) for mesh, section in config.meshes.items() for pool in section.pools]
     named += [(tenant.place, part) for tenant in forest.tenants for part in _own_parts(tenant)]
     for place, name in named:
-        if not _ID.match(name):
+        if not _ID.fullmatch(name):
             yield Problem(path=place, text=f"{name!r} is no name; {_ID_WORDS}")
 
 
@@ -111,7 +112,7 @@ def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     if config.storage.url is not None and not urlsplit(config.storage.url).scheme:
         yield Problem(path=("storage", "url"), text="must be an fsspec URL like s3://bucket/folder or file:///folder, or null")
     for name, cluster in config.clusters.items():
-        if cluster.address is not None and not re.match(r"^[^\s:/]+:\d{1,5}$", cluster.address):
+        if cluster.address is not None and not re.fullmatch(r"[^\s:/]+:\d{1,5}", cluster.address):
             yield Problem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
 
 
@@ -309,8 +310,8 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _flavor_orders,
 )
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
-CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond)
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums, domains_apart)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond, root_among_tenants)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:
@@ -324,7 +325,7 @@ def _resource_name(resource: str, place: Path) -> Iterator[Problem]:
     meant = _RAY_NAMES.get(resource.lower(), resource.lower())
     if resource != meant and meant in {"cpu", "gpu", *BYTE_RESOURCES}:
         yield Problem(path=place, text=f"unknown resource; did you mean {meant}?")
-    elif not _RESOURCE.match(resource):
+    elif not _RESOURCE.fullmatch(resource):
         yield Problem(path=place, text=f"{resource!r} is no resource; write cpu, gpu, memory or the name of a custom one")
 
 

@@ -95,8 +95,15 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
         PoolRecord(pool=PoolName(name), flavor=FlavorName(pool.flavor), capacity=ResourceSet.of(pool.capacity))
         for name, pool in section.pools.items()
     )
+    runs_on = config.clusters.get(section.cluster)
     return MeshRecord(
-        mesh=MeshId(mesh), labels=dict(section.labels), pools=pools, cluster=cluster, address=address, tenants=section.tenants
+        mesh=MeshId(mesh),
+        labels=dict(section.labels),
+        pools=pools,
+        cluster=cluster,
+        address=address,
+        tenants=section.tenants,
+        shared=runs_on is not None and runs_on.shared,
     )
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from federation.errors import ConfigError
 from federation.located import Located, in_parts
+from mesh.printable import escaped
 
 TEXT_CHARACTERS_MAX = 4_000_000
 DEPTH_MAX = 100
@@ -86,7 +87,7 @@ class Document:
 
 def dotted(path: Path) -> str:
     """`tenants.acme.quotas` and `tenants[2].name`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{escaped(part)}" for part in path).removeprefix(".").replace("\n", r"\n")
 
 
 def parse(text: str, *, source: str) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ Run = Callable[[Fields, Mapping[str, Any]], dict[str, Any]]
 
 #: Lists that are sets: their order in an expectation says nothing.
 SETS = frozenset({"victims", "already_evicted", "admitted", "pending", "preempted", "parked"})
+#: Objects that are compared whole: a key that the expectation does not have is one too many.
+WHOLE = frozenset({"reasons", "assignments", "lendable", "flavors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ def judge_all(cases: list[Any], run: Run) -> Iterator[Verdict]:
 def _judge(case: Any, name: str, run: Run) -> Verdict:
     expected = case.get("expect") if isinstance(case, dict) else None
     try:
-        got = run(_checked(case, name), expected or {})
+        got = json.loads(json.dumps(run(_checked(case, name), expected or {})))  # As it is shown: two that look alike are alike.
         return Verdict(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
     except CaseError as wrong:
         return Verdict(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
@@ -76,19 +79,24 @@ def _checked(case: Any, name: str) -> Fields:
 def _meets(got: Any, expected: Any, name: str = "") -> bool:
     """Of objects only the keys of the expectation count, down to where it holds lists and values."""
     if isinstance(expected, dict) and isinstance(got, dict):
-        if name in ("reasons", "assignments", "lendable", "flavors"):  # These are told whole.
+        if name in WHOLE:
             return got.keys() == expected.keys() and all(_meets(got[key], value, key) for key, value in expected.items())
         unknown = sorted(expected.keys() - got.keys())
         if unknown:
             raise CaseError(f"`expect` asks for {', '.join(unknown)}, of which nothing is known")
         return all(_meets(got[key], value, key) for key, value in expected.items())
     if name in SETS and isinstance(expected, list):
-        return len(expected) == len(got) and all(one in got for one in expected)
-    return type(got) is type(expected) and bool(got == expected)
+        return isinstance(got, list) and sorted(map(_text, got)) == sorted(map(_text, expected))
+    return _text(got) == _text(expected)
 
 
-def _shown(got: Any, expected: Any) -> Any:
-    """Of what came of it, that which was asked for."""
-    if isinstance(got, dict) and isinstance(expected, dict) and expected.keys() <= got.keys():
-        return {key: _shown(got[key], expected[key]) for key in got if key in expected}
+def _shown(got: Any, expected: Any, name: str = "") -> Any:
+    """The part of `got` that `_meets` compares: a verdict that failed shows where the two differ."""
+    if isinstance(got, dict) and isinstance(expected, dict) and name not in WHOLE:
+        return {key: _shown(got[key], expected[key], key) for key in got if key in expected}
     return got
+
+
+def _text(value: Any) -> str:
+    """JSON in one form, as a verdict shows it: `1`, `1.0` and `true` are three values, and what looks alike is alike."""
+    return json.dumps(value, sort_keys=True)

@@ -6,8 +6,10 @@ Each question is reckoned once, whoever asks: work of one tenant comes in many s
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from federation.routing.domains import crowded
 from federation.snapshot import Snapshot
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -36,8 +38,16 @@ class Headroom:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._grantable: dict[tuple[TenantPath, FlavorName, str], Grantable] = {}
+        self._crowded: Mapping[MeshId, tuple[TenantPath, ...]] | None = None
         self._held: set[tuple[MeshId, TenantPath, FlavorName]] | None = None
         self._borrowed: dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] | None = None
+
+    @property
+    def crowded(self) -> Mapping[MeshId, tuple[TenantPath, ...]]:
+        """The meshes that take nothing, since tenants would meet there who may not; see `domains.crowded`."""
+        if self._crowded is None:
+            self._crowded = crowded(self._snapshot)
+        return self._crowded
 
     def grantable(self, tenant: TenantPath, flavor: FlavorName, resource: str) -> Grantable:
         """What the tenant could hold and would get. One that was taken out of the tree while its run goes on is granted nothing."""

@@ -50,8 +50,14 @@ def _might_take(demand: Demand, record: MeshRecord) -> bool:
     )
 
 
-def refusal_of(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> tuple[Reason, str] | None:
-    """Why the mesh does not take the work whatever its size; None when it might."""
+def refusal_of(
+    demand: Demand, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
+) -> tuple[Reason, str] | None:
+    """Why the mesh does not take the work whatever its size; None when it might.
+
+    Args:
+        together: Top-level tenants that would meet on its Ray cluster and may not; see `routing.domains`.
+    """
     record = view.record
     if demand.mesh is not None and demand.mesh != record.mesh:
         return Reason.LABEL_MISMATCH, f"the work is pinned to {demand.mesh}"
@@ -60,6 +66,8 @@ def refusal_of(demand: Demand, view: MeshView, now_ms: int, queue_max: int) -> t
         return Reason.LABEL_MISMATCH, lacking
     if not may_use(record.tenants, demand.tenant):
         return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
+    if together:
+        return Reason.CLUSTER_NOT_SHARED, f"its Ray cluster admits {', '.join(together)}, and is not `shared`: it takes nothing new"
     if not view.alive:
         return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
     if not record.cluster_answers:

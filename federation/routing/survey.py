@@ -109,7 +109,7 @@ class _Asking:
 
     def ask(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
         """The mesh's verdict, and the pools that take the work when the mesh accepts it."""
-        refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max)
+        refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max, self.headroom.crowded.get(view.record.mesh, ()))
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal

@@ -14,6 +14,7 @@ The runner of a tenant:
     execution      what happens on a worker                                watch            few reports one by one, many together
     outcomes       why a task did not return, in our words                 run_values       what it holds for runs, and what Ray lost
     exporting      values out of a mesh, and in again                      outbox           what it has to tell, until that is confirmed
+    connection     what ray.init() and ray.shutdown() do in a worker
 
 A node's watchdog:
 
@@ -23,8 +24,10 @@ A node's watchdog:
 Ray, and the system below:
 
     cluster        clusters of one's own, several side by side             node_logs        the last word of a process that aborted
+    cluster_token  the token of a cluster, without which it runs nothing
     process        who cannot outlive whom; whom a number names            ports            free for those that take a while to open them
 
     supervision    the local mesh: supervisor, agents, facade              plugin_loading   from packages, modules, WebAssembly files
     wasm           strangers' code that reaches nothing, holds up nothing  tracing          spans that are told after the fact
+    user_code      what a task's code creates, and how it is interrupted
 """

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ import psutil
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import node_logs
+from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 
@@ -48,7 +51,6 @@ _UP = "Ray runtime started"
 
 #: What makes a cluster small and quick to start. A variable that the caller's environment sets is left as it is.
 _ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
@@ -56,6 +58,8 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
+    # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
+    "DASHBOARD_METRIC_PORT": "-1",
     # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
@@ -94,20 +98,37 @@ class ClusterSpec:
 
 
 class OwnCluster:
-    """A running cluster. Its processes end with the thread that started it, on Linux."""
+    """A running cluster, which asks for a token of its own.
 
-    def __init__(self, address: str, folder: Path, processes: tuple[subprocess.Popen[bytes], ...]) -> None:
+    Its processes end with the thread that started it, on Linux; those of a node that was started again with the thread that did that.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        folder: Path,
+        token_file: Path,
+        processes: tuple[subprocess.Popen[bytes], ...],
+        spec: ClusterSpec | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
         self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
+        self.token_file = token_file  #: What a process needs to enter; it goes with the cluster.
         self._processes = processes
+        self._spec = spec
+        self._environment = dict(environment or {})  #: Of every node.
+        self._guard = threading.Lock()  #: Over the processes: one thread may start a node while another stops all.
 
     @classmethod
     def start(
         cls,
         spec: ClusterSpec,
         *,
+        token_file: Path | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
+        variables: Mapping[str, str] | None = None,
         logs_kept_in: Path | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> OwnCluster:
@@ -118,8 +139,10 @@ class OwnCluster:
 
         Args:
             spec: The nodes.
+            token_file: Where the cluster's token is written; None: into its folder.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
+            variables: Others for the environment of the nodes, and with it of their workers.
             logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
             is_wanted: Asked again and again while it starts.
 
@@ -130,7 +153,8 @@ class OwnCluster:
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        start = partial(cls._start_once, spec, temp_dir_parent, python_path, logs_kept_in, is_wanted)
+        environment = {**_environment(python_path), **(variables or {})}
+        start = partial(cls._start_once, spec, token_file, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -143,8 +167,9 @@ class OwnCluster:
     def _start_once(
         cls,
         spec: ClusterSpec,
+        token_file: Path | None,
         parent: str | Path | None,
-        python_path: tuple[str, ...],
+        environment: Mapping[str, str],
         logs_kept_in: Path | None,
         is_wanted: Callable[[], bool],
         *,
@@ -154,25 +179,26 @@ class OwnCluster:
         if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
             folder.rmdir()
             raise ValueError(f"{folder} is too long for Ray's sockets; give a folder of at most {FOLDER_BYTES_MAX - 12} bytes, like /tmp")
-        address = ""
+        address, token_file = "", token_file or folder / "auth_token"
         processes: list[subprocess.Popen[bytes]] = []
         try:
             ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
             address = f"127.0.0.1:{ports[-1]}"
             commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
-            environment = _environment(python_path)
+            write_token(token_file)
+            environment = {**environment, **token_environment(token_file)}
             for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
                 if in_turn:
-                    _await_up(processes, folder, logs_kept_in, is_wanted)
+                    _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
                 processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
-            _await_up(processes, folder, logs_kept_in, is_wanted)
+            _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
-            cls(address, folder, tuple(processes)).kill()
+            cls(address, folder, token_file, tuple(processes)).kill()
             raise
-        return cls(address, folder, tuple(processes))
+        return cls(address, folder, token_file, tuple(processes), spec, environment)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -180,8 +206,57 @@ class OwnCluster:
         return tuple(process.pid for process in self._processes)
 
     def alive(self) -> bool:
-        """Are all nodes up? `ray start --block` ends within a second or so when a part of its node dies."""
-        return bool(self._processes) and all(process.poll() is None for process in self._processes)
+        """Is the head up? Without it there is no cluster; `ray start --block` ends within a second or so when a part of its node dies."""
+        return bool(self._processes) and self._processes[0].poll() is None
+
+    def dead_workers(self) -> tuple[int, ...]:
+        """The nodes beside the head that have died, by their places in the `ClusterSpec`."""
+        return tuple(place for place, process in enumerate(self._processes) if place and process.poll() is not None)
+
+    def restart_worker(self, place: int, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Start a node that has died again, as it was, and wait until it is up. What the dead one has left is killed first.
+
+        Args:
+            place: One of `dead_workers`.
+            is_wanted: Asked again and again while it starts.
+
+        Raises:
+            RuntimeDoorError: It did not come up; nothing of it is left. Or the cluster was stopped meanwhile.
+            ValueError: It is the head, or there is no such node.
+        """
+        if self._spec is None or not 0 < place < len(self._spec.nodes):
+            raise ValueError(f"the cluster at {self.address} has no worker node {place}")
+        self._end_session(self._processes[place])
+        begun_s, ports = time.time(), [0] * (_PORTS_A_NODE * place) + list(promise_ports(_PORTS_A_NODE))
+        command = _command(self._spec, place, ports, self.address, self.folder)
+        environment = {**_kept_workers(self._spec.nodes[place]), **self._environment}
+        with self._guard:
+            if not self._processes:
+                raise NotWanted(f"the Ray cluster at {self.address} was stopped")
+            process = _spawn(command, environment, _log_file(self.folder, place))
+            self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
+        try:
+            _await_up({place: process}, self.folder, None, is_wanted, since_s=begun_s)
+        except BaseException:
+            self._end_session(process)
+            raise
+
+    def _end_session(self, leader: subprocess.Popen[bytes]) -> None:
+        """Kill what is left of one node. Its workers end by themselves when their raylet has, but not at once."""
+        deadline = time.monotonic() + KILL_S_MAX
+        while (left := _in_sessions(frozenset({leader.pid}))) or leader.poll() is None:
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise RuntimeDoorError(f"processes {sorted(left)} of a Ray node at {self.address} do not end, even when killed")
+            time.sleep(_POLL_S)
+
+    def connect(self, *, namespace: str | None = None) -> None:
+        """Make this process a driver of the cluster, until `ray.shutdown()`; it shows the cluster's token from now on."""
+        use_token(self.token_file)
+        import ray  # noqa: PLC0415  takes a second, and reads the variables
+
+        ray.init(address=self.address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
 
     def stop(self) -> None:
         """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
@@ -206,7 +281,9 @@ class OwnCluster:
             if time.monotonic() > deadline:
                 raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
-        self._processes = ()
+        with self._guard:
+            self._processes = ()
+        self.token_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _sessions(self) -> frozenset[int]:
@@ -222,11 +299,16 @@ class OwnCluster:
         return {process.pid for process in psutil.process_iter() if _belongs(process, sessions, str(self.folder))}
 
 
-def _belongs(process: psutil.Process, sessions: frozenset[int], folder: str) -> bool:
+def _in_sessions(sessions: frozenset[int]) -> set[int]:
+    return {process.pid for process in psutil.process_iter() if _belongs(process, sessions, None)}
+
+
+def _belongs(process: psutil.Process, sessions: frozenset[int], folder: str | None) -> bool:
+    """`folder`: None: by its session only."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return os.getsid(process.pid) in sessions or any(folder in part for part in process.cmdline())
+        return os.getsid(process.pid) in sessions or (folder is not None and any(folder in part for part in process.cmdline()))
     except (psutil.Error, ProcessLookupError, PermissionError):
         return False  # Gone in the meantime, or somebody else's.
 
@@ -290,25 +372,38 @@ def _log_file(folder: Path, index: int) -> Path:
     return folder / f"node-{index}.log"
 
 
-def _await_up(processes: list[subprocess.Popen[bytes]], folder: Path, logs_kept_in: Path | None, is_wanted: Callable[[], bool]) -> None:
-    """Raises RuntimeDoorError; NodeTooSlow when it is worth another try."""
+def _await_up(
+    processes: Mapping[int, subprocess.Popen[bytes]],
+    folder: Path,
+    logs_kept_in: Path | None,
+    is_wanted: Callable[[], bool],
+    since_s: float = 0.0,
+) -> None:
+    """Wait for these nodes, by their places.
+
+    Args:
+        since_s: Logs that were not written since then are about nodes that have died before; seconds since the epoch.
+
+    Raises:
+        RuntimeDoorError: One did not come up; NodeTooSlow when it is worth another try.
+    """
     begun = looked = time.monotonic()
-    coming = dict(enumerate(processes))
+    coming = dict(processes)
     while coming:
         _check_wanted(is_wanted)
         for index, process in tuple(coming.items()):
             log = _log_file(folder, index)
             if process.poll() is not None:
-                raise _failure(f"ended (exit code {process.returncode}) before it was up", log, logs_kept_in)
+                raise _failure(f"ended (exit code {process.returncode}) before it was up", log, logs_kept_in, since_s)
             if _UP in log.read_text(errors="replace"):
                 del coming[index]
         now = time.monotonic()
         if coming and now > looked + _LOOK_S:  # `ray start` waits for a raylet that is dead as long as for one that is slow.
             looked = now
-            if node_logs.is_too_slow(node_logs.fatal_line(folder)):
-                raise _failure("ended before it was up", _log_file(folder, min(coming)), logs_kept_in)
+            if node_logs.is_too_slow(node_logs.fatal_line(folder, since_s)):
+                raise _failure("ended before it was up", _log_file(folder, min(coming)), logs_kept_in, since_s)
         if coming and now > begun + START_S_MAX:
-            raise _failure(f"was not up within {START_S_MAX:.0f} s", _log_file(folder, min(coming)), logs_kept_in)
+            raise _failure(f"was not up within {START_S_MAX:.0f} s", _log_file(folder, min(coming)), logs_kept_in, since_s)
         time.sleep(_POLL_S)
 
 
@@ -328,8 +423,8 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wa
         time.sleep(_POLL_S)
 
 
-def _failure(what: str, log: Path, logs_kept_in: Path | None) -> RuntimeDoorError:
-    fatal = node_logs.fatal_line(log.parent)
+def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) -> RuntimeDoorError:
+    fatal = node_logs.fatal_line(log.parent, since_s)
     kept = f" Its logs are kept in {logs_kept_in}." if logs_kept_in is not None else ""
     if node_logs.is_too_slow(fatal):
         return NodeTooSlow(

@@ -309,7 +309,7 @@ class StageEngine:
         self._end_if_over(stage)
 
     def _submit_one(self, stage: OpenStage, task: TaskSpec) -> None:
-        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task.function)
+        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task)
         code = stage.code_of(task) if needs_code else None
         inline, names, references = stage.arguments_of(task)
         inputs = [self._reference_to(stage, task, node) for node in task.inputs]

@@ -30,13 +30,17 @@ from mesh.arguments import resolve
 from mesh.counting import counted
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.reasons import Reason
+from mesh.runtime.connection import keep_connected
 from mesh.runtime.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.runtime.user_code.interrupts import listen_for_cancel
 from mesh.runtime.watch_folder import register
 from mesh.stages import ArgumentForm
 from mesh.values import Encoding, StoredValue
 
 PICKLED_ERROR_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
+#: Classes above an exception's own that are told of.
+_BASES_MAX = 50
 #: How long a task runs before its start is told by itself: shorter ones are told with their end, at no cost.
 ANNOUNCE_AFTER_S = 0.3
 _PULSE_S = 0.15
@@ -94,6 +98,7 @@ class TaskFault:
     traceback: str
     pickled: bytes | None  #: The exception itself, when it is small and can be had back.
     report: TaskReport
+    bases: tuple[str, ...] = ()  #: The exception classes above its own, nearest first.
 
 
 class TaskFailed(Exception):
@@ -179,6 +184,7 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
         register(mesh)
+        keep_connected()
         _heed_cancel()
         return _run(runner, key, code, pickle.loads(call), values)  # noqa: S301 - written by the runner
 
@@ -191,6 +197,7 @@ def _heed_cancel() -> None:
     """Ray cancels by SIGINT, which a worker ignores if whoever started its cluster did, as shells do for what runs in the background."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    listen_for_cancel()
 
 
 def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
@@ -317,12 +324,17 @@ def _fault(node: NodeId, reason: Reason, error: BaseException, started_ms: int, 
     return TaskFault(
         node=node,
         reason=reason,
-        type_name=f"{type(error).__module__}.{type(error).__qualname__}",
+        type_name=_name_of(type(error)),
         message=_short(message),
         traceback=_short(_users_traceback(error)),
         pickled=_pickled(error),
         report=TaskReport(started_ms, _now_ms(), _worker()),
+        bases=tuple(_name_of(kind) for kind in type(error).__mro__[1:] if issubclass(kind, Exception))[:_BASES_MAX],
     )
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _users_traceback(error: BaseException) -> str:

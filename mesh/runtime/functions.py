@@ -40,9 +40,9 @@ class FunctionShelf:
         """Say which mesh the workers work for."""
         self._mesh = mesh
 
-    def holds(self, key: str) -> bool:
-        """Is the function here already, so that its code need not be shown again?"""
-        return key in self._plain
+    def holds(self, task: TaskSpec) -> bool:
+        """Is the task's function here already, so that its code need not be shown again?"""
+        return _key(task) in self._plain
 
     def remote(self, task: TaskSpec, code: bytes | None, group: PlacementGroup | None) -> Any:
         """What to call `.remote` on for this task.
@@ -55,34 +55,43 @@ class FunctionShelf:
         Raises:
             ValueError, TypeError: Ray refuses an option.
         """
-        plain = self._plain.get(task.function)
+        key = _key(task)
+        plain = self._plain.get(key)
         if plain is None:
-            plain = self._put(task, code)
-        self._plain.move_to_end(task.function)
+            plain = self._put(key, task, code)
+        self._plain.move_to_end(key)
         options = json.dumps(task.ray_options, sort_keys=True) if task.ray_options else ""
         wanted = task.resources, options, group.id if group is not None else None
-        forms = self._configured[task.function]
+        forms = self._configured[key]
         if wanted not in forms:
             if len(forms) >= FORMS_MAX:
                 forms.clear()  # Placement groups come and go; nobody says which of them is gone.
             forms[wanted] = plain.options(**_options(task, group))
         return forms[wanted]
 
-    def _put(self, task: TaskSpec, code: bytes | None) -> Any:
+    def _put(self, key: str, task: TaskSpec, code: bytes | None) -> Any:
         if len(self._plain) >= FUNCTIONS_MAX:
             oldest, _ = self._plain.popitem(last=False)
             del self._configured[oldest]
         name = task.function.rpartition(":")[2] if task.function.startswith("call:") else _REPEAT.sub("", task.node)
-        plain = ray.remote(task_of(task.function, code, name=name, runner=self._runner, mesh=self._mesh))
-        self._plain[task.function] = plain
-        self._configured[task.function] = {}
+        function = task_of(task.function, code, name=name, runner=self._runner, mesh=self._mesh)
+        max_calls = task.ray_options.get("max_calls")  # Ray reads it where the function is made, and nowhere else.
+        self._plain[key] = plain = ray.remote(function) if max_calls is None else ray.remote(max_calls=max_calls)(function)
+        self._configured[key] = {}
         return plain
+
+
+def _key(task: TaskSpec) -> str:
+    """Of a remote function: the tenant's function, and what Ray cannot be told later."""
+    max_calls = task.ray_options.get("max_calls")
+    return task.function if max_calls is None else f"{task.function} {max_calls}"
 
 
 def _options(task: TaskSpec, group: PlacementGroup | None) -> dict[str, Any]:
     amounts = task.resources.for_people()
     # Ray's own retries are off unless asked for: the run machine counts attempts, and every attempt is an event.
-    options: dict[str, Any] = {"max_retries": 0, **task.ray_options, "num_returns": 2, "num_cpus": amounts.pop("cpu", 0)}
+    given = {name: value for name, value in task.ray_options.items() if name != "max_calls"}
+    options: dict[str, Any] = {"max_retries": 0, **given, "num_returns": 2, "num_cpus": amounts.pop("cpu", 0)}
     if "gpu" in amounts:
         options["num_gpus"] = amounts.pop("gpu")
     if "memory" in amounts:

@@ -2,6 +2,9 @@
 
 The actor is only the way to the node; the watch is in the watchdog's own process, which goes on when the actor, its driver or
 both have died. A new actor finds the watchdog that is there and starts one where there is none.
+
+The actor is detached, so the next process of the mesh finds it by its name: starting a worker process for another one takes a second
+or more of the time in which that process has to prove the leases again. It ends by itself after a minute in which nobody calls it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from typing import Any
@@ -35,6 +39,8 @@ log = structlog.get_logger(__name__)
 ANSWER_S, START_S = 1.0, 15.0
 #: How long the nodes' stamps are waited for; a node that is slower counts from its last one.
 STAMPS_S = 0.1
+#: How long a guard lives that nobody calls: longer than any process of a mesh that lives is silent.
+LONELY_S = 60.0
 _RAYLET = "raylet"
 
 
@@ -44,6 +50,8 @@ class NodeGuard:
     def __init__(self, mesh: MeshId) -> None:
         self._folder = watch_folder(mesh)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._called_s = time.monotonic()
+        threading.Thread(target=self._end_when_lonely, name="lonely", daemon=True).start()
         with contextlib.suppress(OSError):  # One that is slow today is asked again with the next proof.
             self.stamp()
 
@@ -52,6 +60,7 @@ class NodeGuard:
 
         Raises OSError when it does not answer, or none can be started.
         """
+        self._called_s = time.monotonic()
         try:
             return self._stamp()
         except (FileNotFoundError, ConnectionRefusedError):  # None has been started, or it has ended or was killed.
@@ -78,6 +87,12 @@ class NodeGuard:
         return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True)(
             self._stamp
         )
+
+    def _end_when_lonely(self) -> None:
+        """The process of the mesh has died, and none comes back."""
+        while (left_s := self._called_s + LONELY_S - time.monotonic()) > 0:
+            time.sleep(left_s)
+        os._exit(0)  # An actor may end itself only in a call, and nobody calls.
 
     def prove(self, proof: Proof) -> bool:
         """Pass the proof on; was it accepted? Raises OSError when nobody answers."""
@@ -113,7 +128,7 @@ def _raylet_pid() -> int:
     raise RuntimeDoorError("a guard has to run in a Ray worker; no raylet is among the parents of this process")
 
 
-_Guard: Any = ray.remote(num_cpus=0, max_restarts=-1)(NodeGuard)
+_Guard: Any = ray.remote(num_cpus=0, max_restarts=0)(NodeGuard)
 
 
 class NodeGuards:
@@ -133,6 +148,7 @@ class NodeGuards:
         self._stamps: dict[str, int] = {}  #: The last that each node has given.
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
+        self._was_answered = False  #: By any node, ever.
 
     def stamp(self) -> None:
         """Have the nodes look at their clocks: call this right before the ledger is asked.
@@ -140,7 +156,7 @@ class NodeGuards:
         Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
         runs before its first proof. A guard that has died is made anew by the next call.
         """
-        wait_s = STAMPS_S if self._stamps else START_S
+        wait_s = STAMPS_S if self._was_answered else START_S
         self._look(wait_s)
         for node, guard in self._guards.items():
             self._asked.setdefault(node, guard.stamp.remote())
@@ -151,9 +167,10 @@ class NodeGuards:
     def _take_stamp(self, node: str, question: Any) -> None:
         try:
             self._stamps[node] = ray.get(question)
+            self._was_answered = True
         except OSError as silent:  # The guard said so; it starts another where there is none.
             log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
-        except RayError as dead:  # Nobody restarts an actor whose first breath failed, or whose node Ray believed gone.
+        except RayError as dead:
             log.warning("a guard has died; another one takes its place", mesh=self._mesh, node=node, error=str(dead))
             guard = self._guards[node]
             self._drop(node)
@@ -189,14 +206,25 @@ class NodeGuards:
             return
         self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
         for node in self._there - self._guards.keys():
-            self._guards[node] = _Guard.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(self._mesh)
+            self._guards[node] = self._guard_of(node)
         for node in self._guards.keys() - self._there:
             log.warning("a guarded node is gone", mesh=self._mesh, node=node)
             self._drop(node)
 
+    def _guard_of(self, node: str) -> Any:
+        """The one that an earlier process of the mesh has left there, or a new one."""
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        name = guard_name(self._mesh, node)
+        return _Guard.options(name=name, get_if_exists=True, lifetime="detached", scheduling_strategy=there).remote(self._mesh)
+
     def _drop(self, node: str) -> None:
         for kept in (self._guards, self._stamps, self._asked, self._told):
             kept.pop(node, None)
+
+
+def guard_name(mesh: MeshId, node: str) -> str:
+    """In the namespace of the mesh's processes; `node` by Ray's id."""
+    return f"guard/{mesh}/{node}"
 
 
 def _is_yes(answer: Any) -> bool:

@@ -20,15 +20,16 @@ _SIGNAL = "*** SIG"
 _END_BYTES = 65_536
 
 
-def fatal_line(folder: Path) -> str | None:
+def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
     """Why a part of a node ended itself, in its own words; None when none has said so.
 
     Args:
         folder: Of the cluster.
+        since_s: Logs that were last written before are left out; seconds since the epoch.
     """
     for pattern in _OF_NODES:
         for log in sorted((folder / _LOGS).glob(pattern)):
-            told = next((line for line in _end_of(log).splitlines() if _FATAL in line), None)
+            told = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
             if told is not None:
                 return told[told.index(_FATAL) :].strip()
     return None
@@ -65,9 +66,11 @@ def keep_logs(folder: Path, kept_in: Path) -> None:
             shutil.copytree(folder / _LOGS, kept_in / "ray", ignore_dangling_symlinks=True)
 
 
-def _end_of(log: Path) -> str:
+def _end_of(log: Path, since_s: float = 0.0) -> str:
     try:
         with log.open("rb") as file:
+            if log.stat().st_mtime < since_s:
+                return ""
             file.seek(max(0, log.stat().st_size - _END_BYTES))
             return file.read().decode(errors="replace")
     except OSError:

@@ -97,7 +97,14 @@ def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
         pickled = StoredValue(sha256=sha256, size_bytes=len(fault.pickled), encoding=Encoding.PICKLE)
         blobs = {sha256: fault.pickled}
     traceback = fault.traceback if fault is not None else ""
-    failure = Failure(reason=told.reason, type_name=told.type_name, message=told.message, traceback=traceback, pickled=pickled)
+    failure = Failure(
+        reason=told.reason,
+        type_name=told.type_name,
+        message=told.message,
+        traceback=traceback,
+        pickled=pickled,
+        bases=fault.bases if fault is not None else (),
+    )
     return failure, blobs
 
 

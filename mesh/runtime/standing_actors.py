@@ -83,6 +83,8 @@ class StandingActors:
         keepers = [actor for role, actor in actors if role == _KEEPER]
         runners = [actor for role, actor in actors if role == _RUNNER]
         if len(keepers) != 1:
+            if actors:
+                log.warning("what an earlier process has left is not whole", mesh=self._mesh, keepers=len(keepers), runners=len(runners))
             return None
         try:
             incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)

@@ -68,14 +68,33 @@ def misspelt_resource(state: MeshState, amounts: ResourceSet) -> str:
 
     Whoever puts up nodes with a resource of their own may describe the pool first: only what is very near is taken for a slip.
     """
+    known = _known_resources(state)
+    close = {name: _like(name, known) for name in amounts if name not in known}
+    return next((f"no node has a resource {name!r}{meant}" for name, meant in close.items() if meant), "")
+
+
+def unknown_resource(state: MeshState, amounts: ResourceSet) -> str:
+    """A resource that no node has and no pool counts, in words; empty when there is none.
+
+    A task of it would be INFEASIBLE until a pool has a capacity of it, whatever nodes come: so the pool has to be described first.
+    """
+    known = _known_resources(state) | {name for pool in state.pools.pools.values() for name in pool.spec.capacity}
+    unknown = next((name for name in amounts if name not in known), None)
+    if unknown is None:
+        return ""
+    there = f"there is {', '.join(sorted(known))}; for another one, give a pool a capacity of it first"
+    return f"no node and no pool has a resource {unknown!r}{_like(unknown, known)}; {there}"
+
+
+def _known_resources(state: MeshState) -> set[str]:
+    """What nodes have, and what every mesh knows."""
     table = state.table
-    had = [name for column, name in enumerate(table.resources) if table.total[: len(table.names), column].any()]
-    for name in amounts:
-        known = {"cpu", "gpu", "memory", *had}
-        close = [] if name in known else get_close_matches(name.lower(), sorted(known), n=1, cutoff=_NEAR)
-        if close:
-            return f"no node has a resource {name!r}; did you mean {close[0]!r}?"
-    return ""
+    return {"cpu", "gpu", "memory"} | {name for column, name in enumerate(table.resources) if table.total[: len(table.names), column].any()}
+
+
+def _like(name: str, known: set[str]) -> str:
+    close = get_close_matches(name.lower(), sorted(known), n=1, cutoff=_NEAR)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from mesh.errors import MeshError
 from serve_apps.cli.commands import Commands
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.told_errors import error_json, error_line
 from serve_apps.cli.versions import print_version
 
@@ -48,7 +48,7 @@ def run_command(arguments: list[str]) -> int:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except MeshError as error:
         if "--json" in arguments:
-            typer.echo(error_json(error))
+            print_json(error_json(error))
         console_for(stderr=True).print(error_line(str(error)), soft_wrap=True)
         return FAILED
     except KeyboardInterrupt:

@@ -12,13 +12,13 @@ from federation.config.loading import tenants_of
 from federation.quota.from_config import standing_orders_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
-from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes
+from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes, refuse_crowding
 from serve_apps.one_machine.client_default import gone_default, publish_default
 from serve_apps.one_machine.state_folder import StateFolder
-from serve_apps.one_machine.taken_at_start import differing, refuse_another
+from serve_apps.one_machine.taken_at_start import APPLIED, differing, refuse_another
 
 
 def register(app: typer.Typer) -> None:
@@ -33,11 +33,13 @@ def apply(
     json_asked: JsonOption = False,
 ) -> None:
     """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
-    checked, folder = read_told(config), StateFolder(state)
+    checked, folder = read_told(config, about=APPLIED), StateFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
     tree, asked = TenantTree(tenants_of(checked)), standing_orders_of(checked)
-    found = changes(stores.ledger.snapshot(), stores.orders.in_force().filed, tree, asked)
+    snapshot = stores.ledger.snapshot()
+    refuse_crowding(snapshot, tree)
+    found = changes(snapshot, stores.orders.in_force().filed, tree, asked)
     if not dry_run:
         stores.ledger.configure(tree)
         stores.orders.publish(asked)
@@ -47,14 +49,14 @@ def apply(
     if json_asked:
         told = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
         told["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
-        typer.echo(json.dumps(told, indent=2))
+        print_json(json.dumps(told, indent=2))
         return
     console = console_for()
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
     for words in _lines(found, left):
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(words, soft_wrap=True)
     if gone is not None:
-        console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", markup=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 
 
 def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from dag.spec import parse
 from federation.errors import ConfigError
 from federation.located import Located, in_parts
 from mesh.counting import counted
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec
 from serve_apps.configuration.config_file import read_config
@@ -45,12 +45,12 @@ def validate(
     problems, warnings = checked.problems, checked.warnings
     if as_json:
         told = {"problems": [_for_programs(one) for one in problems], "warnings": [_for_programs(one) for one in warnings]}
-        typer.echo(json.dumps({"file": str(file), "ok": not problems, **told}, indent=2, ensure_ascii=False))
+        print_json(json.dumps({"file": str(file), "ok": not problems, **told}, indent=2, ensure_ascii=False))
     else:
         out = console_for(stderr=bool(problems))
         last = f"{file}: {counted(len(problems), 'problem')}" if problems else checked.told
         for line in (*map(str, problems), *(f"warning: {warning}" for warning in warnings), last):
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(line, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
 

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from dag.errors import UnknownLetter
 from dag.requeueing import requeue
 from mesh.clock import SystemClock
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.render import audit_page, letter_page, letters_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
@@ -111,6 +111,6 @@ def _told(kind: type[V], path: str, address: str | None) -> V:
 
 def _show(view: BaseModel, shown: RenderableType, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(view.model_dump_json(indent=2))
+        print_json(view.model_dump_json(indent=2))
     else:
         console_for().print(shown)

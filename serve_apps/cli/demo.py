@@ -7,14 +7,13 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.text import Text
 
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Client, Run, connect
 from mesh.clock import SystemClock
 from mesh.counting import counted
 from serve_apps.cli.graph_file import load_graph
-from serve_apps.cli.output import RoomyTable
+from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.render import cut_text, duration, run_panel, stages_heard_of, tenants_table
 from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
@@ -38,7 +37,7 @@ def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
         views = _watch(client, runs, console)
         report = runs[0].result()
         _tell_report(report, console, out)
-        console.print(f"[bold]the other tenant's result[/bold]: {runs[1].result()}\n")
+        console.print(Text.assemble(("the other tenant's result", "bold"), f": {runs[1].result()}\n"))
         _tell_stages(views, console)
         _tell_tenants(views, [_waits(run) for run in runs], console)
 
@@ -68,7 +67,7 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
     picture = out / "confusion-matrix.png"
     picture.write_bytes(report["picture_png"])
     sizes = ", ".join(f"{count} to {part}" for part, count in report["sizes"].items())
-    console.print(f"\n[bold]result[/bold]: {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})")
+    console.print(Text.assemble("\n", ("result", "bold"), f": {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})"))
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
     table.add_column("accuracy", justify="right")
@@ -79,7 +78,7 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
 
 
 def _tell_stages(views: list[RunView], console: Console) -> None:
-    console.print("[bold]where each stage ran, and why there[/bold]")
+    console.print("where each stage ran, and why there", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
@@ -106,7 +105,7 @@ def _waits(run: Run) -> list[str]:
 
 
 def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
-    console.print("[bold]what each tenant held, and waited for[/bold]")
+    console.print("what each tenant held, and waited for", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", no_wrap=True)
     table.add_column("held at most", no_wrap=True)

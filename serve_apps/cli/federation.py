@@ -15,7 +15,7 @@ from federation.snapshot import Snapshot
 from mesh.ids import MeshId
 from serve_apps.answers.draining import drain_mesh, undrain_mesh
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, roster_of_stack, running_stores
@@ -56,7 +56,7 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
         return
     session.console.print(meshes_table(view))
     for words in beside_the_table(view):
-        session.console.print(words, markup=False, soft_wrap=True)
+        session.console.print(words, soft_wrap=True)
 
 
 def _with_processes(view: MeshesView, state_folder: Path | None) -> MeshesView:
@@ -105,11 +105,11 @@ def _seen(snapshot: Snapshot) -> MeshesView:
 def _show(view: MeshesView, words: str, *, as_json: bool, absent: str) -> None:
     """`absent` in the place of `words` where the mesh is not there."""
     if as_json:
-        typer.echo(view.model_dump_json(indent=2))
+        print_json(view.model_dump_json(indent=2))
         return
     console = console_for()
-    console.print(words if view.meshes else absent, markup=False, soft_wrap=True)
+    console.print(words if view.meshes else absent, soft_wrap=True)
     if view.meshes:
         console.print(meshes_table(view))
     for more in beside_the_table(view):
-        console.print(more, markup=False, soft_wrap=True)
+        console.print(more, soft_wrap=True)

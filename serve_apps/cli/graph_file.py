@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,13 @@ from typing import Any, cast
 from dag.compiling import Outputs
 from dag.tasks import Node
 from mesh.errors import MeshError
+
+_AUTO_CONNECT = "RAY_ENABLE_AUTO_CONNECT"
+_NOT_STARTED = "Ray has not been started"
+_BIND_INSTEAD = (
+    "a graph is written without Ray, so nothing of Ray runs here: bind functions instead of calling them, "
+    "like dag.bind(f, 1) for f.remote(1), and give nodes instead of ray.get(…)"
+)
 
 
 class GraphFileError(MeshError):
@@ -122,15 +131,46 @@ def _load(path: Path) -> ModuleType:
 def _told(path: Path, act: Callable[[], Any]) -> Any:
     """What `act` gives; an error of the user's code as one line, with the place in the user's file."""
     try:
-        return act()
-    except MeshError:
+        with _no_ray_of_its_own():
+            return act()
+    except GraphFileError:
         raise
     except Exception as broken:
         if isinstance(broken, SyntaxError) and broken.filename and Path(broken.filename).resolve() == path.resolve():
             raise GraphFileError(f"{path}:{broken.lineno}: {type(broken).__name__}: {broken.msg}") from broken
         frames = [frame for frame in traceback.extract_tb(broken.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
         place = f"{path}:{frames[-1].lineno}" if frames else str(path)
-        raise GraphFileError(f"{place}: {type(broken).__name__}: {broken}") from broken
+        if type(broken).__module__ == "ray.exceptions" and _NOT_STARTED in str(broken):
+            raise GraphFileError(f"{place}: {_BIND_INSTEAD}") from broken
+        words = str(broken) if isinstance(broken, MeshError) else f"{type(broken).__name__}: {broken}"
+        raise GraphFileError(f"{place}: {words}") from broken
+
+
+@contextmanager
+def _no_ray_of_its_own() -> Iterator[None]:
+    """Within the block `f.remote()` raises where no Ray runs yet, which would else be started on this machine.
+
+    Ray reads the variable when it is imported, and keeps it in a module; both are put back as they were.
+    """
+    before, known = os.environ.get(_AUTO_CONNECT), _ray_hook()
+    kept = before != "0" if known is None else known.enable_auto_connect
+    os.environ[_AUTO_CONNECT] = "0"
+    if known is not None:
+        known.enable_auto_connect = False
+    try:
+        yield
+    finally:
+        os.environ.pop(_AUTO_CONNECT)
+        if before is not None:
+            os.environ[_AUTO_CONNECT] = before
+        hook = _ray_hook()
+        if hook is not None:
+            hook.enable_auto_connect = kept
+
+
+def _ray_hook() -> Any:
+    """Ray's module that starts a Ray for a call that needs one; None: Ray is not imported."""
+    return sys.modules.get("ray._private.auto_init_hook")
 
 
 def _would_do(value: object, module: ModuleType) -> bool:

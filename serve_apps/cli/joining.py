@@ -19,10 +19,11 @@ from federation.store.http_link import ask_terms
 from mesh.errors import AmountError, MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
+from mesh.runtime.cluster_token import MODE_VARIABLE
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
 from serve_apps.processes.process import configure_logging
-from serve_apps.processes.ray_access import MODE_VARIABLE, auth_mode, check_answers
+from serve_apps.processes.ray_access import auth_mode, check_answers, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings
 from serve_apps.processes.stores import open_link
 
@@ -68,7 +69,7 @@ def join(
         offer = (_offer_of(mesh, pool or [], _pairs(label), tuple(tenant or ("*",))), _pairs(node_label), warm_runners)
     check_answers(ray, "--ray")
     terms = _terms(link, offer[0])
-    _warn(mesh, terms.warnings)
+    _warn(mesh, (*terms.warnings, *open_words(ray)))
     console_for(stderr=True).print(f"joining as {mesh}; heartbeat every {terms.heartbeat_ms} ms")
     configure_logging()
     _run(settings_of(link, offer, terms, ray))
@@ -85,12 +86,12 @@ def _run(settings: ChildSettings) -> None:
 def _tell_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:
     _warn(mesh, warnings)
     words = f"{mesh} is up on the Ray cluster {cluster[:8]}, as process {pid}; Ctrl-C leaves in good order"
-    console_for().print(words, markup=False, soft_wrap=True)
+    console_for().print(words, soft_wrap=True)
 
 
 def _warn(mesh: str, warnings: tuple[str, ...]) -> None:
     for words in warnings:
-        console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", markup=False, soft_wrap=True)
+        console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", soft_wrap=True)
 
 
 #: What a mesh tells of itself, its slice of the cluster as Ray labels of nodes, and how many runners are kept started.

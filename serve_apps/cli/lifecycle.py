@@ -25,9 +25,10 @@ from federation.store.redis_scripts import load_verbs
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
+from mesh.printable import check_printable
 from serve_apps.cli.demo import show_demo
 from serve_apps.cli.interrupt import Interrupt, ignore_signals
-from serve_apps.cli.output import RoomyTable, console_for
+from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
@@ -110,7 +111,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
         process.wait(DOWN_S_MAX)
         raise typer.Exit(130) from None
     facts = folder.read("client.json")
-    console.print(f"[bold]up[/bold]: {facts['address']}  (docs at {facts['address']}/docs)")
+    console.print(Text.assemble(("up", "bold"), f": {facts['address']}  (docs at {facts['address']}/docs)"))
     console.print(f"submits go to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
     console.print("next: schedulemesh submit FILE.py:graph | schedulemesh runs | schedulemesh down")
 
@@ -127,7 +128,7 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
             ended = process.poll() is not None
             for line in map(without_time, lines):
                 if not line.startswith(("up: ", "warning: ")):  # They are said here.
-                    console.print(line.rstrip(), highlight=False, markup=False)
+                    console.print(line.rstrip())
             if folder.read("stack.json").get("state") == "up":
                 return
             if ended:
@@ -194,7 +195,7 @@ def demo(
 
 
 def _keep(stack: Stack, console: Console) -> None:
-    console.print(f"[bold]up[/bold]: {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything")
+    console.print(Text.assemble(("up", "bold"), f": {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything"))
     console.print(f"in another terminal: export SCHEDULEMESH_ADDRESS={stack.address} SCHEDULEMESH_API_KEY={stack.api_key}", soft_wrap=True)
     stop = stop_on_signals()
     while not stop.wait(WATCH_S):
@@ -204,13 +205,21 @@ def _keep(stack: Stack, console: Console) -> None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
+def _printable(name: str) -> str:
+    """The name, for typer. Raises typer.BadParameter."""
+    try:
+        return check_printable(name)
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+
+
 @keys_app.command("create")
 def create_key(
     tenant: Annotated[
         str | None, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")
     ] = None,
     mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
-    user: Annotated[str, typer.Option(help="Whose key it is: what is submitted with it counts as this user's.")] = "",
+    user: Annotated[str, typer.Option(callback=_printable, help="Whose key it is: what is submitted with it counts as this user's.")] = "",
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
@@ -242,7 +251,7 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     stores = running_stores(state)
     if as_json:
         listed = RedisKeyRing(stores.client, stores.keys).list()
-        typer.echo(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
+        print_json(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
         return
     table = RoomyTable("id", "of", "user", "created", "revoked", box=None, pad_edge=False, header_style="bold")
     for key in RedisKeyRing(stores.client, stores.keys).list():

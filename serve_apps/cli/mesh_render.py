@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
+from serve_apps.cli.output import Text
 from serve_apps.cli.render import clock_time, duration
 from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 

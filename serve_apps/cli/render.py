@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
-from rich.text import Text
 
 from dag.states import NodeState, RunState, StageState
 from mesh.counting import counted
-from serve_apps.cli.output import RoomyTable
+from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
@@ -333,7 +331,7 @@ def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
     bar = ProgressBar(total=max(1, own, used), completed=used, width=8, complete_style="yellow" if quota.borrowed.units else "green")
     borrowed = Text(quota.borrowed.text if quota.borrowed.units else "", style="yellow")
     available = Text(quota.available.text, style="red" if quota.available.units < 0 else "")
-    return (escape(quota.flavor), escape(quota.resource), bar, quota.nominal.text, quota.used.text, borrowed, available)
+    return (quota.flavor, quota.resource, bar, quota.nominal.text, quota.used.text, borrowed, available)
 
 
 def _done_of_all(counts: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ from dag.store.remote import Run
 from mesh.clock import SystemClock
 from mesh.ids import RunId
 from serve_apps.cli.graph_file import load_graph
+from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
@@ -81,7 +82,8 @@ def submit(
     with named(file):
         run = session.client.submit_spec(spec)
     if not as_json:
-        words = f"[bold]{run.id}[/bold] is there already, with this graph" if was_there else f"submitted [bold]{run.id}[/bold]"
+        named_run = (run.id, "bold")
+        words = Text.assemble(named_run, " is there already, with this graph") if was_there else Text.assemble("submitted ", named_run)
         session.console.print(words)
     if wait:
         _follow(session, run)
@@ -129,7 +131,7 @@ def watch(run_id: RunArgument, address: AddressOption = None, as_json: JsonOptio
     run = session.client.run(run_id)
     if as_json:
         for event in run.events():
-            typer.echo(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
+            print_json(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
         return
     _follow(session, run)
 
@@ -191,7 +193,7 @@ def _follow(session: Session, run: Run) -> None:
             _draw_until_end(session, run)
     except KeyboardInterrupt:
         told = f"{run.id} goes on; `schedulemesh watch {run.id}` shows it, `schedulemesh cancel {run.id}` stops it"
-        typer.echo(told, err=session.as_json)
+        console_for(stderr=session.as_json).print(told, soft_wrap=True)
         raise
     _tell_result(session, run)
 

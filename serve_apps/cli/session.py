@@ -15,7 +15,7 @@ from dag.store.http_calls import Params
 from dag.store.remote import Client
 from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import console_for, print_json
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -53,7 +53,7 @@ class Session:
 
     def tell_json(self, view: BaseModel) -> None:
         """Print the view for programs."""
-        typer.echo(view.model_dump_json(indent=2))
+        print_json(view.model_dump_json(indent=2))
 
 
 def open_session(address: str | None, *, as_json: bool) -> Session:

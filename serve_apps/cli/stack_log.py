@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.text import Text
+
+from serve_apps.cli.output import Text
 
 FILE = Path("logs", "stack.log")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")

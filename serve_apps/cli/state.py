@@ -25,11 +25,13 @@ StateOption = Annotated[
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
 
 
-def read_told(config: Path) -> FederationConfig:
-    """The checked file; its warnings are printed. Raises ConfigError."""
+def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
+    """The checked file; its warnings are printed, those of these sections alone where some are named. Raises ConfigError."""
     checked = read_config(config)
     for warning in checked.warnings:
-        console_for(stderr=True).print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+        if about is not None and warning.place.partition(".")[0] not in about:
+            continue
+        console_for(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
     return checked
 
 

@@ -10,12 +10,11 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.text import Text
 
 from federation.quota.policies import Stop
 from mesh.ids import TenantPath
 from serve_apps.answers.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.schemas.stops import StopView
@@ -84,6 +83,6 @@ def _tell(path: str, body: dict[str, str], address: str | None) -> StopView:
 
 def _show(view: StopView, words: str, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(view.model_dump_json(indent=2))
+        print_json(view.model_dump_json(indent=2))
     else:
         console_for().print(Text(words))

@@ -6,9 +6,9 @@ import json
 import re
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from mesh.errors import MeshError
+from serve_apps.cli.output import Text
 
 
 def error_line(message: str) -> RenderableType:

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from mesh.counting import counted, times
 from mesh.reasons import PASSING, Reason
-from serve_apps.cli.output import RoomyTable
+from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.render import clock_time, duration, slots_in_words, state_text
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.leases import LeasesView

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from federation.quota.policies import OnCut, StandingOrders
+from federation.routing.domains import crowded
 from federation.snapshot import Snapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
+from mesh.errors import MeshError
 from mesh.ids import TenantPath
 from mesh.resources import format_units
 from serve_apps.configuration.file_words import NOT_SET, UNSAID, rules_told, settings_told
@@ -65,6 +67,22 @@ def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: 
         over=over,
         stopped=frozenset(row for row in over if _is_stopped(row, snapshot, charged, asked)),
     )
+
+
+def refuse_crowding(snapshot: Snapshot, tree: TenantTree) -> None:
+    """The meshes that are there keep the clusters that they have.
+
+    Raises:
+        MeshError: With the tree, tenants of several top-level tenants would meet on a Ray cluster that is not shared.
+    """
+    idle = replace(snapshot, leases=())  # What runs ends; who is admitted stays.
+    before = crowded(idle)
+    for mesh, together in crowded(replace(idle, tree=tree)).items():
+        if mesh not in before:
+            raise MeshError(
+                f"the mesh {mesh} would run work of {', '.join(together)} on one Ray cluster, which separates nobody; list one of them in "
+                "its `tenants`, or say `shared: true` of its cluster, if they trust each other: both take `down` and `up`, or a new `join`"
+            )
 
 
 def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:

@@ -10,7 +10,7 @@ from federation.located import Located
 
 
 def read_config(path: str | Path) -> FederationConfig:
-    """The checked configuration in the file; its `import_paths` are made absolute, from the file's own folder.
+    """The checked configuration in the file; its `import_paths` and `token_file`s are made absolute, from the file's own folder.
 
     Raises:
         ConfigError: The file cannot be read, or what stands in it is wrong (one line per problem).
@@ -23,4 +23,9 @@ def read_config(path: str | Path) -> FederationConfig:
         raise ConfigError(located=(Located(source=str(path), message=f"cannot be read: {refused.strerror}"),)) from None
     folder = Path(path).resolve().parent
     config = load_config(text, source=str(path), is_folder=lambda entry: (folder / entry).is_dir())
-    return config.model_copy(update={"import_paths": tuple(str((folder / entry).resolve()) for entry in config.import_paths)})
+    clusters = {
+        name: section if section.token_file is None else section.model_copy(update={"token_file": str(folder / section.token_file)})
+        for name, section in config.clusters.items()
+    }
+    paths = tuple(str((folder / entry).resolve()) for entry in config.import_paths)
+    return config.model_copy(update={"import_paths": paths, "clusters": clusters})

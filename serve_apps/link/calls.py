@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from federation.errors import BatchTooLarge
-from federation.link import LIST_MAX, LONG_TEXTS, TEXT_MAX, A, Verb, meshes_in
+from federation.link import FREE_TEXTS, LIST_MAX, LONG_TEXTS, TEXT_MAX, A, Verb, meshes_in
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId
+from mesh.printable import check_printable
 from mesh.resources import AMOUNT_MAX
 from mesh.wire import decode
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
@@ -97,3 +98,9 @@ def _refuse_large(key: str, part: Any) -> None:
         raise MalformedCall(f"a key of more than {TEXT_MAX} characters")
     if isinstance(part, str) and len(part) > LONG_TEXTS.get(key, TEXT_MAX):
         raise MalformedCall(f"{key[:TEXT_MAX] or 'a text'}: more than {LONG_TEXTS.get(key, TEXT_MAX)} characters")
+    names = part if isinstance(part, dict) else [part] if isinstance(part, str) and key not in FREE_TEXTS else []
+    for name in names:
+        try:
+            check_printable(name)
+        except ValueError as wrong:
+            raise MalformedCall(f"{key[:TEXT_MAX] or 'a name'}: {wrong}") from None

@@ -1,10 +1,13 @@
-"""When a part that has died is started again: soon at first, later each time, soon again once it has lived for long."""
+"""When a part that has died is started again: at once at first, later each time, at once again after it has lived for long.
+
+The first restart does not wait: a mesh's process has a part of its lease's time to live to be back, and the work goes on (docs/leases.md).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The first pause; it doubles with each death, up to the second figure. Seconds.
+#: The pause after the second death in a row; it doubles with each further death, up to the second figure. Seconds.
 PAUSE_S = (1.0, 30.0)
 #: A part that has lived this long has not died of what it died of before.
 STEADY_S = 300.0
@@ -26,7 +29,7 @@ class Restarts:
             self._deaths[name] = 0
         first_s, most_s = PAUSE_S
         deaths = self._deaths.get(name, 0)
-        pause_s: float = min(most_s, first_s * 2**deaths)
+        pause_s: float = min(most_s, first_s * 2 ** (deaths - 1)) if deaths else 0.0
         self._deaths[name] = deaths + 1
         self._due_s[name] = now_s + pause_s
         return pause_s

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import structlog
@@ -40,6 +42,7 @@ from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.one_machine import child_marks, left_folders
@@ -50,10 +53,11 @@ from serve_apps.one_machine.port_claim import PortClaim
 from serve_apps.one_machine.restarts import Restarts
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import keep
-from serve_apps.processes.ray_access import MODE_VARIABLE, auth_mode, check_answers
+from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
+from serve_apps.root.proxy_answers import VARIABLES
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +67,9 @@ STOP_S_MAX = 15.0
 CORES_A_START = 4
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
+
+#: Of the state folder: a file for each cluster that runs, with its token.
+TOKENS = "tokens"
 
 Say = Callable[[str], None]
 
@@ -105,6 +112,7 @@ class Stack:
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
+        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
         # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
         self._is_ending = threading.Event()
         self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
@@ -152,6 +160,7 @@ class Stack:
     def _note_start(self) -> None:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
         keep(self._folder, self._config)
+        shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Of clusters that were killed with their stack.
         for left in left_folders.sweep(self._folder):
             self._say(f"removed {left}, which a stack of this state folder left when it was killed")
 
@@ -213,6 +222,10 @@ class Stack:
         for name, section in self._config.clusters.items():
             if section.address is not None:
                 check_answers(section.address, f"clusters.{name}.address", whose=f"cluster {name}: ")
+                if section.token_file is not None:
+                    check_token_file(section.token_file, f"clusters.{name}.token_file", whose=f"cluster {name}: ")
+                for words in open_words(section.address):
+                    self._say(f"cluster {name}: {words}")
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:
@@ -242,7 +255,9 @@ class Stack:
         spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
         self.clusters[name] = OwnCluster.start(
             spec,
+            token_file=self._folder.path / TOKENS / name,
             python_path=self._config.import_paths,
+            variables=VARIABLES if self._config.root.cluster == name else {},
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
             is_wanted=lambda: not self._is_ending.is_set() and self._is_wanted(),
         )
@@ -292,6 +307,7 @@ class Stack:
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
+            has_own_cluster=not self._config.clusters[section.cluster].shared,
             cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
             port=self._port.port,
@@ -309,7 +325,7 @@ class Stack:
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),
         )
-        self.root = self._spawn("root", "serve_apps.root_process", settings)
+        self.root = self._spawn("root", "serve_apps.root_process", settings, section.cluster)
         self._say("root: deploying gateway and coordinator on Ray Serve")
         return self.root
 
@@ -324,21 +340,22 @@ class Stack:
             inline_limit_bytes=self._config.federation.inline_limit_bytes,
             warm_runners=section.warm_runners,
         )
-        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings)
+        self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings, section.cluster)
         child_marks.note(self._folder, {name: child.pid for name, child in self.children.items()})
 
-    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings) -> ManagedProcess:
+    def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings, cluster: str) -> ManagedProcess:
         file = self._folder.path / "settings" / f"{name}.json"
         settings.write(file)
         path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
-        environment = {"PYTHONPATH": path, MODE_VARIABLE: self._auth_mode(settings.ray_address), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **self._entry_to(cluster)}
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
 
-    def _auth_mode(self, address: str) -> str:
-        """Clusters of this stack ask for no token unless its environment says otherwise; one that was there before may."""
-        if any(cluster.address == address for cluster in self.clusters.values()):
-            return os.environ.get(MODE_VARIABLE, "disabled")
-        return auth_mode(os.environ, address)
+    def _entry_to(self, cluster: str) -> Mapping[str, str]:
+        """What a process shows to its cluster: the token of this one, and of no other."""
+        section = self._config.clusters[cluster]
+        if section.address is None:
+            return token_environment(self.clusters[cluster].token_file)
+        return entry_environment(os.environ, section.address, section.token_file)
 
     def _await_processes(self, root: ManagedProcess) -> None:
         for mesh, child in self.children.items():
@@ -371,14 +388,35 @@ class Stack:
         if self._redis is not None and not self._redis.alive():
             self._again("redis", self._restart_redis)
         self._watch_ledger()
+        self._look_at_node_starts()
         for name, cluster in tuple(self.clusters.items()):
             if not cluster.alive():
                 self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
+            else:
+                self._watch_workers(name, cluster)
         for mesh, child in tuple(self.children.items()):
             if not child.alive():
                 self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
         if self.root is not None and not self.root.alive():
             self._again("root", self._restart_root)
+
+    def _watch_workers(self, name: str, cluster: OwnCluster) -> None:
+        """A worker node that dies is started again by itself, beside all else: the head, and what runs on other nodes, goes on."""
+        for place in cluster.dead_workers():
+            node = f"cluster {name}: worker node {place}"
+            if node not in self._node_starts:
+                self._again(node, partial(self._restart_worker, node, cluster, place))
+
+    def _restart_worker(self, node: str, cluster: OwnCluster, place: int) -> None:
+        """Returns at once."""
+        self._node_starts[node] = self._starters.submit(cluster.restart_worker, place, is_wanted=lambda: not self._is_ending.is_set())
+
+    def _look_at_node_starts(self) -> None:
+        for node, start in tuple(self._node_starts.items()):
+            if start.done():
+                del self._node_starts[node]
+                failure = start.exception()
+                self._say(f"{node} is up again" if failure is None else f"{node} did not come back: {failure}")
 
     def _watch_ledger(self) -> None:
         if self._keeper is None:
@@ -393,7 +431,7 @@ class Stack:
         now_s = time.monotonic()
         pause_s = self.restarts.note_death(name, now_s)
         if pause_s is not None:
-            self._say(f"{name} has died; starting it again in {pause_s:.0f} s")
+            self._say(f"{name} has died; starting it again {f'in {pause_s:.0f} s' if pause_s else 'now'}")
         if not self.restarts.is_due(name, now_s):
             return
         try:

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
 from mesh.runtime.reach import knock
 
-#: `token` or `disabled`; Ray's own name.
-MODE_VARIABLE = "RAY_AUTH_MODE"
 #: How long the cluster may take to say whether it is there.
 ANSWER_S = 5.0
 _REFUSED = 16
@@ -32,8 +31,6 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
     except grpc.RpcError as refused:
         sys.exit({_REFUSED} if refused.code() is grpc.StatusCode.UNAUTHENTICATED else 1)
 """
-#: Where Ray looks for a token, before the file of `token_file`.
-TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def token_file(home: Path) -> Path:
@@ -55,6 +52,41 @@ def asks_for_token(address: str) -> bool:
     """Does the cluster refuse a caller who shows none? One that does not answer at all asks for nothing."""
     asked = subprocess.run([sys.executable, "-c", _ASK, address, str(ANSWER_S)], check=False, capture_output=True)
     return asked.returncode == _REFUSED
+
+
+def entry_environment(environment: Mapping[str, str], address: str, token_file: str | None) -> Mapping[str, str]:
+    """What a process needs in its environment, beside this one, to enter a cluster that is not one's own.
+
+    Args:
+        environment: Of this process.
+        address: `HOST:PORT` of the cluster.
+        token_file: The file of the cluster's token; None: where Ray looks for one, if the cluster asks for it.
+    """
+    if token_file is not None:
+        return token_environment(Path(token_file))
+    return {MODE_VARIABLE: auth_mode(environment, address)}
+
+
+def open_words(address: str) -> tuple[str, ...]:
+    """A warning of a cluster that asks nobody for a token; none of one that does."""
+    if asks_for_token(address):
+        return ()
+    asks = f"the Ray cluster at {address} asks for no token: whoever reaches its ports runs code on it"
+    return (f"{asks}. Start its nodes with {MODE_VARIABLE}=token (`ray get-auth-token --generate` makes a token)",)
+
+
+def check_token_file(file: str, named_by: str, *, whose: str = "") -> None:
+    """See whether there is a token in the file: a process of Ray's that finds none aborts.
+
+    Raises:
+        RuntimeDoorError: It cannot be read, or is empty; the message says what helps.
+    """
+    try:
+        wrong = "" if Path(file).read_text(encoding="utf-8").strip() else "is empty"
+    except (OSError, UnicodeDecodeError) as unreadable:
+        wrong = f"cannot be read ({unreadable})"
+    if wrong:
+        raise RuntimeDoorError(f"{whose}the token file {file} {wrong}; `{named_by}` names the file that holds the cluster's token")
 
 
 def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
@@ -79,8 +111,8 @@ def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
 
 def refused_words(address: str, environment: Mapping[str, str], home: Path, refused: Exception) -> str:
     """What somebody can do about a cluster that cannot be entered."""
-    has_token = any(environment.get(name) for name in TOKEN_VARIABLES) or token_file(home).exists()
-    lacking = "" if has_token else f", and bring its token as {token_file(home)} or by RAY_AUTH_TOKEN_PATH: there is none here"
+    has_token = any(environment.get(name) for name in (TOKEN_VARIABLE, PATH_VARIABLE)) or token_file(home).exists()
+    lacking = "" if has_token else f", and bring its token as {token_file(home)} or by {PATH_VARIABLE}: there is none here"
     mode = environment.get(MODE_VARIABLE, "unset")
     return (
         f"the Ray cluster at {address} does not answer, or does not let this process in ({MODE_VARIABLE}={mode}): "

@@ -65,6 +65,7 @@ class RootSettings(_Settings):
     replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
     lease_ttl_ms: int
     lease_grace_ms: int
+    has_own_cluster: bool = False  #: No mesh may be on the root's cluster.
     cluster_stays: bool = False  #: When the root ends: it was there before.
     host: str
     port: int

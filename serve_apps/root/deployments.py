@@ -45,6 +45,8 @@ SEAT_MS = 3_000
 TICK_MS = 1_000
 #: How long one look into the inbox waits.
 LOOK_MS = 500
+#: A little of the resource that Ray gives to the head of a cluster only, as Serve's own actors take it.
+ON_THE_HEAD = {"node:__internal_head__": 0.001}
 
 
 class CoordinatorLoop:
@@ -190,7 +192,9 @@ def root_targets(settings: RootSettings) -> list[RunTarget]:
     def build() -> FastAPI:  # Serve asks for a function without arguments.
         return gateway_app(settings)
 
-    names, light = root_applications(settings.ledger), {"num_cpus": 0}
+    names = root_applications(settings.ledger)
+    # On a cluster of the stack's own, as Serve's controller and proxy: no death of another node takes a replica along.
+    light = {"num_cpus": 0} if settings.cluster_stays else {"num_cpus": 0, "resources": ON_THE_HEAD}
     coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
     gateway: serve.Deployment = serve.deployment(
         name="Gateway",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from dag.runs import RunRecord, RunSummary
@@ -21,6 +21,7 @@ from dag.store.rows import reach_of
 from federation.durability import Durability
 from federation.tenants import TenantTree
 from mesh.ids import RunId, TenantPath
+from mesh.printable import check_printable
 from mesh.runtime.exporting import belongs
 from mesh.values import Encoding
 from serve_apps.answers.event_stream import event_stream, wait_for_end
@@ -71,7 +72,7 @@ async def submit_run(
     ports: Ports,
     principal: Asking,
     idempotency_key: Annotated[
-        str | None,
+        Annotated[str, AfterValidator(check_printable)] | None,
         Header(min_length=1, max_length=200, description="For repeats of this submission; names the run when its spec has no id."),
     ] = None,
     durability: Annotated[

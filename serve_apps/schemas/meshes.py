@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from mesh.printable import check_printable
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
@@ -13,7 +16,9 @@ class DrainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it.")
+    reason: Annotated[str, AfterValidator(check_printable)] = Field(
+        default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it."
+    )
 
 
 class PoolView(View):

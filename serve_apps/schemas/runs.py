@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_field
 
 from dag.states import NodeState
+from mesh.printable import check_printable
 from serve_apps.schemas.view import View
 
 
@@ -23,7 +26,9 @@ class CancelRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=1_000, description="Shown wherever the run is shown.")
+    reason: Annotated[str, AfterValidator(check_printable)] = Field(
+        default="", max_length=1_000, description="Shown wherever the run is shown."
+    )
 
 
 class RunLine(View):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from mesh.printable import check_printable
 from serve_apps.schemas.view import View
 
 
@@ -12,7 +15,9 @@ class StopRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=1_000, description="Shown wherever the tenant is shown, and to whoever waits for it.")
+    reason: Annotated[str, AfterValidator(check_printable)] = Field(
+        default="", max_length=1_000, description="Shown wherever the tenant is shown, and to whoever waits for it."
+    )
 
 
 class StopView(View):

@@ -31,8 +31,8 @@ root: {{cluster: first, port: 18000}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
 clusters:
-  first: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}
-  second: {{nodes: [{{cpu: 2}}], object_store: 120MiB}}
+  first: {{shared: true, nodes: [{{cpu: 2}}], object_store: 120MiB}}
+  second: {{shared: true, nodes: [{{cpu: 2}}], object_store: 120MiB}}
 flavors:
   standard: {{}}
 meshes:

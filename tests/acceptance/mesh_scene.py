@@ -166,7 +166,7 @@ def cluster_of(*nodes: NodeSpec) -> Iterator[OwnCluster]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-    ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    cluster.connect(namespace="tests")
     yield cluster
     ray.shutdown()
     cluster.stop()
@@ -232,7 +232,7 @@ def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
         ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
     )
     log = cluster.folder / f"joined-{ports[-1]}.log"
-    process = clusters._spawn(command, {**clusters._environment(_python_path()), **QUICK_HEALTH_CHECKS}, log)
+    process = clusters._spawn(command, {**clusters._environment(_python_path(), cluster.token_file), **QUICK_HEALTH_CHECKS}, log)
     eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
     if process.poll() is None:
         return process

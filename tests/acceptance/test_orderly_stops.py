@@ -38,7 +38,7 @@ CONFIG = """
 federation: {{name: stops, lease_ttl: 6s, heartbeat: 500ms, lease_grace: 1s}}
 root: {{cluster: only, port: 18300, gateways: 1}}
 dispatch: {{losses_max: {losses_max}}}
-clusters: {{only: {{address: "{address}"}}}}
+clusters: {{only: {{shared: true, address: "{cluster.address}", token_file: "{cluster.token_file}"}}}}
 flavors: {{standard: {{}}}}
 meshes:
   east: {{cluster: only, warm_runners: 0, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}
@@ -70,7 +70,7 @@ def cluster() -> Iterator[OwnCluster]:
 def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
     """The stack of the state folder from `up` to `down`."""
     with StateFolder(folder) as owned:
-        config = CONFIG.format(losses_max=LOSSES_MAX, address=cluster.address)
+        config = CONFIG.format(losses_max=LOSSES_MAX, cluster=cluster)
         stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)
         stack.start()
         try:

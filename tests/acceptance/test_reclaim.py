@@ -135,9 +135,7 @@ def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewh
     assert [filler.result(LIMIT_S) for filler in fillers] == ["one", "two"]
     assert run.result(LIMIT_S) == "moved"
     assert attempts(folder, "moved") == 2
-    # Who is the first to notice: the runner, that the worker of its task died; the mesh's process, that its runner did; or the ledger.
-    # What comes to West before it has noticed that its cluster is gone is lost as well, before it begins.
-    assert set(losses(run)) <= {("west", Reason.WORKER_LOST.value), ("west", Reason.LEASE_EXPIRED.value)}
+    assert {mesh for mesh, _ in losses(run)} <= {"west"}  # Runner, mesh and ledger may each notice first; a node's own loss ends no stage.
     eventually(lambda: _assert_nothing_held(stores))
 
 

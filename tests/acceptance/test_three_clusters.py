@@ -33,16 +33,16 @@ SWEEP_MS_MAX = 45_000
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
-def config(addresses: list[str]) -> FederationConfig:
+def config(attached: list[OwnCluster]) -> FederationConfig:
     """All quota is the owner's."""
-    first, second, third = addresses
+    first, second, third = (f'address: "{cluster.address}", token_file: "{cluster.token_file}"' for cluster in attached)
     room = "pools: {general: {flavor: standard, capacity: {cpu: 1, memory: 1GiB}}}"
     text = f"""
 federation: {{name: three, lease_ttl: {TERMS.ttl_ms}ms, heartbeat: 500ms, lease_grace: {TERMS.grace_ms}ms}}
 root: {{cluster: first, port: 18200}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters: {{first: {{address: "{first}"}}, second: {{address: "{second}"}}, third: {{address: "{third}"}}}}
+clusters: {{first: {{{first}, shared: true}}, second: {{{second}}}, third: {{{third}}}}}
 flavors: {{standard: {{}}}}
 meshes:
   north: {{cluster: first, labels: {{zone: north}}, {room}}}
@@ -74,7 +74,7 @@ def clusters() -> Iterator[dict[str, OwnCluster]]:
 def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Nobody starts again here what has died; all that was started ends, however the tests went."""
     with StateFolder(tmp_path_factory.mktemp("state")) as owned:
-        stack = Stack(config([cluster.address for cluster in clusters.values()]), owned, say=print)
+        stack = Stack(config(list(clusters.values())), owned, say=print)
         stack.start()
         try:
             yield stack

@@ -24,6 +24,7 @@ from mesh.ids import MeshId, NodeId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode
 from serve_apps.processes.settings import ChildSettings, StoreSettings
@@ -54,7 +55,7 @@ class RayMesh:
             warm_runners=1,
         )
         settings.write(folder / "west.json")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **token_environment(self.cluster.token_file)}
         with (folder / "west.log").open("wb") as log:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "serve_apps.child_process", str(folder / "west.json")],

@@ -1,4 +1,4 @@
-"""Faults of what Ray runs for a mesh, on real Ray: row 48 of the fault plan."""
+"""Faults of what Ray runs for a mesh, on real Ray: row 50 of the fault plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.reasons import Reason
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray]
 
 
-def test_fault_48_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, row: Row) -> None:
+def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, row: Row) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         (worker,) = running(ray_mesh, f"worker-{number.name}")
         worker.send_signal(number)

@@ -41,7 +41,7 @@ def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
     """This process as a driver of the cluster, for one module: others have clusters of their own, and a process drives one at a time."""
     if ray.is_initialized():
         ray.shutdown()
-    ray.init(address=ray_cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    ray_cluster.connect(namespace="tests")
     yield ray_cluster
     ray.shutdown()
 

@@ -73,7 +73,7 @@ def two_nodes() -> Iterator[OwnCluster]:
         ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20),
         python_path=tuple(map(str, PYTHON_PATH)),
     )
-    ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="ERROR")
+    cluster.connect(namespace="tests")
     yield cluster
     ray.shutdown()
     cluster.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,16 @@ from patience import gone
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import FOLDER_BYTES_MAX, ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.reach import knock
+from serve_apps.processes.ray_access import asks_for_token
 
 pytestmark = pytest.mark.ray
 
 END_S_MAX = 90.0
 ONE_NODE = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+#: With these, Ray alone would ask for no token.
+OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "everybody-knows-it"}
 TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1, labels={"zone": "x"}), NodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20)
 
 
@@ -85,7 +90,9 @@ def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
     assert node["Labels"]["zone"] == "east"
 
 
-def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters):
+def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters, monkeypatch):
+    for name, value in OPEN.items():
+        monkeypatch.setenv(name, value)
     stopped, killed = starters.map(OwnCluster.start, [TWO_NODES, ONE_NODE])
     try:
         assert stopped.address != killed.address
@@ -94,6 +101,10 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
         of_stopped, of_killed = processes_of(stopped.pids), processes_of(killed.pids)
         assert programs(of_stopped).count("/raylet/raylet ") == 2
         assert "gcs_server" in programs(of_killed)
+
+        assert [asks_for_token(cluster.address) for cluster in (stopped, killed)] == [True, True], "a user's variables took the token away"
+        assert stopped.token_file.read_text() != killed.token_file.read_text()
+        assert {stat.S_IMODE(cluster.token_file.stat().st_mode) for cluster in (stopped, killed)} == {0o600}
 
         knock(killed.address, 5.0)
         killed.kill()
@@ -134,7 +145,7 @@ def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters
     """SIGTERM is what the kernel sends it then."""
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
     try:
-        actor = ray_actor_in(cluster.address)
+        actor = ray_actor_in(cluster)
         node = psutil.Process(cluster.pids[0])
         assert runs(actor)
         node.terminate()
@@ -145,17 +156,19 @@ def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters
     assert not runs(actor)
 
 
-def ray_actor_in(address):
+def ray_actor_in(cluster):
     """The process of an actor that stays when its driver has gone."""
     driver = f"""
         import os, ray
-        ray.init(address="{address}", namespace="stays", log_to_driver=False, logging_level="ERROR")
+        ray.init(address="{cluster.address}", namespace="stays", log_to_driver=False, logging_level="ERROR")
         class Stays:
             def pid(self):
                 return os.getpid()
         print(ray.get(ray.remote(Stays).options(name="stays", lifetime="detached").remote().pid.remote()))
     """
-    return psutil.Process(int(subprocess.run([sys.executable, "-c", textwrap.dedent(driver)], stdout=subprocess.PIPE, check=True).stdout))
+    environment = {**os.environ, **token_environment(cluster.token_file)}
+    command = [sys.executable, "-c", textwrap.dedent(driver)]
+    return psutil.Process(int(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout))
 
 
 def test_the_death_of_a_raylet_shows(starters):

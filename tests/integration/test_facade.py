@@ -414,3 +414,35 @@ def test_a_misspelt_resource_of_a_pool_is_refused_with_the_one_that_is_meant(run
     with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean 'cpu'"):
         running.create_pool("slip", capacity={"cpus": 2})
     assert "slip" not in [pool.pool for pool in running.list_pools()]
+
+
+#: One worker set, whose resources are given.
+LIT = {"name": "lit", "pool": "main", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 1}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda running, amounts: running.submit_task(Counter, pool="main", resources=amounts), id="of a task"),
+        pytest.param(lambda running, amounts: running.submit_task(Counter, pool="main", bundles=[{"cpu": 1}, amounts]), id="of a bundle"),
+        pytest.param(lambda running, amounts: running.reserve_agent_slot("main", amounts), id="of a slot"),
+        pytest.param(lambda running, amounts: running.allocate_pg("main", [{"cpu": 1}, amounts]), id="of a placement group"),
+        pytest.param(lambda running, amounts: running.evaluate_preemption(pool="main", resources=amounts, priority=5), id="of a dry run"),
+        pytest.param(
+            lambda running, amounts: running.submit_job(
+                {**LIT, "workerSets": [{"name": "w", "counts": 1, "resources": dict(amounts)}]}, leader=Counter, workers={"w": Counter}
+            ),
+            id="of a job",
+        ),
+    ],
+)
+def test_a_resource_that_nobody_has_is_refused_by_name(running, pool, ask):
+    with pytest.raises(SubmissionError, match=r"no node and no pool has a resource 'cpus'; did you mean 'cpu'\?; there is cpu, gpu"):
+        ask(running, {"cpus": 1})
+    assert running.list_tasks(pool=pool) == []
+
+
+def test_a_resource_that_a_pool_counts_waits_for_its_node(running, pool):
+    running.resize_pool(pool, {"cpu": 4, "lamp": 1})
+    status = running.submit_task(Counter, pool=pool, resources={"lamp": 1}).status()
+    assert (status.state, status.reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import pytest
+import ray
+from open_ports import answers, listeners
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import dag
+from dag.errors import RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
+from mesh.runtime.cluster_token import token_environment
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.stores import Stores
@@ -35,7 +41,7 @@ federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s, in
 root: {{cluster: local, port: 18100}}
 import_paths: ["{REPOSITORY}"]
 clusters:
-  local: {{nodes: [{{cpu: 3}}], object_store: 120MiB}}
+  local: {{shared: true, nodes: [{{cpu: 3}}], object_store: 120MiB}}
 flavors: {{standard: {{}}}}
 meshes:
   east:
@@ -106,6 +112,28 @@ def run_in(client: Client, zone: str) -> int:
     return int(client.submit(counted(zone), by_value=(sys.modules[__name__],)).result(LIMIT_S))
 
 
+def fail_first(tries: str, error: type[Exception]) -> int:
+    """How many calls there were; the first raises."""
+    with Path(tries).open("a+") as file:
+        file.write("x")
+        file.seek(0)
+        count = len(file.read())
+    if count == 1:
+        raise error("again, please")
+    return count
+
+
+def test_a_remote_functions_retries_are_for_the_errors_it_names(client: Client, tmp_path: Path) -> None:
+    here = (sys.modules[__name__],)
+    remote = ray.remote(max_retries=2, retry_exceptions=[ConnectionError])(fail_first)
+    reset = dag.task(remote, labels={"zone": "east"}).bind(str(tmp_path / "reset"), ConnectionResetError)
+    assert client.submit(reset, by_value=here).result(LIMIT_S) == 2
+    missing = dag.task(remote, labels={"zone": "east"}).bind(str(tmp_path / "missing"), KeyError)
+    with pytest.raises(RunFailed, match="again, please"):
+        client.submit(missing, by_value=here).result(LIMIT_S)
+    assert (tmp_path / "missing").read_text() == "x"
+
+
 def settings_of(stack: Stack, mesh: str) -> str:
     return (stack._folder.path / "settings" / f"mesh-{mesh}.json").read_text()
 
@@ -144,7 +172,7 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
     command = [sys.executable, "-m", "serve_apps.cli", "join", "--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file)]
     command += ["--mesh", "guest", "--ray", stack.clusters["local"].address]
     command += ["--pool", "general=standard:cpu=64", "--label", "zone=far"]
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **token_environment(stack.clusters["local"].token_file)}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
@@ -162,4 +190,45 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
 
 def _guest_has_left(stores: Stores) -> None:
     views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
-    assert views in ({"east": True}, {"east": True, "guest": False})
+    assert {mesh for mesh, is_alive in views.items() if is_alive} == {"east"}
+
+
+REFUSED = ({"UNAUTHENTICATED"}, {"HTTP 401"})
+
+
+def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
+    found = listeners(stack.clusters["local"].pids)
+    assert any("gcs_server" in socket.program for socket in found)
+    assert any("ray::ServeReplica" in socket.program for socket in found)
+    said = list(zip(found, answers(found), strict=True))
+    root = int(stack.address.rpartition(":")[2])
+    assert [socket.host for socket in found if socket.port == root] == ["127.0.0.1"]
+    assert [(socket, words) for socket, words in said if socket.port != root and set(words) not in REFUSED] == []
+
+
+def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack) -> None:
+    assert stack.root is not None
+    cluster = stack.clusters["local"]
+    assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600
+    assert cluster.token_file.parent.parent == stack._folder.path
+    for process in (stack.root, *stack.children.values()):
+        told = psutil.Process(process.pid).environ()
+        assert (told["RAY_AUTH_MODE"], told["RAY_AUTH_TOKEN_PATH"], told["RAY_AUTH_TOKEN"]) == ("token", str(cluster.token_file), "")
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shown", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}], ids=["none", "wrong"]
+)
+def test_a_driver_without_the_token_runs_nothing(stack: Stack, tmp_path: Path, shown: dict[str, str]) -> None:
+    script = f"""
+import pathlib, ray
+ray.init(address="{stack.clusters["local"].address}", log_to_driver=False)
+ray.get(ray.remote(lambda: pathlib.Path("{tmp_path}/ran").touch()).options(num_cpus=0).remote())
+"""
+    environment = {**os.environ, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "", **shown}
+    tried = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert tried.returncode != 0
+    assert "Failed to connect to Ray cluster" in tried.stderr
+    assert not (tmp_path / "ran").exists()

@@ -13,6 +13,9 @@ import ray
 from patience import gone
 from supervised import two_nodes
 
+from mesh.runtime.cluster import OwnCluster
+from mesh.runtime.cluster_token import token_environment
+
 pytestmark = pytest.mark.ray
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,11 +40,12 @@ def with_steps(program: str, few: int, many: int) -> str:
     return program.replace(f"({few},)", f"({many},)")
 
 
-def told_by(program: str, folder: Path, address: str) -> str:
+def told_by(program: str, folder: Path, cluster: OwnCluster) -> str:
     """What the program prints, run as a file of its own by a driver of that cluster."""
     file = folder / "program.py"
     file.write_text(program, encoding="utf-8")
-    environment = {**os.environ, "RAY_ADDRESS": address, "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address, "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    environment |= token_environment(cluster.token_file)
     done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -53,7 +57,7 @@ def agents_left() -> list[str]:
 
 def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster, tmp_path):
     program = with_steps(python_of("README.md", "One cluster: the local mesh"), 300, 800)
-    told = told_by(program, tmp_path, cluster.address)
+    told = told_by(program, tmp_path, cluster)
     why, urgent, long = told.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
     assert urgent == "urgent went through steps 0 to 20 in attempt 1"
@@ -64,7 +68,7 @@ def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster
 
 
 def test_the_program_of_the_page_about_the_mesh_runs_and_leaves_nothing(cluster, tmp_path):
-    told = told_by(with_steps(python_of("docs/mesh.md"), 250, 800), tmp_path, cluster.address)
+    told = told_by(with_steps(python_of("docs/mesh.md"), 250, 800), tmp_path, cluster)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
     assert re.search(r"low went on at step \d+, in attempt 2", told)

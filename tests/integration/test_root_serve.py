@@ -36,7 +36,7 @@ def cluster():
     if ray.is_initialized():
         ray.shutdown()
     cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
-    ray.init(address=cluster.address, namespace="roots", log_to_driver=False, logging_level="ERROR")
+    cluster.connect(namespace="roots")
     yield
     ray.shutdown()
     cluster.stop()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -63,13 +66,23 @@ def wait_in_python(started, stopped):
         Path(stopped).touch()
 
 
-def wait_in_c(started):
+def wait_in_a_call(call, started, stopped):
+    calls = {
+        "time.sleep": lambda: time.sleep(600),
+        "threading.Event().wait": lambda: threading.Event().wait(600),
+        "subprocess.run": lambda: subprocess.run(["sleep", "600"], check=True),
+    }
     try:
-        Path(started).write_text(str(psutil.Process().pid))
-        Path(started).rename(f"{started}.whole")
-        time.sleep(600)
-    except KeyboardInterrupt:  # It was asked a moment before it was inside the call.
-        time.sleep(600)
+        Path(started).touch()
+        calls[call]()
+    finally:
+        Path(stopped).touch()
+
+
+def wait_in_c(started):
+    Path(started).write_text(str(psutil.Process().pid))
+    Path(started).rename(f"{started}.whole")
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # It looks at no signal until it returns.
 
 
 def answer(message, story):
@@ -188,6 +201,48 @@ def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_
     error = pickle.loads(story.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
     assert set(told) == {"a", "d"}
+
+
+def test_a_failure_names_the_classes_above_its_own(story, task):
+    def refuse():
+        raise ConnectionResetError("again, please")
+
+    told = story.end(story.start(task("a", story.function(refuse)), run="bases"))["a"].failure
+    assert (told.type_name, told.bases) == (
+        "builtins.ConnectionResetError",
+        ("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"),
+    )
+
+
+def test_a_worker_leaves_after_as_many_calls_as_it_was_told(story, task):
+    function = story.function(lambda before: (*before, os.getpid()))
+    tasks = [task("n0", function, {"$tuple": []}, ray_options={"max_calls": 1})]
+    tasks += [
+        task(f"n{place}", function, {"$ref": f"n{place - 1}"}, inputs=(f"n{place - 1}",), export=place == 3, ray_options={"max_calls": 1})
+        for place in (1, 2, 3)
+    ]
+    pids = answer(story.end(story.start(*tasks, run="max-calls"))["n3"], story)
+    assert len(set(pids)) == 4
+
+
+def init_and_shut_down():
+    """What a script begins and ends with."""
+    ray.init()
+    here = ray.init(address="auto", ignore_reinit_error=True).address_info["gcs_address"]
+    ray.init(num_cpus=64, namespace="mine")
+    ray.shutdown()
+    value = ray.get(ray.put(42))  # The connection is the same as before.
+    try:
+        ray.init("192.0.2.1:6379")
+    except RuntimeError as refused:
+        return value, here, str(refused)
+
+
+def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
+    told = story.end(story.start(task("a", story.function(init_and_shut_down), export=True), run="init"))["a"]
+    value, here, refused = answer(told, story)
+    assert (value, here.rpartition(":")[2]) == (42, ray_cluster.address.rpartition(":")[2])
+    assert "leave the address out" in refused
 
 
 @pytest.mark.parametrize(
@@ -364,6 +419,17 @@ def test_cancel_interrupts_python_code_which_may_clean_up(story, task, tmp_path)
     assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)  # Ray tells of the end a moment before the code has cleaned up.
     assert "b" not in told
+
+
+@pytest.mark.parametrize("call", ["time.sleep", "threading.Event().wait", "subprocess.run"])
+def test_cancel_interrupts_a_call_that_waits(story, task, tmp_path, call):
+    started, stopped = tmp_path / "started", tmp_path / "stopped"
+    stage = story.start(task("a", story.function(wait_in_a_call), call, str(started), str(stopped)), run=f"cancel-{call}")
+    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    eventually(started.exists)
+    story.actor.cancel.remote(stage, 600.0)  # Longer than the test may take: nobody is killed.
+    assert story.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
+    eventually(stopped.exists)
 
 
 def test_cancel_ends_a_task_that_is_inside_a_c_call(story, task, tmp_path):

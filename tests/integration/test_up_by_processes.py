@@ -23,14 +23,14 @@ MARK = "SCHEDULEMESH_TEST_MARK"
 PORTS = "schedulemesh-ports-"
 #: How long a start or a stop may take on a busy machine before the test gives up on it.
 LIMIT_S = 120.0
-#: Its pool promises more than its node has, which is worth a warning and no more.
+#: Its root is on the cluster of its tenants, which is worth a warning and no more.
 CONFIG = """
 federation: {{name: begun, lease_ttl: 8s, heartbeat: 2s}}
 root: {{cluster: here, port: {port}}}
 clusters: {{here: {origin}}}
 flavors: {{standard: {{}}}}
 meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
-tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
+tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 1}}}}}}}}}}
 """
 
 
@@ -76,7 +76,7 @@ def up(tmp_path: Path, environment: Mapping[str, str], origin: str, *options: st
 
 @pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["which goes to the background", "in the foreground"])
 def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
-    started = up(tmp_path, environment, "{nodes: [{cpu: 1}], object_store: 80MiB}", *options)
+    started = up(tmp_path, environment, "{nodes: [{cpu: 1}], object_store: 80MiB, shared: true}", *options)
     assert started.stdout is not None
     said = ""
     while "starting Ray" not in said:  # Ends with the process, if that says nothing of the kind.
@@ -95,7 +95,7 @@ def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
 
 @pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["in the background", "in the foreground"])
 def test_a_warning_is_said_once_by_a_start(tmp_path, environment, options):
-    nobody_there = "{address: '127.0.0.1:1'}"
+    nobody_there = "{address: '127.0.0.1:1', shared: true}"
     said, _ = up(tmp_path, environment, nobody_there, *options).communicate(timeout=LIMIT_S)
     assert said.count("warning: ") == 1, said
     assert said.count("tenants own 9 cpu") == 1, said

@@ -18,6 +18,7 @@ from federation.conformance.fields import Fields
 from federation.conformance.judging import judge_all, read_cases
 from federation.conformance.quota_cases import run_case
 from federation.quota.policies import KUEUE, MESH
+from mesh.conformance.judging import judge_all as judge_mesh_cases
 
 Case = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "conformance" / "quota"
@@ -168,3 +169,41 @@ def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
     vary(varied, Random(seed))
     (verdict,) = judge_all([varied], partial(run_case, rules))
     assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
+
+
+def flawed(value: Any, chance: Random) -> Any:
+    """The value with one thing in it changed, dropped, doubled or added, wherever chance leads."""
+    inside = value if isinstance(value, (dict, list)) and value and chance.random() < 0.8 else None
+    if isinstance(inside, dict):
+        key = chance.choice(sorted(inside))
+        kept = {name: one for name, one in inside.items() if name != key}
+        return kept if chance.random() < 0.3 and kept else {**kept, key: flawed(inside[key], chance)}
+    if isinstance(inside, list):
+        place = chance.randrange(len(inside))
+        changed = chance.choice([[], [flawed(inside[place], chance)], [inside[place]] * 2])
+        return [*inside[:place], *changed, *inside[place + 1 :]]
+    others: list[Any] = [None, True, 0, 1, 1.0, "1", [], {}, [value]]
+    return chance.choice([one for one in others if json.dumps(one) != json.dumps(value)])
+
+
+@settings(max_examples=300)
+@given(case=st.sampled_from(CASES), seed=st.integers(0, 2**32))
+def test_a_failed_quota_case_shows_where_the_two_differ(case: Case, seed: int):
+    right = answered(case, KUEUE)
+    expected = flawed(right["expect"], Random(seed))
+    (verdict,) = judge_all([{**right, "expect": expected}], partial(run_case, KUEUE))
+    if not verdict.passed:
+        assert json.dumps(verdict.expected, sort_keys=True) != json.dumps(verdict.got, sort_keys=True)
+
+
+MESH_FOLDER = FOLDER.parent
+MESH_CASES = [case for file in sorted(MESH_FOLDER.glob("*.json")) for case in json.loads(file.read_text(encoding="utf-8"))["cases"]]
+
+
+@settings(max_examples=100)
+@given(case=st.sampled_from(MESH_CASES), seed=st.integers(0, 2**32))
+def test_a_failed_mesh_case_shows_where_the_two_differ(case: Case, seed: int):
+    expected = flawed(case["expect"], Random(seed))
+    (verdict,) = judge_mesh_cases([{**case, "expect": expected}])
+    if not verdict.passed:
+        assert json.dumps(verdict.expected, sort_keys=True) != json.dumps(verdict.got, sort_keys=True)

@@ -16,8 +16,8 @@ from federation.errors import ConfigError
 
 SMALL = """\
 federation: {name: small}
-root: {cluster: local}
-clusters: {local: {nodes: [{cpu: 4, labels: {zone: east}}]}}
+root: {cluster: root}
+clusters: {local: {shared: true, nodes: [{cpu: 4, labels: {zone: east}}]}, root: {nodes: [{cpu: 1}]}}
 flavors: {standard: {labels: {tier: standard}}}
 meshes: {east: {cluster: local, labels: {tier: standard}, pools: {general: {flavor: standard, capacity: {cpu: 4}}}}}
 tenants: {acme: {limits: {windows: [{opens: 9h, lasts: 8h}]}, quotas: {standard: {cpu: {nominal: 4}}}}}

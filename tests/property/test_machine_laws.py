@@ -80,6 +80,7 @@ class Meshes:
         self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end was not told yet, with their holders.
         self.inbox = deque()  #: What the store itself tells.
         self.tokens = 0
+        self.begun = set()  #: Attempts of nodes.
         self.faults = 0
         self.forgotten = False
 
@@ -188,6 +189,8 @@ class Meshes:
 
     def begin(self, name, task):
         stage = self.stages[name]
+        assert (task.node, task.attempt) not in self.begun, f"attempt {task.attempt} of {task.node} begins for the second time"
+        self.begun.add((task.node, task.attempt))
         stage.running.add(task.node)
         self.say(stage, NodeStarted(stage=name, node=task.node, attempt=task.attempt, started_ms=1))
 

@@ -32,11 +32,23 @@ class ClusterSection(Section):
         default=200 * 2**20, ge=80 * 2**20, alias="object_store", description="Object store of each started node; at least 80MiB."
     )
     address: str | None = Field(default=None, description="`host:port` of a running Ray cluster. Either this or `nodes`.")
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="File with the token of the cluster at `address`; null: where Ray looks for one. `up` makes those of its own clusters.",
+    )
+    shared: bool = Field(
+        default=False,
+        description="Its tenants trust each other, and the root trusts them where it is in the cluster, too: Ray separates nobody within a "
+        "cluster. Needed where its meshes admit several top-level tenants, or the root is beside them; see [security](security.md).",
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> ClusterSection:
         if (self.nodes is None) == (self.address is None):
             raise ValueError("needs either `nodes` (started here) or `address` (attached), one of the two")
+        if self.token_file is not None and self.address is None:
+            raise ValueError("`token_file` goes with `address`: `up` makes the token of a cluster that it starts")
         return self
 
 

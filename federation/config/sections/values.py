@@ -10,9 +10,10 @@ import re
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
 from mesh.errors import AmountError
+from mesh.printable import check_printable
 from mesh.resources import parse_bytes
 
 _DURATION = re.compile(r"^(?P<count>\d{1,12})\s*(?P<unit>ms|s|m|h|d)$")
@@ -82,4 +83,5 @@ SizeBytes = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "stri
 Amount = Annotated[int | float | str, PlainValidator(_amount), WithJsonSchema({"type": ["number", "string"], "format": "amount"})]
 Weight = Annotated[Fraction, PlainValidator(_weight), WithJsonSchema({"type": "string"})]
 WORD = WithJsonSchema({"type": "string"})
-Labels = dict[str, str]
+_Printable = Annotated[str, AfterValidator(check_printable)]
+Labels = dict[_Printable, _Printable]

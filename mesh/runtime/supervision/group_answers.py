@@ -22,13 +22,14 @@ class GroupAnswers(TaskAnswers):
 
         Raises:
             PoolUnknown: No such pool.
+            SubmissionError: It asks for a resource that neither a node nor a pool has.
             TaskExists: The holder has asked for another one, or is a task.
         """
         await self._ready
         task, book = request.task, self._loop.book
         row = book.tasks.get(task)
         if row is None or (row.state in TERMINAL and not row.request.has_agent):
-            views.check_pool(self._state, request.pool)
+            views.check_pool(self._state, request.pool, *request.bundles)
             # The scheduler remembers those that are over, and would take them a second time for a repetition.
             attempt, request = row.attempt if row is not None else 0, self._loop.prioritised(request)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))

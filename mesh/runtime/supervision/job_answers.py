@@ -22,11 +22,12 @@ class JobAnswers(SupervisedMesh):
 
         Raises:
             JobExists: Another job of this name is known.
+            SubmissionError: It asks for a resource that neither a node nor a pool has.
             PoolUnknown: No such pool; a job that was taken is known all the same when its pool is gone.
         """
         await self._ready
         if spec.job not in self._loop.jobs.jobs:
-            views.check_pool(self._state, spec.pool)
+            views.check_pool(self._state, spec.pool, spec.leader.resources, *(workers.resources for workers in spec.worker_sets))
         refused = self._jobs.submit(spec, work)
         if refused is not None:
             raise JobExists(refused.detail)

@@ -58,11 +58,11 @@ class PoolAnswers(SupervisedMesh):
         return views.pool_statuses(self._state, self._loop.book)
 
     async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | Refused:
-        """Set quota aside under the name. Again with the same: the same answer. Raises `PoolUnknown`."""
+        """Set quota aside under the name. Again with the same: the same answer. Raises `PoolUnknown`, `SubmissionError`."""
         await self._ready
         if resources == self._state.pools.held_by(slot).get(pool):
             return SlotReserved(slot=slot, pool=pool, resources=resources)
-        views.check_pool(self._state, pool)
+        views.check_pool(self._state, pool, resources)
         refused = self._slot_answer(slot, self._loop.tell(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
         return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
 

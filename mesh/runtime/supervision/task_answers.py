@@ -29,6 +29,7 @@ class TaskAnswers(SupervisedMesh):
         Raises:
             TaskExists: Another task of this name is known.
             PoolUnknown: No such pool.
+            SubmissionError: It asks for a resource that neither a node nor a pool has.
             GangContradiction: A task of its gang says another size of it.
         """
         await self._ready
@@ -39,7 +40,7 @@ class TaskAnswers(SupervisedMesh):
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
             raise TaskExists(request.task, views.state_of(self._state, request.task, row))
         if row is None:
-            views.check_pool(self._state, request.pool)
+            views.check_pool(self._state, request.pool, request.resources, *request.bundles)
             contradicted = contradiction_in_gang(self._state, request) if request.gang_size else ""
             if contradicted:
                 raise GangContradiction(contradicted)
@@ -59,7 +60,7 @@ class TaskAnswers(SupervisedMesh):
             return False  # Sent again: the name was given already.
         if row.state not in TERMINAL:
             return views.is_ending(self._state, request.task)
-        views.check_pool(self._state, request.pool)
+        views.check_pool(self._state, request.pool, request.resources, *request.bundles)
         request = self._loop.prioritised(request)
         self._works.forget(request.task)
         self._works.submit(order)
@@ -142,5 +143,5 @@ class TaskAnswers(SupervisedMesh):
     async def evaluate_preemption(self, request: TaskRequest) -> list[CandidateStatus]:
         """Dry run: who might give way to such a task, with score and reason. Raises `PoolUnknown`."""
         await self._ready
-        views.check_pool(self._state, request.pool)
+        views.check_pool(self._state, request.pool, request.resources, *request.bundles)
         return views.candidate_statuses(self._state, request, self._clock.now_ms())

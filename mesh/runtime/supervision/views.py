@@ -7,6 +7,7 @@ from collections import Counter
 from mesh.actors.members import Member, labels_of
 from mesh.ids import AgentId, PoolName, TaskId
 from mesh.reasons import Reason
+from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_door import AgentProcess
 from mesh.runtime.supervision.answers import (
     AgentSeen,
@@ -19,9 +20,10 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.order_book import OrderBook, TaskRow
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.supervision_errors import PoolUnknown
+from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task
+from mesh.scheduling.judging import unknown_resource
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan
@@ -84,10 +86,14 @@ def _needs(state: MeshState, book: OrderBook, request: TaskRequest) -> str:
     return f"it comes after {', '.join(missing)}"
 
 
-def check_pool(state: MeshState, pool: PoolName) -> None:
-    """Raises `PoolUnknown` when there is none of this name."""
+def check_pool(state: MeshState, pool: PoolName, *amounts: ResourceSet) -> None:
+    """Raises `PoolUnknown` when there is none of this name, `SubmissionError` for a resource that neither a node nor a pool has."""
     if pool not in state.pools.pools:
         raise PoolUnknown(pool, tuple(state.pools.pools))
+    for each in amounts:
+        unknown = unknown_resource(state, each)
+        if unknown:
+            raise SubmissionError(unknown)
 
 
 def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:

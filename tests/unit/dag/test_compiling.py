@@ -14,7 +14,7 @@ import pytest
 
 import dag
 from dag.compiling import compile_graph, refused_functions, tasks_of
-from dag.errors import CycleError, NotSerializable, SpecError
+from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec import DagSpec, parse
 from dag.writing import BLOB_BYTES_MAX
 from mesh.arguments import resolve
@@ -278,6 +278,23 @@ def test_a_module_can_be_sent_along():
         del sys.modules[module.__name__]
     assert list(run(spec).values()) == [15]
     assert all(b"not_on_any_worker" in base64.b64decode(text) for text in named.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param(
+            ["shop"], r"by_value takes modules, not 'shop'; import it and give the module: import shop, then by_value=\[shop\]", id="a name"
+        ),
+        pytest.param("shop", "a list of modules, not 'shop' alone; import it", id="a name alone"),
+        pytest.param(json, r"alone; write by_value=\[json\]", id="a module alone"),
+        pytest.param([add], r"give the module that it is in: by_value=\[sys\.modules\[", id="a function"),
+        pytest.param([3], "by_value takes modules, not 3", id="a number"),
+    ],
+)
+def test_what_is_sent_by_value_are_modules(given, words):
+    with pytest.raises(GraphTypeError, match=words):
+        compile_graph(double.bind(1), by_value=given)
 
 
 @pytest.mark.parametrize(

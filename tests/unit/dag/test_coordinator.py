@@ -443,6 +443,25 @@ def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_
     assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not answer")
 
 
+CLOSED = {
+    "to its tenant": ({"tenants": ("other",)}, Reason.TENANT_NOT_ALLOWED),
+    "to all, as tenants would meet there who may not": ({"tenants": ("acme", "other")}, Reason.CLUSTER_NOT_SHARED),
+}
+
+
+@pytest.mark.parametrize(("told", "reason"), CLOSED.values(), ids=CLOSED)
+def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, told, reason):
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert root.waiting("east") == ["r.1"]
+    root.store.configure(TenantTree([*root.store.snapshot().tree.tenants.values(), Tenant(path="other", parent=None)]))
+    east = root.sessions["east"]
+    east.record = replace(east.record, **told)
+    east.beat()
+    root.coordinator.tick()
+    assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
+
+
 def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
     lose_and_return(root, "east")
     root.submit(a="")

@@ -83,8 +83,9 @@ class Driven:
         stored = stored or (value(node) if self.node(node).exported else None)
         return NodeSucceeded(**self.attempt(node), started_ms=1, finished_ms=2, worker="host:1", stored=stored)
 
-    def failed(self, node, reason=Reason.USER_ERROR, message="no"):
-        failure = Failure(reason=reason, type_name="builtins.ValueError", message=message)
+    def failed(self, node, reason=Reason.USER_ERROR, message="no", kind=ValueError):
+        name, *bases = [f"builtins.{each.__name__}" for each in kind.__mro__[:-2]]
+        failure = Failure(reason=reason, type_name=name, message=message, bases=tuple(bases))
         return NodeFailed(**self.attempt(node), started_ms=1, finished_ms=2, failure=failure)
 
     def ended(self, node):
@@ -459,7 +460,7 @@ def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
     run.take(run.begun("a"), run.failed("a"))
     assert run.delivered() == [(waiting, "a", False)]
     assert run.states() == ["WAITING", "WAITING", "ASSIGNED", "WAITING"]
-    assert [run.node(node).attempt for node in "abcd"] == [2, 1, 1, 1]
+    assert [run.node(node).attempt for node in "abcd"] == [2, 2, 1, 1]
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "d")
 
 
@@ -498,6 +499,24 @@ def test_what_finishes_while_the_run_stops_counts():
     run.start("a")
     run.take(run.begun("b"), run.failed("a"), run.done("b"), run.ended("a"))
     assert run.states() == ["FAILED", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "state"),
+    [
+        pytest.param(OSError, Reason.USER_ERROR, "WAITING", id="a class that was named"),
+        pytest.param(ConnectionError, Reason.USER_ERROR, "WAITING", id="one below it"),
+        pytest.param(KeyError, Reason.USER_ERROR, "FAILED", id="another one"),
+        pytest.param(Exception, Reason.USER_ERROR, "FAILED", id="one above it"),
+        pytest.param(ValueError, Reason.CODE_UNAVAILABLE, "WAITING", id="what is not the function's own error"),
+    ],
+)
+def test_only_the_errors_that_were_named_are_retried(kind, reason, state):
+    run = Driven("a:", a={"retries": 1, "retry_exceptions": frozenset({"builtins.OSError"})})
+    run.place(a="east")
+    run.start("a")
+    run.take(run.begun("a"), run.failed("a", reason, kind=kind))
+    assert run.states() == [state]
 
 
 def test_retries_gather_no_records_of_stages_that_nobody_was_sent():
@@ -586,7 +605,7 @@ def test_what_a_lost_stage_had_not_finished_is_placed_again():
     run.take(run.done("c", value("c")), run.begun("a"), run.lost("a"))
     assert run.states() == ["WAITING", "WAITING", "SUCCEEDED"]
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
-    assert [run.node(node).attempt for node in "ab"] == [2, 1]
+    assert [run.node(node).attempt for node in "ab"] == [2, 2]
     run.place(a_b="west")
     assert run.sent() == [("west", ["a", "b"])]
 

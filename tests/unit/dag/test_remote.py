@@ -16,6 +16,7 @@ from dag.store.remote import Client, Run
 from mesh.clock import ManualClock
 from mesh.errors import RuntimeDoorError
 from mesh.values import Encoding
+from serve_apps.root import proxy_answers
 from serve_apps.testing import ACME, ADDRESS, RESEARCH, RIVAL, World
 
 
@@ -118,6 +119,25 @@ def test_a_request_that_was_lost_on_the_way_is_sent_again_with_the_same_id():
     sent = [json.loads(request.content)["id"] for request in asked]
     assert len(sent) == 4
     assert len(set(sent)) == 1
+
+
+def test_a_run_is_waited_for_while_the_proxy_has_no_root():
+    no_route = httpx.Response(404, text="Path '/v1/runs/night/result' not found. Ping http://.../-/routes for available routes.")
+    no_gateway = httpx.Response(503, content=proxy_answers.BODY, headers={"Retry-After": "1", "Content-Type": "application/json"})
+    ended = httpx.Response(409, json={"state": "CANCELLED", "detail": "enough"})
+    client, asked = answering(no_route, no_gateway, no_route, no_gateway, ended)
+    with pytest.raises(RunCancelled, match="enough"):
+        Run("night", client).result()
+    assert len(asked) == 5
+
+
+def test_a_root_that_is_away_is_waited_for_until_the_deadline():
+    gone = [httpx.ConnectError("refused")] * 4
+    client, asked = answering(line("RUNNING"), *gone, httpx.Response(409, json={"state": "CANCELLED"}), patience_s=0)
+    run = client.run("night")
+    with pytest.raises(RunCancelled):
+        run.result(timeout=60)
+    assert len(asked) == 6
 
 
 def test_a_root_that_never_answers_is_told_in_one_line():

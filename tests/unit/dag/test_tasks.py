@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import functools
+import operator
 import pickle
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import cloudpickle
 import pytest
 
 import dag
+from dag.compiling import compile_graph
+from dag.errors import GraphTypeError
 from dag.tasks import Node, Options, Task, nodes_of_after, task
 
 
@@ -82,6 +86,8 @@ def test_options_of_the_wrong_kind_are_refused_at_once(options, words):
         pytest.param({"memory": "4 apples"}, id="memory in apples"),
         pytest.param({"memory": 1.5}, id="a fraction of a byte"),
         pytest.param({"resources": {"GPU": 1}}, id="GPUs in disguise"),
+        pytest.param({"resources": {"cpus": 1}}, id="CPUs as a resource of one's own"),
+        pytest.param({"resources": {"num_gpus": 1}}, id="an option as a resource"),
         pytest.param({"resources": {"tpu": -1}}, id="a custom resource below zero"),
         pytest.param({"retries": -1}, id="retries below zero"),
         pytest.param({"retries": 1.5}, id="half a retry"),
@@ -133,6 +139,13 @@ def yields():
     yield 1
 
 
+class Yields:
+    """An object that is called like a generator function."""
+
+    def __call__(self):
+        yield 1
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -140,6 +153,8 @@ def yields():
         pytest.param(type("Actor", (), {"__ray_metadata__": 1})(), "actors are not supported", id="an actor class of Ray"),
         pytest.param(waits, "is async", id="an async function"),
         pytest.param(yields, "is a generator", id="a generator function"),
+        pytest.param(functools.partial(yields), "is a generator", id="a generator function with arguments"),
+        pytest.param(Yields(), "Yields is a generator", id="an object that yields"),
         pytest.param(3, "is not a function", id="a number"),
     ],
 )
@@ -152,6 +167,49 @@ def test_what_cannot_be_a_task_is_refused(given, words):
 def test_a_node_refuses_to_be_pickled_and_says_what_to_do(write):
     with pytest.raises(TypeError, match=r"<node add> cannot be pickled.*inside a list, tuple or dict"):
         write(task(add).bind(1))
+
+
+def unpack(node):
+    a, b = node
+    return a, b
+
+
+@pytest.mark.parametrize(
+    ("use", "remedy"),
+    [
+        pytest.param(list, "dag.bind(operator.getitem, node, 0)", id="gone through"),
+        pytest.param(unpack, "dag.bind(operator.getitem, node, 0)", id="unpacked"),
+        pytest.param(lambda node: max(*node), "dag.bind(operator.getitem, node, 0)", id="spread over arguments"),
+        pytest.param(lambda node: node[0], "dag.bind(operator.getitem, node, 0)", id="indexed"),
+        pytest.param(lambda node: 1 in node, "dag.bind(operator.getitem, node, 0)", id="searched"),
+        pytest.param(len, "dag.bind(operator.getitem, node, 0)", id="measured"),
+        pytest.param(lambda node: 1 if node else 2, "decide inside a task", id="asked whether it is true"),
+        pytest.param(lambda node: node + 1, "dag.bind(operator.add, node, 1)", id="computed with"),
+        pytest.param(lambda node: 2 * node, "dag.bind(operator.add, node, 1)", id="computed with from the right"),
+        pytest.param(lambda node: node < 3, "inside a task", id="compared"),
+        pytest.param(int, "inside a task", id="converted"),
+        pytest.param(lambda node: node(), "bind the function again", id="called"),
+        pytest.param(task(add), "add() was called with <node add>, which has no value yet; bind it: add.bind", id="given to a call"),
+        pytest.param(dag.bind, "is a node already", id="bound"),
+        pytest.param(lambda node: node.__await__(), "await dag.submit(node)", id="awaited"),
+    ],
+)
+def test_a_node_is_not_its_value(use, remedy):
+    with pytest.raises(GraphTypeError) as told:
+        use(task(add).bind(1))
+    assert "<node add>" in str(told.value)
+    assert remedy in str(told.value)
+
+
+def test_a_part_of_a_value_is_taken_as_the_remedy_says():
+    node = task(add).bind([1], [2])
+    assert list(compile_graph(dag.bind(operator.getitem, node, 0))["nodes"]) == ["add", "getitem"]
+
+
+def test_a_task_has_no_remote_and_says_what_to_write():
+    with pytest.raises(AttributeError, match=r"add: a task of a graph has no \.remote\(\): write \.bind"):
+        task(add).remote(1)
+    assert not hasattr(task(add), "nothing")
 
 
 def test_a_node_does_not_change():

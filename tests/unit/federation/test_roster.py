@@ -34,6 +34,22 @@ def record(flavor: str = "ondemand", cpu: int = 1, mesh: str = "lab", **told: ob
     return replace(AS_FILED, mesh=MeshId(mesh), pools=(pool,), **told)
 
 
+def test_whether_its_cluster_is_shared_is_for_the_root_to_say():
+    clusters = "clusters: {root: {nodes: [{cpu: 1}]}, local: {shared: true, nodes: [{cpu: 4}]}}"
+    shared = FILE.replace("clusters: {local: {nodes: [{cpu: 4}]}}", clusters).replace("{cluster: local}", "{cluster: root}")
+    roster = roster_of(load_config(shared.replace("link: joins", "link: joins\n    cluster: local"), source="x.yaml"))
+    assert admitted(replace(AS_FILED, shared=False), roster).shared
+    assert not admitted(replace(AS_FILED, shared=True), ROSTER).shared
+    assert not admitted(record(mesh="other", shared=True), ROSTER).shared
+
+
+def test_no_mesh_joins_from_the_cluster_of_the_root():
+    roster = replace(ROSTER, root_cluster="c0")
+    assert admitted(replace(AS_FILED, cluster="c1"), roster)
+    with pytest.raises(MeshMisfit, match="is on the Ray cluster of the root, where its tenants could run code"):
+        admitted(replace(AS_FILED, cluster="c0"), roster)
+
+
 def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
     assert admitted(AS_FILED, ROSTER) == AS_FILED
     assert differences(AS_FILED, ROSTER) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
@@ -24,6 +25,14 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     joined.mail()
     joined.work()
     assert ("s", "node_succeeded") in joined.words()
+
+
+def test_a_stage_of_a_tenant_that_the_mesh_is_closed_to_is_not_claimed(joined):
+    joined.child._books.record = replace(joined.record, tenants=("other",))
+    joined.submit("s")
+    joined.mail()
+    joined.work()
+    assert (joined.words(), joined.view().waiting, joined.view().claimed) == ([], 1, 0)
 
 
 def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(joined):

@@ -30,8 +30,8 @@ from serve_apps.configuration.config_file import read_config
 CONFIGS = Path(__file__).parents[4] / "configs"
 SMALL = """\
 federation: {name: small}
-root: {cluster: local}
-clusters: {local: {nodes: [{cpu: 4, labels: {zone: east}}]}}
+root: {cluster: root}
+clusters: {local: {shared: true, nodes: [{cpu: 4, labels: {zone: east}}]}, root: {nodes: [{cpu: 1}]}}
 flavors: {standard: {labels: {tier: standard}}}
 meshes: {east: {cluster: local, labels: {tier: standard}, pools: {general: {flavor: standard, capacity: {cpu: 4, memory: 1GiB}}}}}
 """
@@ -86,12 +86,21 @@ def test_a_flavor_may_shun_labels():
     assert "tier=standard is shunned" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
 
 
-@pytest.mark.parametrize("name", ["quickstart.yaml", "two_clusters.yaml"])
+SHIPPED = sorted(file.name for file in CONFIGS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_files_that_are_shipped_are_right_and_raise_no_doubt(name: str):
     config = read_config(CONFIGS / name)
-    assert config.warnings == ()
+    assert [warning.place for warning in config.warnings] == (["clusters.local.shared"] if name == "quickstart.yaml" else [])
     assert config.import_paths == (str(CONFIGS.parent),)
-    assert TenantTree(tenants_of(config)).tenant("acme/research/nlp").pickled_code
+    assert all(tenant.pickled_code for tenant in tenants_of(config) if tenant.parent is None)
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name != "quickstart.yaml"])
+def test_the_root_has_a_cluster_of_its_own_in_what_is_shipped(name: str):
+    config = read_config(CONFIGS / name)
+    assert all(mesh.cluster != config.root.cluster for mesh in config.meshes.values())
 
 
 def test_both_forms_of_tenants_mean_the_same():
@@ -192,7 +201,10 @@ WRONG = {
         changed("meshes", "east", "cluster", to="locl"),
         "meshes.east.cluster: unknown cluster 'locl'; did you mean local?",
     ),
-    "a root in an unknown cluster": (changed("root", "cluster", to="moon"), "root.cluster: unknown cluster 'moon'; known: local"),
+    "a root in an unknown cluster": (
+        changed("root", "cluster", to="moon"),
+        "root.cluster: unknown cluster 'moon'; did you mean root? known: root, local",
+    ),
     "a mesh without the labels of the flavor it offers": (
         changed("meshes", "east", "labels", to={"tier": "gold"}),
         "the mesh east cannot offer standard: tier=standard is asked, the mesh has tier=gold; add the label",
@@ -228,6 +240,11 @@ WRONG = {
     "a name with other signs": (changed("tenants", to={"Acme!": {}}), "'Acme!' is no name; a name is 1 to 64 of"),
     "a name that climbs out of a folder": (changed("tenants", to={"..": {}}), "'..' is no name"),
     "a name that is too long": (changed("tenants", to={"a" * 65: {}}), "is no name"),
+    "a name that ends a line": (changed("tenants", to={"acme\n": {}}), "is no name"),
+    "a label that moves the cursor": (
+        changed("meshes", "east", "labels", to={"tier": "standard", "zone": "a\x1b[2J"}),
+        "is a control character; leave it out",
+    ),
     "quotas that no ledger can add up": (
         changed("tenants", to={name: {"quotas": {"standard": {"cpu": {"nominal": 500_000_000_000}}}} for name in ("a", "b")}),
         "tenants.b.quotas.standard.cpu: with it the quotas for cpu of standard add up to more than 2^53 units",
@@ -257,6 +274,10 @@ WRONG = {
     "a missing section": (SMALL, "x.yaml:1:1: tenants: is missing; The tenant tree"),
     "an empty section": (changed("meshes", to={}), "meshes: must not be empty"),
     "a cluster from nowhere": (changed("clusters", "local", to={}), "clusters.local: needs either `nodes` (started here) or `address`"),
+    "a token for a cluster that up starts": (
+        changed("clusters", "local", "token_file", to="token"),
+        "clusters.local: `token_file` goes with `address`: `up` makes the token of a cluster that it starts",
+    ),
     "an address without its port": (changed("clusters", "gpu", to={"address": "10.0.0.5"}), "clusters.gpu.address: must be host:port"),
     "a Redis that is something else": (changed("redis", "url", to="localhost:6379"), "redis.url: must begin with redis://"),
     "tenants in a circle": (
@@ -520,7 +541,11 @@ def test_all_that_is_wrong_is_told_at_once_whatever_looks_for_it():
 
 
 MADE_UP = {
-    "a missing section": (SMALL.replace("clusters: {local: {nodes: [{cpu: 4, labels: {zone: east}}]}}\n", "") + TENANTS, ["clusters"]),
+    "a missing section": (
+        SMALL.replace("clusters: {local: {shared: true, nodes: [{cpu: 4, labels: {zone: east}}]}, root: {nodes: [{cpu: 1}]}}\n", "")
+        + TENANTS,
+        ["clusters"],
+    ),
     "a section that is empty": (changed("flavors", to={}), ["flavors"]),
     "a tenant that nobody can name": (SMALL + "tenants: [{path: a, name: a}, {name: b, parent: a}]\n", ["tenants[0]"]),
     "a cluster that is none": (changed("clusters", "local", to=7), ["clusters.local"]),

@@ -103,6 +103,23 @@ def test_a_case_that_is_wrong_has_failed_and_the_others_go_on(tmp_path: Path, br
     assert "Error: " not in str(verdict["got"])  # What is wrong is told in words, not as what broke inside.
 
 
+def test_a_victim_that_is_named_twice_stands_for_no_other(tmp_path: Path):
+    found = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
+    several = next(one for one in found if one["kind"] == "preempt" and len(one["expect"].get("victims", ())) > 1)
+    victims = several["expect"]["victims"]
+    assert run(tmp_path, [several])[1][-1] == "1 passed, 0 failed"
+    several["expect"] = {"victims": [victims[0]] * len(victims)}
+    assert run(tmp_path, [several])[1][-1] == "0 passed, 1 failed"
+
+
+def test_a_reason_too_many_is_shown(tmp_path: Path):
+    several = case("preempt")
+    reasons = several["expect"]["reasons"]
+    several["expect"]["reasons"] = dict(list(reasons.items())[1:])
+    verdict = json.loads(run(tmp_path, [several])[1][0])
+    assert (verdict["passed"], verdict["got"]["reasons"]) == (False, reasons)
+
+
 def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
     """The most important one, of equals the first that came, has its turn; the others are pending, and not parked."""
     (page_case,) = [one for one in documented() if one["kind"] == "admit"]

@@ -28,7 +28,7 @@ from mesh.scheduling.decisions import (
 from mesh.scheduling.evicting import judge
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.invariants import violations
-from mesh.scheduling.judging import misspelt_resource
+from mesh.scheduling.judging import misspelt_resource, unknown_resource
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.settings import SchedulerSettings, SettingError
@@ -782,6 +782,24 @@ def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh
     mesh.node("n2", cpus(1, accelerator=1))
     told = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
     assert (f"did you mean {near!r}?" in told) if near else not told
+
+
+@pytest.mark.parametrize(
+    ("amounts", "words"),
+    [
+        pytest.param({"cpus": 2}, "a resource 'cpus'; did you mean 'cpu'?", id="one letter too many"),
+        pytest.param({"cpu": 1, "mem": 2**20}, "a resource 'mem'; there is accelerator, cpu, gpu, lamp, memory", id="a short form"),
+        pytest.param({"npu": 1}, "for another one, give a pool a capacity of it first", id="one of one's own"),
+        pytest.param({"cpu": 1, "gpu": 1, "memory": "1GiB"}, "", id="what every mesh knows"),
+        pytest.param({"accelerator": 1}, "", id="what a node has"),
+        pytest.param({"lamp": 1}, "", id="what a pool counts and nodes are to bring"),
+    ],
+)
+def test_a_resource_that_nobody_has_is_told_by_name(mesh: Mesh, amounts: dict[str, Any], words: str):
+    mesh.node("n2", cpus(1, accelerator=1))
+    mesh.pool(cpus(1, lamp=2), pool=PoolName("lit"))
+    told = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (words in told) if words else not told
 
 
 # -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------

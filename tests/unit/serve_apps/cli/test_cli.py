@@ -47,8 +47,8 @@ graph = greet.bind("world")
 
 DOUBTFUL = """
 federation: {{name: x, lease_ttl: 8s, heartbeat: {heartbeat}}}
-clusters: {{here: {{nodes: [{{cpu: 1}}]}}}}
-root: {{cluster: here}}
+clusters: {{here: {{nodes: [{{cpu: 1}}]}}, root: {{nodes: [{{cpu: 1}}]}}}}
+root: {{cluster: root}}
 flavors: {{standard: {{}}}}
 meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
 tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
@@ -159,7 +159,7 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
 def operated(world, monkeypatch) -> World:
     """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
-    world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c"))
+    world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
     monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
     monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
@@ -385,7 +385,7 @@ def test_a_meshs_key_is_no_users(capsys):
 def crowded(world):
     """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
     world.client().submit_spec(spec_of("a", id="night"))
     world.coordinator().step(0)
@@ -556,6 +556,19 @@ def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_p
     assert code == 1
     assert "write `name: quickstart` into the file" in told
     assert world.store.snapshot().tree == before
+
+
+def test_apply_refuses_a_second_top_level_tenant_where_it_would_meet_the_first(world, applied):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    far = MeshRecord(mesh="far", labels={}, pools=(pool,), cluster="c")
+    world.store.join(far)
+    before = world.store.snapshot().tree
+    code, told = applied("tenants:\n", "tenants:\n  beta: {}\n")
+    assert code == 1
+    assert "the mesh far would run work of acme, beta on one Ray cluster, which separates nobody" in " ".join(told.split())
+    assert world.store.snapshot().tree == before
+    world.store.join(replace(far, tenants=("acme",)))
+    assert applied("tenants:\n", "tenants:\n  beta: {}\n")[0] == 0
 
 
 def test_apply_tells_which_tenants_come_and_go(applied):

@@ -1,5 +1,7 @@
 """`FILE.py:graph`, loaded."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -122,6 +124,65 @@ def test_a_name_that_another_module_has_is_refused(tmp_path, monkeypatch):
     path.write_text(SOURCE)
     with pytest.raises(GraphFileError, match="rename the file"):
         load_graph(f"{path}:node")
+
+
+CALLS_RAY = """
+import dag
+import ray
+
+@ray.remote
+def f(x):
+    return x
+
+def called():
+    return f.remote(1)
+
+def fetched():
+    return dag.bind(f, ray.put(1))
+
+def misused():
+    first, second = dag.bind(f, 1)
+
+def bound():
+    return dag.bind(f, 1)
+"""
+#: In a process of its own: Ray is not imported in it yet, and what it would start is seen.
+LOADS = """
+import os, sys
+from serve_apps.cli.graph_file import GraphFileError, load_graph
+file, name = sys.argv[1:]
+if name == "imported":
+    import ray
+    name = "called"
+try:
+    print(load_graph(f"{file}:{name}").outputs)
+except GraphFileError as told:
+    print(told)
+import ray
+from ray._private import auto_init_hook
+print(ray.is_initialized(), auto_init_hook.enable_auto_connect, os.environ.get("RAY_ENABLE_AUTO_CONNECT"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param("called", ":10: a graph is written without Ray", id="a remote call"),
+        pytest.param("imported", ":10: a graph is written without Ray", id="where Ray was imported before"),
+        pytest.param("fetched", "like dag.bind(f, 1) for f.remote(1)", id="a value put into Ray"),
+        pytest.param("misused", ":16: <node f> stands for a value", id="a node that is unpacked"),
+        pytest.param("bound", "<node f>", id="a graph"),
+    ],
+)
+def test_writing_a_graph_starts_no_ray(tmp_path, name, words):
+    path = tmp_path / "calls_ray.py"
+    path.write_text(CALLS_RAY)
+    command = [sys.executable, "-c", LOADS, str(path), name]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ENABLE_AUTO_CONNECT"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250, env=environment)
+    told, after = done.stdout.splitlines()
+    assert words in told
+    assert after == "False True None"
 
 
 @pytest.fixture

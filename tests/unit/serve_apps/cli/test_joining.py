@@ -9,10 +9,11 @@ import pytest
 from federation.errors import LinkRefused, StoreUnavailable
 from federation.link import LinkTerms
 from mesh.resources import ResourceSet
+from mesh.runtime.cluster_token import MODE_VARIABLE
 from serve_apps import child_process
 from serve_apps.cli import joining
 from serve_apps.cli.app import run_command
-from serve_apps.processes.ray_access import MODE_VARIABLE, check_answers
+from serve_apps.processes.ray_access import check_answers
 from serve_apps.processes.settings import ChildSettings
 
 KEY = "smm_00000001_" + "a" * 43
@@ -51,6 +52,7 @@ def ran(monkeypatch) -> list[ChildSettings]:
     monkeypatch.setenv(MODE_VARIABLE, "disabled")
     monkeypatch.setattr(joining, "configure_logging", lambda: None)
     monkeypatch.setattr(joining, "check_answers", lambda *_: None)
+    monkeypatch.setattr("serve_apps.processes.ray_access.asks_for_token", lambda _address: True)
     return found
 
 
@@ -74,12 +76,14 @@ def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["it asks for a token", "it asks for none"])
-def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, asks):
+def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, capsys, asks):
     monkeypatch.delenv(MODE_VARIABLE)
     monkeypatch.setattr("serve_apps.processes.ray_access.asks_for_token", {"10.0.0.1:6379": asks}.__getitem__)
     assert join(key_file, "--pool", "general=standard:cpu=1") == 0
     assert len(ran) == 1
     assert os.environ[MODE_VARIABLE] == ("token" if asks else "disabled")
+    warned = "warning: mesh lab: the Ray cluster at 10.0.0.1:6379 asks for no token" in " ".join(capsys.readouterr().err.split())
+    assert warned is not asks
 
 
 def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):

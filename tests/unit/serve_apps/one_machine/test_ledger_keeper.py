@@ -30,7 +30,7 @@ EAST, WEST = MeshId("east"), MeshId("west")
 CONFIG = """
 federation: {{name: test}}
 redis: {{url: "{url}"}}
-clusters: {{here: {{nodes: [{{cpu: 1}}]}}}}
+clusters: {{here: {{shared: true, nodes: [{{cpu: 1}}]}}}}
 root: {{cluster: here}}
 flavors: {{standard: {{}}}}
 meshes: {{east: {{cluster: here, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}

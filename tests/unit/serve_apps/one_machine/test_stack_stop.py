@@ -12,6 +12,7 @@ import pytest
 from federation.config.loading import load_config
 from federation.errors import StoreUnavailable
 from mesh.runtime.cluster import OwnCluster
+from mesh.runtime.cluster_token import write_token
 from serve_apps.one_machine.managed import ManagedProcess
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
@@ -20,7 +21,7 @@ LIMIT_S = 60.0
 CONFIG = """
 federation: {name: tests}
 root: {cluster: local}
-clusters: {local: {nodes: [{cpu: 2}]}}
+clusters: {local: {shared: true, nodes: [{cpu: 2}]}}
 flavors: {standard: {}}
 meshes: {east: {cluster: local, pools: {general: {flavor: standard, capacity: {cpu: 2}}}}}
 tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
@@ -99,6 +100,14 @@ def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, 
             stack.start()
     assert words in said[-1]
     assert (stack._redis, stack.clusters) == (None, {})
+
+
+def test_tokens_that_a_killed_stack_has_left_are_removed(tmp_path: Path) -> None:
+    left = tmp_path / "tokens" / "gone-from-the-file"
+    write_token(left)
+    with StateFolder(tmp_path) as folder, pytest.raises(KeyboardInterrupt):
+        Stack(load_config(CONFIG, source="stack.yaml"), folder, say=lambda _: None, is_wanted=lambda: False).start()
+    assert not left.exists()
 
 
 def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

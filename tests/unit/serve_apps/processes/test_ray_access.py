@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import RuntimeDoorError
-from serve_apps.processes.ray_access import auth_mode, check_answers, refused_words, token_file
+from serve_apps.processes.ray_access import auth_mode, check_answers, check_token_file, entry_environment, refused_words, token_file
 
 NOBODY = "127.0.0.1:1"
 
@@ -19,6 +19,22 @@ def test_what_somebody_set_comes_first() -> None:
 
 def test_a_cluster_that_does_not_answer_asks_for_no_token() -> None:
     assert auth_mode({"RAY_AUTH_TOKEN": "secret"}, NOBODY) == "disabled"
+
+
+def test_a_token_that_the_file_names_comes_before_what_somebody_set() -> None:
+    entry = entry_environment({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"}, NOBODY, "/of/lab")
+    assert (entry["RAY_AUTH_MODE"], entry["RAY_AUTH_TOKEN"], entry["RAY_AUTH_TOKEN_PATH"]) == ("token", "", "/of/lab")
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "cannot be read"), (" \n", "is empty")], ids=["missing", "empty"])
+def test_a_file_without_a_token_is_told_with_its_key(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(
+        RuntimeDoorError, match=rf"cluster lab: the token file {file} {words}.*; `clusters\.lab\.token_file` names the file"
+    ):
+        check_token_file(str(file), "clusters.lab.token_file", whose="cluster lab: ")
 
 
 def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_path: Path) -> None:

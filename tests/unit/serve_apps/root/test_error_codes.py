@@ -13,11 +13,14 @@ from dag.errors import ApiError
 from serve_apps.cli import session
 from serve_apps.cli.app import run_command
 from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
+from serve_apps.root import proxy_answers
 from serve_apps.testing import RESEARCH, World, spec_of
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
 #: Of runs that ended without a result: told by the route itself.
 OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
+#: Where no gateway stands behind Serve's proxy.
+OF_THE_PROXY = {proxy_answers.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
 WORLD = World()
 ROUTES = [
@@ -30,7 +33,7 @@ ROUTES = [
 def told_codes() -> dict[str, HTTPStatus]:
     """Every code that an answer may have."""
     table = {meaning.code: meaning.status for _, meaning in MEANINGS} | {INTERNAL.code: INTERNAL.status}
-    return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS
+    return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS | OF_THE_PROXY
 
 
 def documented_codes() -> dict[str, set[int]]:

@@ -26,7 +26,7 @@ def world() -> World:
     """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time, and has three runs."""
     built = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, 5)
     built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
     built.client(RESEARCH).submit_spec(two_cpus("night"))
@@ -80,7 +80,7 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
 def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
     world = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     coordinator = world.coordinator()
     world.client(RESEARCH).submit_spec(spec_of("a", id="early"))
     coordinator.step(0)
@@ -139,7 +139,7 @@ def test_beyond_the_limit_stages_are_only_listed(world):
 def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason():
     world = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 6)
     mesh.beat(wants=(Want(tenant=SALES, flavor=STANDARD, slot=ONE_CPU, slots=2),))
     (unmet,) = get(world, f"/v1/queues/{SALES}", SALES)["unmet"]
@@ -193,10 +193,19 @@ def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
     assert world.store.snapshot() == before
 
 
+def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
+    world = World()
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
+    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
+    words = "east: its Ray cluster admits acme, rival, and is not `shared`: it takes nothing new"
+    assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
+
+
 def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
     world = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1")).acquire(SALES, STANDARD, ONE_CPU, 6)
+    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
     world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
     (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
     (gives,) = stage["gives_way"]
@@ -211,7 +220,7 @@ def busy() -> World:
     built = World()
     built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
     coordinator = built.coordinator()
     for run, priority in (("calm", 1), ("brisk", 2), ("urgent", 3)):
@@ -387,7 +396,7 @@ def scene(borrowed):
     """Sales holds so much of a mesh that is full with it; a run of research waits there for two CPUs."""
     built = World()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": borrowed}), used=ONE_CPU.times(borrowed))
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, borrowed)
     built.client(RESEARCH).submit_spec(two_cpus("night"))
     built.coordinator().step(0)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mesh.errors import RuntimeDoorError
+from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -291,7 +292,7 @@ def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
             mesh.reserve_slot("slot", "gone", ONE),
             mesh.evaluate_preemption(request),
             mesh.pool("gone"),
-            mesh.submit_job(SimpleNamespace(job="j", pool="gone"), None),
+            mesh.submit_job(JobSpec(job="j", pool="gone", leader=ReplicaSpec(), min_workers_num=0), None),
         ):
             with pytest.raises(PoolUnknown, match="there is no pool gone; there is p"):
                 await call

@@ -1,0 +1,162 @@
+"""What comes from a user's own program on Ray: `@ray.remote` functions, their options, and values that a graph cannot take.
+
+Every option of Ray's has a row in `RAY_OPTIONS`: a node honours it, or refuses it by name. A value that asks for nothing, as Ray's own
+default, is accepted everywhere. Ray itself is not imported here: what it makes is known by the module of its class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dag.errors import GraphTypeError
+
+#: Ray's label of a node's accelerator, which `accelerator_type` asks for.
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+#: How often Ray runs a task again whose `max_retries` nobody gave.
+RAY_RETRIES = 3
+_SHOWN_CHARS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RayOption:
+    """One option of `@ray.remote`: what a node makes of it."""
+
+    honoured_as: str = ""  #: Empty: it is refused.
+    refused_because: str = ""  #: And what to do instead.
+    harmless: tuple[Any, ...] = (None,)  #: Values that ask for nothing.
+
+
+_OF_ACTORS = "it is an option of actors, which graphs do not have yet: bind a function"
+_PLACED = "the mesh places each node in the placement group of its stage: ask by `mesh`, `labels` or `label_selector` for where it runs"
+_STREAMED = "a node has one value and does not stream: return a list"
+
+RAY_OPTIONS: Mapping[str, RayOption] = {
+    "num_cpus": RayOption("`num_cpus`"),
+    "num_gpus": RayOption("`num_gpus`"),
+    "memory": RayOption("`memory`"),
+    "resources": RayOption("`resources`"),
+    "name": RayOption("`name`"),
+    "label_selector": RayOption("`label_selector`"),
+    "accelerator_type": RayOption(f"`label_selector`, as the label `{ACCELERATOR_LABEL}`"),
+    "runtime_env": RayOption("`runtime_env`"),
+    "max_calls": RayOption("`max_calls`"),
+    "max_retries": RayOption("`max_retries`; with `retry_exceptions` also as `retries`"),
+    "retry_exceptions": RayOption("`retry_exceptions`"),
+    "num_returns": RayOption(
+        refused_because="a node has one value: return a tuple, and take it apart with dag.bind(operator.getitem, node, 0)",
+        harmless=(None, 1),
+    ),
+    "scheduling_strategy": RayOption(refused_because=_PLACED, harmless=(None, "DEFAULT")),
+    "placement_group": RayOption(refused_because=_PLACED, harmless=(None, "default")),
+    "placement_group_bundle_index": RayOption(refused_because=_PLACED, harmless=(None, -1)),
+    "placement_group_capture_child_tasks": RayOption(
+        refused_because="what a node starts always runs in the placement group of its stage: leave the option out", harmless=(None, True)
+    ),
+    "fallback_strategy": RayOption(
+        refused_because='a node has one selector: name the alternatives in it, like label_selector={"zone": "in(west, east)"}',
+        harmless=(None, [], ()),
+    ),
+    "object_store_memory": RayOption(refused_because="Ray reserves none for a task: ask for `memory`"),
+    "enable_task_events": RayOption(refused_because="Ray's views show every task of a mesh: leave the option out", harmless=(None, True)),
+    "_labels": RayOption(refused_because="it is private to Ray: say what a node is about in its `name`", harmless=(None, {})),
+    "_generator_backpressure_num_objects": RayOption(refused_because=_STREAMED, harmless=(None, -1)),
+    "_num_objects_per_yield": RayOption(refused_because=_STREAMED, harmless=(None, 1)),
+    **dict.fromkeys(
+        (
+            "concurrency_groups",
+            "enable_tensor_transport",
+            "lifetime",
+            "max_concurrency",
+            "max_restarts",
+            "max_task_retries",
+            "max_pending_calls",
+            "namespace",
+            "get_if_exists",
+            "allow_out_of_order_execution",
+            "_actor_generator_backpressure_num_objects",
+        ),
+        RayOption(refused_because=_OF_ACTORS),
+    ),
+}
+
+
+def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """The options without those of Ray's that ask for nothing and have no name here.
+
+    Args:
+        whose: The function's name, for the message.
+
+    Raises:
+        GraphTypeError: One of them is Ray's, and a node cannot honour it; names option, function and remedy.
+    """
+    kept = {}
+    for name, value in options.items():
+        known = RAY_OPTIONS.get(name)
+        if known is None or known.honoured_as:
+            kept[name] = value
+        elif not any(value is other or (type(value) is type(other) and value == other) for other in known.harmless):
+            raise GraphTypeError(f"task {whose}: Ray's option {name}={_short(value)} is not supported: {known.refused_because}")
+    return kept
+
+
+def function_and_options(function: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
+    """The plain function of a `@ray.remote` function, or of its `.options(...)`, and the options that it was given; None: it is neither.
+
+    Raises:
+        GraphTypeError: It was given an option that is not among those that are known here.
+    """
+    inner, options = getattr(function, "_function", None), getattr(function, "_default_options", None)
+    if inner is None and _module_of(function) == "ray.remote_function" and hasattr(function, "bind"):
+        node = function.bind()  # What `.options(...)` gives tells function and options by its node alone.
+        inner, options = node._body, node.get_options()  # noqa: SLF001  Ray has no public name for the function
+    if inner is None or not isinstance(options, dict):
+        return None
+    unknown = [name for name in options if name not in RAY_OPTIONS]
+    if unknown:
+        raise GraphTypeError(f"task {getattr(inner, '__name__', inner)}: Ray's option {unknown[0]} is not known here: leave it out")
+    return inner, options
+
+
+def is_actor_class(value: Any) -> bool:
+    """Whether it is a class with `@ray.remote`, or its `.options(...)`. A task may use one; a node cannot be made of it."""
+    return hasattr(value, "__ray_metadata__") or (_module_of(value) == "ray.actor" and type(value).__name__ == "ActorOptionWrapper")
+
+
+def foreign(value: Any) -> str:
+    """What to say of a value that belongs to a Ray of the user's own, beginning with a verb; empty: it does not."""
+    if "ray" not in sys.modules:
+        return ""
+    kind, module = type(value).__name__, _module_of(value)
+    if module.partition(".")[0] != "ray":
+        return ""
+    if kind in ("ClassNode", "ClassMethodNode"):
+        return f"is a {kind} of Ray's own graphs: actors are not supported in graphs yet; bind a function, and create the actor inside it"
+    if module.startswith("ray.dag."):
+        return f"is a {kind} of Ray's own graphs: wrap the function first, like dag.task(f).bind(…), where f is the @ray.remote function"
+    if kind in ("ObjectRef", "ObjectRefGenerator", "DynamicObjectRefGenerator"):
+        return f"is an {kind} of a Ray of your own, which no mesh can read: bind the function instead of f.remote(), or give ray.get(…)"
+    if kind in ("ActorHandle", "ActorMethod"):
+        return f"is an {kind} of a Ray of your own, which no mesh can reach: create the actor inside a task"
+    return ""
+
+
+def accelerated(selector: Mapping[str, str], accelerator_type: str) -> dict[str, str]:
+    """The label selector that asks for this accelerator as well."""
+    return {ACCELERATOR_LABEL: accelerator_type, **selector}
+
+
+def names_of(kinds: Any) -> Iterator[str]:
+    """Exception classes by name, as a failure tells them: `builtins.OSError`."""
+    return (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+
+
+def _module_of(value: Any) -> str:
+    return str(getattr(type(value), "__module__", ""))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS_MAX and "\n" not in text else type(value).__name__

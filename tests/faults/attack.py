@@ -1,0 +1,111 @@
+"""What a tenant's task can try against everybody else on its machine; sent by value, so it stands on Ray and redis alone.
+
+`attack` tells what it reached in the words of the table in docs/security.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+import redis
+
+#: By a part of the actor's name.
+CONTROL_PLANE = {
+    "#Gateway#": "gateway",
+    "#Coordinator#": "coordinator",
+    "SERVE_CONTROLLER": "Serve controller",
+    "SERVE_PROXY": "Serve proxy",
+}
+#: How long one thing may take before it counts as not reached; Ray refuses a stranger after 20 s.
+TRY_S = 60.0
+
+
+def attack(victim: str, words: str, settings_file: str, addresses: list[str]) -> list[str]:
+    """All that was reached, in order.
+
+    Args:
+        victim: The tenant whose work runs meanwhile.
+        words: That a value of it holds.
+        settings_file: Of the root. An attacker reads it off the command lines in `/proc`, and the addresses too; here they are handed
+            over, so that other stacks of the machine are left alone.
+        addresses: Of all Ray clusters of the stack.
+    """
+    actors = dict(_actors())
+    reached = {kind for name, actor in actors.items() for mark, kind in CONTROL_PLANE.items() if mark in name and _ask(actor, _pid)}
+    runners = [actor for name, actor in actors.items() if "/runner/" in name and _ask(actor, _tenant) == victim]
+    if runners:
+        reached.add("runner of another tenant")
+    if any(_ask(runner, _holds, words) for runner in runners):
+        reached.add("value of another tenant in its runner")
+    with contextlib.suppress(OSError):
+        settings = json.loads(Path(settings_file).read_text())
+        reached.add("`settings/root.json`")
+        with contextlib.suppress(redis.RedisError), redis.Redis.from_url(settings["redis_url"], socket_timeout=TRY_S) as client:
+            client.ping()
+            reached.add("Redis")
+    if any(_enters(address) for address in addresses if not _is_own(address)):
+        reached.add("another Ray cluster of the machine")
+    ended = [_end(runner) for runner in runners]
+    if any(ended):
+        reached.add("end of another tenant's runner")
+    return sorted(reached)
+
+
+def _actors() -> Iterator[tuple[str, Any]]:
+    """Every named actor of the cluster that this task is in, whosever namespace it is in."""
+    for told in ray.util.list_named_actors(all_namespaces=True):
+        with contextlib.suppress(ValueError):  # It has ended since.
+            yield told["name"], ray.get_actor(told["name"], namespace=told["namespace"])
+
+
+def _ask(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function says when it runs within the actor; None: it did not."""
+    try:
+        return ray.get(actor.__ray_call__.remote(function, *arguments), timeout=TRY_S)
+    except ray.exceptions.RayError:
+        return None
+
+
+def _pid(_actor: Any) -> int:
+    return os.getpid()
+
+
+def _die(_actor: Any) -> None:
+    os._exit(1)
+
+
+def _tenant(runner: Any) -> str:
+    return str(runner._tenant)
+
+
+def _holds(runner: Any, words: str) -> bool:
+    held = [reference for values in runner._engine._values._held.values() for reference in values.values()]
+    return any(words in repr(ray.get(reference, timeout=TRY_S)) for reference in held)
+
+
+def _end(runner: Any) -> bool:
+    was_there = _ask(runner, _pid) is not None
+    _ask(runner, _die)
+    return was_there and _ask(runner, _pid) is None
+
+
+def _is_own(address: str) -> bool:
+    """By its port: Ray may call the host otherwise."""
+    return ray.get_runtime_context().gcs_address.rpartition(":")[2] == address.rpartition(":")[2]
+
+
+def _enters(address: str) -> bool:
+    """With all that this process was given."""
+    script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); assert ray.nodes()"
+    try:
+        return subprocess.run([sys.executable, "-c", script, address], check=False, capture_output=True, timeout=TRY_S).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

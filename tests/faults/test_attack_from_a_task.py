@@ -1,0 +1,93 @@
+"""What a tenant's task reaches on each shipped configuration when it tries: the table of docs/security.md, acted out with real parts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attack
+import psutil
+import pytest
+from patience import eventually
+
+import dag
+from dag.store.client_access import Access
+from dag.store.remote import Client
+from federation.store.redis_key_ring import RedisKeyRing
+from mesh.clock import SystemClock
+from mesh.ids import TenantPath
+from serve_apps.configuration.config_file import read_config
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.processes.stores import open_stores
+from serve_apps.requests.auth import issue
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.faults]
+
+ROOT = Path(__file__).parents[2]
+#: How long anything real may take before a test gives up on it.
+LIMIT_S = 240.0
+#: Whose task attacks, whose work it is after, and the label of a mesh where both may run, if there is one.
+SIDES = {
+    "quickstart.yaml": ("acme/research/nlp", "acme/research/vision", {"zone": "east"}),
+    "three_teams.yaml": ("acme/speech", "acme/vision", {"tier": "standard"}),
+    "two_clusters.yaml": ("acme/research/nlp", "acme/research/vision", {"zone": "west"}),
+    "two_tenants.yaml": ("beta", "alpha", {}),
+}
+
+
+def secret() -> str:
+    """A value that stays in the runner of its tenant."""
+    return "the victim's own words"
+
+
+def hold(value: str, folder: str) -> str:
+    """Keeps the runner while the other one attacks."""
+    Path(folder, "held").touch()
+    while not Path(folder, "gate").exists():
+        time.sleep(0.05)
+    return value
+
+
+def told_to_be_reached(config: str) -> set[str]:
+    """What docs/security.md says of this configuration."""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| ")]
+    head = next(number for number, cells in enumerate(table) if cells[0] == "a task of another tenant reached")
+    column = table[head].index(f"`{config}`")
+    return {cells[0] for cells in table[head + 2 :] if cells[column] == "yes"}
+
+
+@pytest.fixture
+def stack(config: str, tmp_path: Path) -> Iterator[Stack]:
+    before = set(psutil.Process().children(recursive=True))
+    with StateFolder(tmp_path / "state") as owned:
+        stack = Stack(read_config(ROOT / "configs" / config), owned, say=print)
+        stack.start()
+        try:
+            yield stack
+        finally:
+            (tmp_path / "gate").touch()
+            stack.stop()
+    eventually(lambda: set(psutil.Process().children(recursive=True)) <= before, LIMIT_S)
+
+
+def client_of(stack: Stack, tenant: str) -> Client:
+    stores = open_stores(stack.redis_url, lease_ttl_ms=10_000, lease_grace_ms=3_000)
+    key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms())
+    return Client(Access(address=stack.address, api_key=key, tenant=tenant))
+
+
+@pytest.mark.parametrize("config", sorted(file.name for file in (ROOT / "configs").glob("*.yaml")))
+def test_a_task_reaches_what_the_docs_say(config: str, stack: Stack, tmp_path: Path) -> None:
+    attacker, victim, labels = SIDES[config]
+    with client_of(stack, victim) as one, client_of(stack, attacker) as other:
+        kept = dag.task(secret, labels=labels).bind()
+        one.submit(dag.task(hold, labels=labels).bind(kept, str(tmp_path)), tenant=victim, by_value=(sys.modules[__name__],))
+        eventually((tmp_path / "held").exists, LIMIT_S)
+        settings, addresses = str(tmp_path / "state" / "settings" / "root.json"), [each.address for each in stack.clusters.values()]
+        attacking = dag.task(attack.attack, labels=labels).bind(victim, secret(), settings, addresses)
+        run = other.submit(attacking, tenant=attacker, by_value=(attack,))
+        assert set(run.result(LIMIT_S)) == told_to_be_reached(config)
