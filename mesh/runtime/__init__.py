@@ -23,7 +23,7 @@ A node's watchdog:
 
 Ray, and the system below:
 
-    cluster        clusters of one's own, several side by side             node_logs        the last word of a node that did not come up
+    cluster        clusters of one's own, several side by side             node_logs        the last word of a process that aborted
     cluster_token  the token of a cluster, without which it runs nothing   run_as           another user for a cluster's processes
     process        who cannot outlive whom; whom a number names            ports            free for those that take a while to open them
 

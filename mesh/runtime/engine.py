@@ -28,7 +28,7 @@ from mesh.runtime.exporting import ValueUnreadable, read_verified
 from mesh.runtime.functions import FunctionShelf
 from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
-from mesh.runtime.outcomes import OwnFailure, Stopped, failure_of, read
+from mesh.runtime.outcomes import GroupLost, OwnFailure, Stopped, failure_of, read
 from mesh.runtime.run_values import RunValues
 from mesh.runtime.user_code.room import RoomWatch
 from mesh.runtime.watch import ReportWatch
@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 #: How often a task that should be gone is killed again: a kill that meets a task on its way to a worker is lost.
 FORCE_EVERY_S = 1.0
+#: How long Ray may take to say what became of the tasks of a group that it has removed.
+GROUP_LOST_GRACE_S = 2.0
+GROUP_LOST = "its placement group was removed while it ran"
 
 Delivered = tuple[StoredValue, bytes | None] | None
 
@@ -103,6 +106,10 @@ class StageEngine:
     def cancel(self, stage: StageId, grace_s: float) -> None:
         """Stop the stage: ask its tasks, and kill their workers after the grace."""
         self._events.put(partial(self._cancel, stage, grace_s))
+
+    def lose_group(self, stage: StageId) -> None:
+        """The stage's placement group is gone: report what ran in it as lost, and end the stage."""
+        self._events.put(partial(self._lose_group, stage))
 
     def forget(self, run: RunId) -> None:
         """Drop the values of a run."""
@@ -191,6 +198,16 @@ class StageEngine:
             self._when_submitted(partial(self._interrupt, stage_id, grace_s))
         self._end_if_over(stage)
 
+    def _lose_group(self, stage_id: StageId) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.is_group_lost:
+            return
+        stage.is_group_lost = True
+        if stage.machine.stop():
+            # Ray says by itself what became of the tasks, but for those that it tries again in a group that is gone.
+            self._when_submitted(partial(self._force_later, stage_id, GROUP_LOST_GRACE_S))
+        self._end_if_over(stage)
+
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
         """Call `then` when Ray's own thread has the arguments of every task that was submitted so far: see ADR 0034.
 
@@ -203,12 +220,17 @@ class StageEngine:
             self._landmark.future().add_done_callback(lambda _: self._events.put(partial(self._when_submitted, then, rounds - 1)))
 
     def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
-        stage = self._stages.get(stage_id)
-        if stage is None:
-            return
+        if stage_id in self._stages:
+            self._ask_to_stop(self._stages[stage_id], force=False)
+            self._force_later(stage_id, grace_s)
+
+    def _force_later(self, stage_id: StageId, grace_s: float) -> None:
+        if stage_id in self._stages:
+            self._force_at[stage_id] = time.monotonic() + grace_s
+
+    def _ask_to_stop(self, stage: OpenStage, *, force: bool) -> None:
         for node in stage.machine.running():
-            ray.cancel(stage.tasks[node][1], force=False, recursive=True)
-        self._force_at[stage_id] = time.monotonic() + grace_s
+            ray.cancel(stage.tasks[node][1], force=force, recursive=True)
 
     def _force(self) -> None:
         """Kill what was asked to stop and did not: code inside a C call does not hear the question."""
@@ -216,9 +238,7 @@ class StageEngine:
         for stage_id, due in tuple(self._force_at.items()):
             if due <= now:
                 self._force_at[stage_id] = now + FORCE_EVERY_S
-                stage = self._stages[stage_id]
-                for node in stage.machine.running():
-                    ray.cancel(stage.tasks[node][1], force=True, recursive=True)
+                self._ask_to_stop(self._stages[stage_id], force=True)
 
     def _forget(self, run: RunId) -> None:
         self._values.forget(run)
@@ -354,8 +374,14 @@ class StageEngine:
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
         told = read(error)
+        if isinstance(told, GroupLost):
+            self._lose_group(stage.spec.stage)
         if stage.cancelled:
             self._stop(stage, node)
+        elif isinstance(told, GroupLost) and node not in stage.started_ms:
+            stage.machine.leave(node)
+        elif isinstance(told, GroupLost) or (isinstance(told, Stopped) and stage.is_group_lost):
+            self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
         elif isinstance(told, Stopped):
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
         elif isinstance(told, OwnFailure):

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
+from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.arguments import resolve
 from mesh.counting import counted
@@ -163,6 +164,9 @@ class _Pulse:
                 _announce(present)
 
 
+#: What a task meets that waits for a child, when the child's worker, node or placement group is lost.
+_LOST_CHILD = (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError, TaskPlacementGroupRemoved)
+
 _pulse = _Pulse()
 _functions: dict[str, Callable[..., Any]] = {}
 _host = socket.gethostname()
@@ -231,11 +235,22 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     except (ValueUnwritable, ValueUnreadable) as refused:
         fault = _fault(call.node, refused.reason, refused, started_ms)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
-        fault = _fault(call.node, Reason.USER_ERROR, error, started_ms)
+        if (end := _end_of_worker(error)) is not None:
+            raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
+        # A child that lost its worker is no error of the code either.
+        fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
     finally:
         _pulse.present = None
     # Outside of the handler, so that the error that Ray pickles has no context to pickle.
     raise TaskFailed(fault)
+
+
+def _end_of_worker(error: BaseException) -> BaseException | None:
+    """The `SystemExit` by which Ray's handler of SIGTERM ends a worker, if the error is that or was raised because of it."""
+    cause: BaseException | None = error
+    while cause is not None and not hasattr(cause, "ray_terminate_msg"):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _call(key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> Any:

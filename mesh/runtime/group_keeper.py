@@ -1,8 +1,9 @@
 """The keeper of a mesh's placement groups: an actor, so that they outlive the process that has asked for them, and nothing else.
 
-A group that an actor has made goes with it (Ray's own rule). The keeper is registered with the watchdog of its node as runners are:
-when nobody proves the mesh's leases any more it is ended, and whatever it held is free. It also knows whose leases were proved
-last, which is what a new process of the mesh has to name to go on.
+A group that an actor has made goes with it (Ray's own rule), and with the group the workers in it. The host watches the keeper: when
+it dies, the stages in its groups end, and what they have not finished runs again. The keeper is registered with the watchdog of its
+node as runners are: when nobody proves the mesh's leases any more it is ended, and whatever it held is free. It also knows whose
+leases were proved last, which is what a new process of the mesh has to name to go on.
 """
 
 from __future__ import annotations

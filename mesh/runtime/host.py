@@ -16,15 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
 import structlog
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 
 from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId
@@ -34,6 +36,7 @@ from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
 from mesh.runtime.node_guards import NodeGuards
+from mesh.runtime.node_logs import last_word_of
 from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
@@ -51,6 +54,8 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: How long a runner without stages and runs waits for more work of its tenant.
 IDLE_S = 300.0
+#: How often the keeper of placement groups is looked at.
+KEEPER_LOOK_S = 1.0
 #: How long the cluster's control service may take to let somebody in; it is tried twice.
 KNOCK_S = 0.25
 
@@ -107,6 +112,8 @@ class RayStageHost:
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch_keeper, name="keeper", daemon=True).start()
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
@@ -270,7 +277,8 @@ class RayStageHost:
                     self._cancelled.evict_later(stage)
 
     def close(self) -> None:
-        """End the host's thread after what was ordered so far."""
+        """End the host's threads after what was ordered so far."""
+        self._is_closed.set()
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
 
@@ -326,14 +334,42 @@ class RayStageHost:
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
     def _take_group(self, slot: ResourceSet, slots: int) -> Any:
-        """Raises RayActorError when the keeper has died, and with it all groups; there is another one next time."""
+        """Raises RayActorError when the keeper dies, and the one that takes its place too."""
         self._keep_house()
+        keeper = self._keeper
         try:
+            return ray.get(keeper.take.remote(slot, slots))
+        except RayActorError as death:
+            self._lose_keeper(keeper, str(death))
             return ray.get(self._keeper.take.remote(slot, slots))
-        except RayActorError:
-            self._actors.end(self._keeper)
+
+    def _watch_keeper(self) -> None:
+        """Notice the death of the keeper: a task that is submitted to a removed group waits for ever, and nobody hears of it."""
+        while not self._is_closed.wait(KEEPER_LOOK_S):
+            keeper = self._keeper
+            if keeper is None:
+                continue
+            try:
+                ray.get(keeper.session.remote())
+            except ActorDiedError as death:
+                self._orders.put(partial(self._lose_keeper, keeper, str(death)))
+            except (RayError, RuntimeError) as away:  # RuntimeError: this driver has left the cluster.
+                log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
+
+    def _lose_keeper(self, keeper: Any, why: str) -> None:
+        """All groups went with it: their stages end. Another keeper takes its place."""
+        with self._guard:
+            if self._keeper is not keeper:
+                return
             self._keeper = None
-            raise
+            lost = [
+                (runner.actor, stage) for runner in self._runners.values() for stage, group in runner.stages.items() if group is not None
+            ]
+        log.warning("the keeper of placement groups died", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
+        self._actors.end(keeper)  # One that does not answer may live.
+        for actor, stage in lost:
+            actor.lose_group.remote(stage)
+        self._keep_house()
 
     def _give_back(self, group: Any, *, reuse: bool = True) -> None:
         """Returns at once; what a dead keeper held is gone already."""
@@ -461,10 +497,17 @@ class RayStageHost:
             for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
                 del self._teller[stage]
         self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
-        log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why)
+        log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, group in stages.items():
             self._orders.put(partial(self._clear, group))
             self._tell_lost(runner, stage)
+
+
+def _last_word(death: str) -> str | None:
+    """What a dead actor's own log says, if it lived where this process can read that. Ray's words for its death name its process."""
+    named = re.search(r"\bpid: (\d+)", death)
+    node = ray._private.worker._global_node  # noqa: SLF001  Ray has no public name for it
+    return last_word_of(int(named[1]), Path(node.get_logs_dir_path())) if named is not None and node is not None else None
 
 
 def _digest(runtime_env: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""What a node of Ray that did not come up has left to tell: its last word, and its logs, before its folder goes."""
+"""Why a process of Ray ended itself, from its logs: a node that did not come up, a worker that aborted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _OF_NODES = ("raylet*", "gcs_server*")
 _FATAL = "Check failed"
 #: And this one says that a part of the node had not started in time: 15 s, which no setting of Ray 2.60 changes.
 _TOO_SLOW = "Timed out waiting for file"
+#: And so it tells of a signal that ended it.
+_SIGNAL = "*** SIG"
 #: What is read of the end of one log; a stack of C++ calls follows the reason.
 _END_BYTES = 65_536
 
@@ -30,6 +32,20 @@ def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
             told = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
             if told is not None:
                 return told[told.index(_FATAL) :].strip()
+    return None
+
+
+def last_word_of(pid: int, logs: Path) -> str | None:
+    """Why the worker process aborted, in its own words; None when it has not said so, as when it was killed.
+
+    Args:
+        logs: Of the Ray session that it belonged to, on its node.
+    """
+    for log in sorted((*logs.glob(f"python-core-worker-*_{pid}.log"), *logs.glob(f"worker-*-{pid}.err"))):
+        for line in _end_of(log).splitlines():
+            for sign in (_FATAL, _SIGNAL):
+                if sign in line:
+                    return line[line.index(sign) :].strip()
     return None
 
 
@@ -50,7 +66,7 @@ def keep_logs(folder: Path, kept_in: Path) -> None:
             shutil.copytree(folder / _LOGS, kept_in / "ray", ignore_dangling_symlinks=True)
 
 
-def _end_of(log: Path, since_s: float) -> str:
+def _end_of(log: Path, since_s: float = 0.0) -> str:
     try:
         with log.open("rb") as file:
             if log.stat().st_mtime < since_s:

@@ -31,6 +31,7 @@ class OpenStage:
     put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
     started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks that have told that they run.
     cancelled: bool = False
+    is_group_lost: bool = False  #: Ray has removed the placement group: what is submitted there would wait for ever.
 
     def code_of(self, task: TaskSpec) -> bytes:
         """The task's pickled function. Raises Missing."""

@@ -9,16 +9,18 @@ import hashlib
 from dataclasses import dataclass
 
 from ray.exceptions import (
-    NodeDiedError,
+    CrossLanguageError,
     ObjectLostError,
-    OutOfDiskError,
-    OutOfMemoryError,
+    PlasmaObjectNotAvailable,
+    RayChannelError,
     RayError,
+    RaySystemError,
     RayTaskError,
     RuntimeEnvSetupError,
     TaskCancelledError,
     TaskPlacementGroupRemoved,
-    TaskUnschedulableError,
+    UnserializableException,
+    UserCodeException,
 )
 
 from mesh.messages import Failure
@@ -49,17 +51,23 @@ class Stopped:
     """The task was cancelled."""
 
 
-Outcome = OwnFailure | Inherited | Stopped
+@dataclass(frozen=True, slots=True)
+class GroupLost:
+    """The placement group was removed before the task began."""
 
-#: Who is to blame when no worker could tell; the first match holds. All others: a lost worker.
+
+Outcome = OwnFailure | Inherited | Stopped | GroupLost
+
+#: What Ray's own errors mean, in place of a report or as the cause of a task's error; the first match holds. Any other is a lost worker.
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
     (ObjectLostError, Reason.VALUE_LOST),
+    (PlasmaObjectNotAvailable, Reason.VALUE_LOST),
     (RuntimeEnvSetupError, Reason.CODE_UNAVAILABLE),
-    (OutOfMemoryError, Reason.WORKER_LOST),
-    (OutOfDiskError, Reason.WORKER_LOST),
-    (NodeDiedError, Reason.WORKER_LOST),
-    (TaskPlacementGroupRemoved, Reason.WORKER_LOST),
-    (TaskUnschedulableError, Reason.WORKER_LOST),
+    (RayChannelError, Reason.WORKER_LOST),
+    (RaySystemError, Reason.CODE_UNAVAILABLE),  # So Ray says that it cannot unpickle an argument.
+    (CrossLanguageError, Reason.USER_ERROR),
+    (UnserializableException, Reason.USER_ERROR),
+    (UserCodeException, Reason.USER_ERROR),
 )
 
 
@@ -71,15 +79,13 @@ def read(error: BaseException) -> Outcome:
         return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
     if isinstance(error, TaskCancelledError):
         return Stopped()
-    if isinstance(cause, RayError) and not isinstance(cause, RuntimeEnvSetupError):
-        # An error that is no one's exception came with an argument: the worker passes it on inside a task error.
-        return Inherited(_words(cause))
-    if cause is not None:
+    if isinstance(error, TaskPlacementGroupRemoved):
+        return GroupLost()
+    if cause is not None and not isinstance(cause, RayError):
         return OwnFailure(_reason_outside_the_call(error), _type_name(cause), _words(cause))
-    if isinstance(error, ObjectLostError):
-        return Inherited(_words(error))
-    reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.WORKER_LOST)
-    return OwnFailure(reason, _type_name(error), _words(error))
+    met = error if cause is None else cause
+    reason = next((reason for kind, reason in _REASONS if isinstance(met, kind)), Reason.WORKER_LOST)
+    return Inherited(_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, _type_name(met), _words(met))
 
 
 def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:

@@ -119,6 +119,10 @@ class Runner:
             self._held[stage].is_cancelled = True
         self._engine.cancel(stage, grace_s)
 
+    def lose_group(self, stage: StageId) -> None:
+        """The stage's placement group is gone: what ran in it is reported lost, and the stage ends. Harmless when it is over."""
+        self._engine.lose_group(stage)
+
     def forget(self, run: RunId) -> None:
         """Drop all values of a run."""
         self._runs.pop(run, None)

@@ -19,6 +19,7 @@ import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
+from mesh.reasons import Reason
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 
@@ -134,6 +135,11 @@ def actors() -> list[str]:
     return sorted(name.split("/")[2] for name in ray.util.list_named_actors() if name.startswith("mesh/"))
 
 
+def keeper_pid() -> int:
+    (name,) = [name for name in ray.util.list_named_actors() if name.startswith("mesh/") and "/keeper/" in name]
+    return int(ray.get(ray.get_actor(name).__ray_call__.remote(lambda _: os.getpid()), timeout=LIMIT_S))
+
+
 def groups() -> list[Any]:
     return [row for row in placement_group_table().values() if row["state"] != "REMOVED"]
 
@@ -179,6 +185,19 @@ def test_a_new_stage_runs_where_the_predecessor_left_a_runner(
     (tmp_path / "after").touch()
     submit(client, dag.task(wait_for_gate).bind(str(tmp_path), "after")).result(LIMIT_S)
     assert actors() == there
+
+
+def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
+    watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None
+) -> None:
+    run = submit(client, dag.task(wait_for_gate, name="kept").bind(str(tmp_path), "kept"))
+    for attempt in (1, 2):
+        eventually(lambda attempt=attempt: _assert(len(attempts(tmp_path, "kept")) == attempt))
+        os.kill(keeper_pid(), signal.SIGKILL)
+    eventually(lambda: _assert(len(attempts(tmp_path, "kept")) == 3))
+    (tmp_path / "kept").touch()
+    assert run.result(LIMIT_S) == attempts(tmp_path, "kept")[2]
+    assert {event.reason for event in run.events() if event.node == "kept" and event.reason} == {Reason.WORKER_LOST}
 
 
 def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:

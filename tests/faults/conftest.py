@@ -10,6 +10,7 @@ import pytest
 from faults.bed import LAB, Bed
 from faults.nursery import Nursery
 from faults.parts import STEADY_TTL_MS, TERMS
+from faults.ray_mesh import RayMesh
 from faults.server import Server
 from faults.table import Row
 
@@ -66,3 +67,11 @@ def servers_of_row(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def server(servers_of_row: Callable[..., Server]) -> Server:
     """A Redis of its own."""
     return servers_of_row()
+
+
+@pytest.fixture
+def ray_mesh(server: Server, tmp_path: Path) -> Iterator[RayMesh]:
+    """Joined, its tenant has two slots."""
+    mesh = RayMesh(server, tmp_path)
+    yield mesh
+    mesh.close()

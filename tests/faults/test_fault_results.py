@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
-from faults.bed import LAB, PATIENCE_S, RUN, SLOT, Bed, kill, tree_of
-from faults.nursery import ROOT, Nursery
-from faults.parts import VALUE, VALUE_BYTES, record_of
-from faults.server import Server
+from faults.bed import PATIENCE_S, RUN, Bed, kill
+from faults.nursery import Nursery
+from faults.parts import VALUE, VALUE_BYTES
+from faults.ray_mesh import RAY_PATIENCE_S, RayMesh
 from faults.small_disk import FULL_DISKS, small_disk
 from faults.table import Row
 from patience import eventually
 
-from federation.dispatch import STAGE_MESSAGES
-from federation.errors import StoreUnavailable
-from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
-from mesh.ids import MeshId, NodeId, StageId
-from mesh.messages import StageMessage
+from mesh.ids import NodeId
 from mesh.reasons import Reason
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.exporting import ValueUnreadable, export, import_value, read_verified
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode
-from serve_apps.processes.settings import ChildSettings, StoreSettings
-from serve_apps.processes.stores import Stores, open_stores
 
 pytestmark = pytest.mark.faults
-
-#: Real Ray on a busy machine needs more time than work that is a plain process.
-RAY_TERMS = LeaseTerms(ttl_ms=10_000, grace_ms=2_000)
-RAY_PATIENCE_S = 120.0
-TICK_S = 0.2
 
 
 def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -96,99 +75,15 @@ def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row:
     row.held("cut short, grown, altered, gone: VALUE_LOST, never another value")
 
 
-class RayMesh:
-    """A production child process on a cluster of its own, and a thread that sweeps."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
-        self.stores.ledger.configure(tree_of(lab=2))
-        self.cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
-        settings = ChildSettings(
-            store=StoreSettings(redis_url=server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms),
-            link=None,
-            ray_address=self.cluster.address,
-            heartbeat_ms=1_000,
-            storage_url=(folder / "values").as_uri(),
-            record=record_of("west", 2),
-            node_labels={},
-            inline_limit_bytes=1_000,
-            warm_runners=1,
-        )
-        settings.write(folder / "west.json")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **token_environment(self.cluster.token_file)}
-        with (folder / "west.log").open("wb") as log:
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "serve_apps.child_process", str(folder / "west.json")],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._over = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep)
-        self._sweeper.start()
-        eventually(lambda: any(view.alive for view in self.stores.ledger.snapshot().meshes), RAY_PATIENCE_S)
-
-    def _sweep(self) -> None:
-        while not self._over.wait(TICK_S):
-            with contextlib.suppress(StoreUnavailable):  # A busy machine: the next one comes soon.
-                self.stores.ledger.sweep()
-
-    def submit(self, name: str) -> None:
-        """A stage that sleeps."""
-        task = TaskSpec(
-            node=NodeId("n"), attempt=1, function="call:time:sleep", args=(600,), resources=SLOT, ray_options={"max_retries": 0}
-        )
-        spec = StageSpec(stage=StageId(name), run=RUN, tenant=LAB, tasks=(task,), slot=SLOT, width=1)
-        self.stores.queue.submit(MeshId("west"), spec)
-
-    def told_of(self, stage: str) -> list[StageMessage]:
-        """What was told about a stage."""
-        entries = self.stores.queue.inbox(0, 10_000)
-        return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body) if message.stage == stage]
-
-    def workers(self) -> list[psutil.Process]:
-        """Of Ray, those that run a task."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if "ray::sleep" in " ".join(process.info["cmdline"] or []) and self._is_ours(process):
-                    found.append(process)
-        return found
-
-    def _is_ours(self, process: psutil.Process) -> bool:
-        return str(self.cluster.folder) in " ".join(process.parent().cmdline()) if process.parent() else False
-
-    def close(self) -> None:
-        """End everything."""
-        self._over.set()
-        self._sweeper.join()
-        if self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.wait()
-        self.cluster.stop()
-        self.stores.client.close()
-
-
-@pytest.fixture
-def ray_mesh(server: Server, tmp_path: Path) -> Iterator[RayMesh]:
-    """Joined, its tenant has two slots."""
-    mesh = RayMesh(server, tmp_path)
-    yield mesh
-    mesh.close()
-
-
 @pytest.mark.slow
 @pytest.mark.ray
 def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMesh, row: Row) -> None:
     ray_mesh.submit("first")
     (worker,) = eventually(ray_mesh.workers, RAY_PATIENCE_S)
     worker.kill()
-    eventually(lambda: [message.kind for message in ray_mesh.told_of("first")][-1:] == ["stage_ended"], RAY_PATIENCE_S)
-    failed = [message.failure.reason for message in ray_mesh.told_of("first") if message.kind == "node_failed"]
-    assert failed == [Reason.WORKER_LOST]
+    assert ray_mesh.failures_of("first") == [Reason.WORKER_LOST]
     ray_mesh.submit("second")
-    eventually(lambda: any(message.kind == "node_started" for message in ray_mesh.told_of("second")), RAY_PATIENCE_S)
+    eventually(lambda: ray_mesh.runs("second"), RAY_PATIENCE_S)
     ray_mesh.cluster.kill()
     # Processes die one after the other: a runner that sees the worker of its task go before it does itself tells that.
     over = {"stage_lost", "stage_ended"}

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import ray
 from ray.exceptions import (
     NodeDiedError,
     ObjectLostError,
+    ObjectStoreFullError,
     OutOfMemoryError,
+    RaySystemError,
     RayTaskError,
     RuntimeEnvSetupError,
     TaskCancelledError,
@@ -13,7 +16,7 @@ from ray.exceptions import (
 
 from mesh.reasons import Reason
 from mesh.runtime.execution import TaskFailed, TaskFault, TaskReport
-from mesh.runtime.outcomes import Inherited, OwnFailure, Stopped, read
+from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, Stopped, read
 
 FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no module", "", None, TaskReport(1, 2, "host:1"))
 
@@ -28,6 +31,41 @@ def lost():
     return ObjectLostError("aa", None, "")
 
 
+LOST, CODE, USERS, VALUE = Reason.WORKER_LOST, Reason.CODE_UNAVAILABLE, Reason.USER_ERROR, Reason.VALUE_LOST
+#: Ray's exceptions, and what each means in place of a task's report. No task meets those of the last two groups by itself.
+MEANINGS = {
+    "WorkerCrashedError NodeDiedError LocalRayletDiedError OutOfMemoryError": LOST,
+    "OutOfDiskError ObjectStoreFullError TaskUnschedulableError RpcError": LOST,
+    "RuntimeEnvSetupError RaySystemError": CODE,
+    "RayTaskError": LOST,  # Without a cause: what the task raised comes as one.
+    "UserCodeException CrossLanguageError UnserializableException": USERS,
+    "ObjectLostError ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError": VALUE,
+    "ReferenceCountingAssertionError PlasmaObjectNotAvailable": VALUE,
+    "TaskCancelledError": Stopped,
+    "TaskPlacementGroupRemoved": GroupLost,
+    "RayError RayActorError ActorDiedError ActorUnavailableError ActorUnschedulableError ActorPlacementGroupRemoved AsyncioActorExit "
+    "ActorAlreadyExistsError ActorHandleNotFoundError PendingCallsLimitExceeded AuthenticationError GetTimeoutError RayChannelError "
+    "RayChannelTimeoutError OufOfBandObjectRefSerializationException ObjectRefStreamEndOfStreamError": LOST,
+    "RayCgraphCapacityExceeded RayDirectTransportError StreamingGeneratorReplayInconsistentError": CODE,
+}
+
+
+def errors_of_ray():
+    """One of each class, made without its arguments: `read` looks at its class and its words."""
+    kinds = [kind for kind in vars(ray.exceptions).values() if isinstance(kind, type) and issubclass(kind, ray.exceptions.RayError)]
+    bare = {"__init__": lambda _: None, "__str__": lambda _: "it broke", "cause": None}
+    return {kind.__name__: type(kind.__name__, (kind,), bare)() for kind in kinds}
+
+
+def test_each_exception_of_ray_has_a_meaning():
+    meanings = {name: meaning for names, meaning in MEANINGS.items() for name in names.split()}
+    found = {}
+    for name, error in errors_of_ray().items():
+        told = read(error)
+        found[name] = told.reason if isinstance(told, OwnFailure) else VALUE if isinstance(told, Inherited) else type(told)
+    assert found == meanings
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -36,6 +74,8 @@ def lost():
         pytest.param(OutOfMemoryError("too much"), Reason.WORKER_LOST, id="out of memory"),
         pytest.param(NodeDiedError("gone"), Reason.WORKER_LOST, id="a dead node"),
         pytest.param(RuntimeEnvSetupError("no pip"), Reason.CODE_UNAVAILABLE, id="an environment that could not be made"),
+        pytest.param(inside_a_task(RaySystemError("no module")), Reason.CODE_UNAVAILABLE, id="an argument that cannot be unpickled"),
+        pytest.param(inside_a_task(ObjectStoreFullError("full")), Reason.WORKER_LOST, id="no room for the result"),
         pytest.param(inside_a_task(TypeError("cannot pickle")), Reason.RESULT_UNSERIALIZABLE, id="Ray could not write the result"),
         pytest.param(inside_a_task(RuntimeError("failed to import")), Reason.CODE_UNAVAILABLE, id="Ray could not read the function"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.runtime.node_logs import fatal_line, is_too_slow, keep_logs
+from mesh.runtime.node_logs import fatal_line, is_too_slow, keep_logs, last_word_of
 
 SLOW = "Check failed: status.ok() Timed out waiting for file /tmp/sm-x/session/dashboard_agent_listen_port_0a"
 BROKEN = "Check failed: plasma Failed to open the store"
@@ -48,3 +48,12 @@ def test_logs_are_kept_in_place_of_those_of_an_earlier_start(cluster: Path, tmp_
     (kept / "node-1.log").write_text("of an earlier start")
     keep_logs(cluster, kept)
     assert sorted(path.relative_to(kept).as_posix() for path in kept.rglob("*")) == ["node-0.log", "ray", "ray/raylet.err"]
+
+
+def test_a_worker_that_aborted_says_why_and_its_neighbour_does_not(cluster: Path) -> None:
+    fatal = "Check failed: it->second.submitted_task_ref_count > 0"
+    logged(cluster, "python-core-worker-0a_17.log", "[I 1] all is well", f"[C 2] reference_counter.cc:624: {fatal} ", "*** StackTrace ***")
+    logged(cluster, "worker-0b-01-18.err", "*** SIGSEGV received at time=1 on cpu 0 ***")
+    logged(cluster, "python-core-worker-0c_19.log", "[I 1] all is well")
+    logs = cluster / "session_latest" / "logs"
+    assert [last_word_of(pid, logs) for pid in (17, 18, 19)] == [fatal, "*** SIGSEGV received at time=1 on cpu 0 ***", None]

@@ -1,0 +1,122 @@
+"""A production child process on a real Ray cluster of its own, for rows about the cluster under a mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+from faults.bed import LAB, RUN, SLOT, tree_of
+from faults.nursery import ROOT
+from faults.parts import record_of
+from faults.server import Server
+from patience import eventually
+
+from federation.dispatch import STAGE_MESSAGES
+from federation.errors import StoreUnavailable
+from federation.leases import LeaseTerms
+from mesh.ids import MeshId, NodeId, StageId
+from mesh.messages import StageMessage
+from mesh.reasons import Reason
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
+from mesh.stages import StageSpec, TaskSpec
+from mesh.wire import decode
+from serve_apps.processes.settings import ChildSettings, StoreSettings
+from serve_apps.processes.stores import Stores, open_stores
+
+#: Real Ray on a busy machine needs more time than work that is a plain process.
+RAY_TERMS = LeaseTerms(ttl_ms=10_000, grace_ms=2_000)
+RAY_PATIENCE_S = 120.0
+TICK_S = 0.2
+
+
+class RayMesh:
+    """A production child process on a cluster of its own, and a thread that sweeps."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
+        self.stores.ledger.configure(tree_of(lab=2))
+        self.cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
+        settings = ChildSettings(
+            store=StoreSettings(redis_url=server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms),
+            link=None,
+            ray_address=self.cluster.address,
+            heartbeat_ms=1_000,
+            storage_url=(folder / "values").as_uri(),
+            record=record_of("west", 2),
+            node_labels={},
+            inline_limit_bytes=1_000,
+            warm_runners=1,
+        )
+        settings.write(folder / "west.json")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **token_environment(self.cluster.token_file)}
+        with (folder / "west.log").open("wb") as log:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "serve_apps.child_process", str(folder / "west.json")],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._over = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep)
+        self._sweeper.start()
+        eventually(lambda: any(view.alive for view in self.stores.ledger.snapshot().meshes), RAY_PATIENCE_S)
+
+    def _sweep(self) -> None:
+        while not self._over.wait(TICK_S):
+            with contextlib.suppress(StoreUnavailable):  # A busy machine: the next one comes soon.
+                self.stores.ledger.sweep()
+
+    def submit(self, name: str, seconds: float = 600, **ray_options: object) -> None:
+        """A stage of two tasks that sleep, one after the other."""
+        first, second = NodeId("n"), NodeId("m")
+        function, options = "call:time:sleep", {"max_retries": 0, **ray_options}
+        tasks = (
+            TaskSpec(node=first, attempt=1, function=function, args=(seconds,), resources=SLOT, ray_options=options),
+            TaskSpec(node=second, attempt=1, function=function, args=(0,), after=(first,), resources=SLOT, ray_options=options),
+        )
+        spec = StageSpec(stage=StageId(name), run=RUN, tenant=LAB, tasks=tasks, slot=SLOT, width=1)
+        self.stores.queue.submit(MeshId("west"), spec)
+
+    def told_of(self, stage: str) -> list[StageMessage]:
+        """What was told about a stage."""
+        entries = self.stores.queue.inbox(0, 10_000)
+        return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body) if message.stage == stage]
+
+    def failures_of(self, stage: str) -> list[Reason]:
+        """Why its nodes failed, once it has ended."""
+        eventually(lambda: [message.kind for message in self.told_of(stage)][-1:] == ["stage_ended"], RAY_PATIENCE_S)
+        return [message.failure.reason for message in self.told_of(stage) if message.kind == "node_failed"]
+
+    def runs(self, stage: str) -> bool:
+        """Has a node of it told that it runs?"""
+        return any(message.kind == "node_started" for message in self.told_of(stage))
+
+    def workers(self, what: str = "ray::sleep") -> list[psutil.Process]:
+        """Of Ray, those that run this: a task, or an actor."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if what in " ".join(process.info["cmdline"] or []) and self._is_ours(process):
+                    found.append(process)
+        return found
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        return str(self.cluster.folder) in " ".join(process.parent().cmdline()) if process.parent() else False
+
+    def close(self) -> None:
+        """End everything."""
+        self._over.set()
+        self._sweeper.join()
+        if self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        self.cluster.stop()
+        self.stores.client.close()
