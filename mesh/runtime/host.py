@@ -182,8 +182,10 @@ class RayStageHost:
             return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
 
     def is_ready(self) -> bool:
-        """See `StageHost`: whether the control service of the cluster takes connections. Ray itself would wait for it for a minute, and
-        take new work meanwhile that it can only lose."""
+        """See `StageHost`: whether a node of the mesh is guarded, and the control service of the cluster takes connections.
+
+        Ray itself would wait for that for a minute, and take new work meanwhile that it can only lose.
+        """
         try:
             try:
                 knock(self._address, KNOCK_S)
@@ -191,6 +193,9 @@ class RayStageHost:
                 knock(self._address, KNOCK_S)
         except OSError as away:
             log.warning("the Ray cluster is gone, or cut off: nothing new is started", mesh=self._mesh, error=str(away), remedy=REMEDY)
+            return False
+        if self._session[0] and not self._guards.can_work():
+            log.warning("no node of the mesh is guarded: nothing new is started", mesh=self._mesh)
             return False
         return True
 

@@ -149,6 +149,7 @@ class NodeGuards:
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
         self._was_answered = False  #: By any node, ever.
+        self._guarded: set[str] = set()  #: Nodes whose watchdog has taken a proof.
 
     def stamp(self) -> None:
         """Have the nodes look at their clocks: call this right before the ledger is asked.
@@ -187,7 +188,12 @@ class NodeGuards:
         """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
         ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=wait_s) if self._told else ([], [])
         accepted = {node for node, answer in self._told.items() if answer in ready and _is_yes(answer)}
+        self._guarded |= accepted
         return self._there - accepted
+
+    def can_work(self) -> bool:
+        """Is there a node where work may begin? Where no proof was taken yet, the watchdog kills what begins."""
+        return not self._there or bool(self._there & self._guarded)
 
     def leave(self, incarnation: int) -> None:
         """End all watchdogs, and what is left of the work with them; waits for their answers."""
@@ -220,6 +226,7 @@ class NodeGuards:
     def _drop(self, node: str) -> None:
         for kept in (self._guards, self._stamps, self._asked, self._told):
             kept.pop(node, None)
+        self._guarded.discard(node)
 
 
 def guard_name(mesh: MeshId, node: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,3 +182,19 @@ def test_a_process_that_goes_on_has_one_keeper_however_soon_it_settles(host: Hos
     host.go_on(frozenset())
     host.close()
     assert (made, left) == ([], ["keep_only", "settle"])
+
+
+# -- a node that has died ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_new_is_started_while_no_node_is_guarded(host: Host) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        host._address = f"127.0.0.1:{cluster.getsockname()[1]}"
+        guards: Any = host._guards
+        guards._there, guards._guarded = frozenset({"n1"}), {"n1"}
+        host.prove(6, 1_000, 2_000, 6)
+        assert host.is_ready()
+        guards._drop("n1")  # Its guard has died with it, and Ray has not noticed yet.
+        assert not host.is_ready()
+        guards._guarded.add("n1")
+        assert host.is_ready()
