@@ -19,7 +19,7 @@ from dag.options import NodeOptions
 from dag.pickling import by_value as pickled_by_value
 from dag.spec import DagSpec, NodeSpec
 from dag.strict_json import pointer
-from dag.tasks import Node, name_of, signature_of
+from dag.tasks import Node, Task, name_of, signature_of
 from dag.writing import FormWriter, exact_bytes, nodes_in
 from mesh.ids import MeshId, NodeId
 from mesh.resources import ResourceSet
@@ -131,6 +131,10 @@ def _named(outputs: Outputs) -> dict[str, Node]:
 
 def _shown(given: Any) -> str:
     told = foreign(given)
+    if isinstance(given, Task):
+        told = "not bound: give f.bind(…)"
+    elif callable(given) and not told:
+        told = "a function: give what it returns, or a node of it, dag.bind(f, …)"
     return f"{given!r} ({told})" if told else repr(given)
 
 
@@ -206,6 +210,8 @@ def _words_of_args(node: Node) -> list[str]:
 
 
 def _check_params(params: Mapping[str, Any], problems: list[tuple[str, str]]) -> None:
+    if not isinstance(params, Mapping):
+        raise GraphTypeError(f"params takes a dict of plain data by name, like {{'day': '2026-11-20'}}, not {params!r}")
     for name, value in params.items():
         if exact_bytes(value, _PARAM_BYTES_MAX) is None:
             problems.append(

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from dag.errors import GraphTypeError, SpecError
-from dag.from_ray import RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
+from dag.from_ray import RAY_OPTIONS, RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
 from dag.options import RETRIES_MAX, NodeOptions, checked
 
 
@@ -131,6 +131,13 @@ class Node:
             "or inside a list, tuple or dict"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("result", "wait", "status", "get"):
+            raise AttributeError(f"{self!r} has no {name!r} before it runs: submit it, dag.submit(node).result()")
+        if name in ("remote", "bind"):
+            raise AttributeError(f"{self!r} has no {name!r}: it is a call already; bind its function again for another one")
+        raise AttributeError(f"{self!r} has no {name!r}; for an attribute of its value: dag.bind(getattr, node, {name!r})")
+
     def __repr__(self) -> str:
         return f"<node {self.settings.name or name_of(self.function)}>"
 
@@ -186,8 +193,9 @@ class Task:
             if signature is not None:
                 signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            takes = f"; it takes {signature}" if signature is not None else ""
-            raise GraphTypeError(f"{name_of(self.function)}(): {wrong}{takes}") from None
+            options = [name for name in kwargs if (name in Options.__slots__ or name in RAY_OPTIONS) and repr(name) in str(wrong)]
+            remedy = "".join(f"; an option is given by dag.task(f).options({name}={kwargs[name]!r})" for name in options)
+            raise GraphTypeError(f"{name_of(self.function)}(): {wrong}; it takes {signature}{remedy}") from None
         return Node(self.function, args, kwargs, self.settings)
 
     def options(self, **options: Any) -> Task:
@@ -225,7 +233,7 @@ def task(function: Any = None, /, **options: Any) -> Any:
 
 def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:
     """A node that calls `function`, which may be a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
-    wrapped = function if isinstance(function, Task) else task(function)
+    wrapped = function if isinstance(function, Task) else Task(*_plain(function, {}))
     node: Node = wrapped.bind(*args, **kwargs)
     return node
 

@@ -31,6 +31,7 @@ class MeshRecord:
     tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
     cluster_answers: bool = True  #: Where it does not, the mesh starts nothing.
     shared: bool = False  #: Tenants of several top-level tenants may meet on its Ray cluster: somebody said that they trust each other.
+    waiting_for_ray: int = 0  #: Stages that it runs, and for which Ray has no room.
     leases_full: bool = False  #: It holds as many leases as it may, and all of them pay for something: it can get none of another pair.
 
 

@@ -149,7 +149,7 @@ class TenantTree:
             within: Only of this tenant and those below it; None: of all.
         """
         paths = self._tenants if within is None else [path for path in self._tenants if self.is_within(path, within)]
-        return tuple(sorted({TenantPath(path.partition("/")[0]) for path in paths}))
+        return tuple(sorted(set(map(top_level_of, paths))))
 
     @property
     def top_level(self) -> tuple[TenantPath, ...]:
@@ -327,6 +327,7 @@ class TenantTree:
         tree = copy(self)
         tree._tenants = dict(sorted([*self._tenants.items(), *((tenant.path, tenant) for tenant in vanished)], key=itemgetter(0)))  # noqa: SLF001  of this very class
         tree._children = {**self._children, **{path: tuple(sorted(below)) for path, below in children.items()}}  # noqa: SLF001  of this very class
+        tree._top = self.top_level  # noqa: SLF001  of this very class
         tree._vanished = self._vanished | {tenant.path for tenant in vanished}  # noqa: SLF001  of this very class
         return tree
 

@@ -99,7 +99,7 @@ class Reason(str, Enum):
     GROUPS_AT_LIMIT = "GROUPS_AT_LIMIT"
     """The pool has as many placement groups as it may have, and none of them suits."""
     WAITING_FOR_GROUP = "WAITING_FOR_GROUP"
-    """Placed; Ray is making its placement group."""
+    """Placed or admitted; Ray has not placed its placement group yet."""
     WAITING_FOR_VICTIMS = "WAITING_FOR_VICTIMS"
     """Others give way to it: they stop, and what they free is held for it."""
     WAITING_FOR_AGENT = "WAITING_FOR_AGENT"

@@ -75,6 +75,10 @@ class Reports:
                 self._take_node(node, message)
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
+        stage = self._standing.stage_of(node)
+        if stage.state is StageState.RUNNING and stage.reason is not None:  # It waited for Ray, which has room now.
+            stage.reason, stage.detail = None, ""
+            self._moves.note_stage(stage, stage.state, None, "")
         node.started_ms = message.started_ms
         if isinstance(message, NodeStarted):
             if node.state is NodeState.ASSIGNED:

@@ -93,7 +93,7 @@ _WAYS = (
 
 def _check_address(given: str, called: str) -> None:
     """Raises ApiError."""
-    wrong = _what_is_wrong(given)
+    wrong = _what_is_wrong(given) if isinstance(given, str) else "it is no text"
     if wrong:
         raise ApiError(0, f"{called} {given!r} is no address ({wrong}); write it like http://127.0.0.1:8000", code="invalid_address")
 

@@ -123,7 +123,7 @@ class Client:
     ) -> dict[str, Any]:
         """The graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
-        spec = compile_graph(outputs, id=id, tenant=tenant, params=dict(params or {}), on_error=on_error, by_value=tuple(by_value))
+        spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
         return {**spec, "user": user} if user is not None else spec
 
     def submit_spec(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None, durability: str | None = None) -> Run:

@@ -45,10 +45,16 @@ class Books:
         self.running.clear()
 
     def as_told(self) -> MeshRecord:
-        """The mesh's record, with what its pools have in use, whether it may hold another lease, and whether it could start anything."""
+        """The mesh's record, with what its pools have in use, whether it may hold another lease, and how it stands with Ray."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
-        return replace(self.record, pools=used, leases_full=self.balance.is_full, cluster_answers=self.can_start)
+        return replace(
+            self.record,
+            pools=used,
+            leases_full=self.balance.is_full,
+            cluster_answers=self.can_start,
+            waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
+        )
 
     def wants(self) -> tuple[Demand, ...]:
         """What could be used at once, as much as one heartbeat may tell."""

@@ -318,6 +318,7 @@ class ChildMesh:
             self._host.confirm(report.stage, report.number)
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
+        running.note(report.messages)
         self._tidings.add_report(running, report)
         if over:
             del self._books.running[report.stage]

@@ -13,7 +13,7 @@ from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
 from mesh.hosting import StageHost
 from mesh.ids import NodeId, RunId, StageId
-from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage
+from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -34,6 +34,7 @@ class RunningStage:
     spec: str = ""  #: `digest_of` its spec.
     is_whole: bool = True  #: All that was told of it is kept; not so where an earlier process has told some of it.
     is_questioned: bool = False  #: A report was refused, and the store was asked how the claim stands.
+    waits_for_ray: bool = False  #: Ray has not placed its group; its host said so, and of no node since.
     priority: int = 0
     started_ms: int = 0  #: On this process' own clock.
 
@@ -70,6 +71,11 @@ class RunningStage:
         """It is no longer paid for, though nobody has cancelled it: it runs again later."""
         self.gives_way = True
         host.cancel(self.claim.stage)
+
+    def note(self, messages: tuple[StageMessage, ...]) -> None:
+        """Whether it waits for Ray, by what the host tells last."""
+        if messages:
+            self.waits_for_ray = isinstance(messages[-1], StageWaiting)
 
     def in_its_words(self, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
         """What the host tells, as the root is to hear it: one that gave way did not end, and none of its nodes has failed by that."""

@@ -129,6 +129,18 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
 
 
+def _users(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+    for name, cluster in config.clusters.items():
+        if cluster.user is None:
+            continue
+        if name == config.root.cluster:
+            text = "the root on this cluster holds the federation's keys and runs as the user of `up`; give the root a cluster of its own"
+            yield Problem(path=("clusters", name, "user"), text=text, because=(("root", "cluster"),))
+        elif config.storage.url is None:
+            text = "no other user reaches the state folder, where large values lie; name a folder for them in `storage.url`"
+            yield Problem(path=("clusters", name, "user"), text=text)
+
+
 def _node_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
@@ -310,7 +322,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _flavor_orders,
 )
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
-CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _node_labels, _offers, _windows, _sums, domains_apart)
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _windows, _sums, domains_apart)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond, root_among_tenants)
 
 

@@ -25,6 +25,11 @@ def narrowed(told: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept))
 
 
+def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
+    """Why the mesh takes nothing where these would meet on its Ray cluster. Unnamed: whoever asks may reach one of them only."""
+    return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it takes nothing new"
+
+
 def words_of_absence(demand: Demand, absent: AbsentMesh) -> str | None:
     """Where a mesh is that is not there and might take the work; None of any other, which nobody waits for."""
     is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
@@ -67,7 +72,7 @@ def refusal_of(
     if not may_use(record.tenants, demand.tenant):
         return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
     if together:
-        return Reason.CLUSTER_NOT_SHARED, f"its Ray cluster admits {', '.join(together)}, and is not `shared`: it takes nothing new"
+        return Reason.CLUSTER_NOT_SHARED, words_of_crowd(together)
     if not view.alive:
         return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
     if not record.cluster_answers:

@@ -24,7 +24,7 @@ A node's watchdog:
 Ray, and the system below:
 
     cluster        clusters of one's own, several side by side             node_logs        the last word of a process that aborted
-    cluster_token  the token of a cluster, without which it runs nothing
+    cluster_token  the token of a cluster, without which it runs nothing   run_as           another user for a cluster's processes
     process        who cannot outlive whom; whom a number names            ports            free for those that take a while to open them
 
     supervision    the local mesh: supervisor, agents, facade              plugin_loading   from packages, modules, WebAssembly files

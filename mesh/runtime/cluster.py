@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from mesh.runtime import node_logs
 from mesh.runtime.cluster_token import token_environment, use_token, write_token
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
+from mesh.runtime.run_as import RunAs
 
 START_S_MAX = 90.0
 #: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
@@ -42,10 +44,14 @@ _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
 _LOOK_S = 1.0
 _PORTS_A_NODE = 6
+#: Ray's link to the folder of the session, in the cluster's folder.
+_SESSION = "session_latest"
 #: How the names of clusters' folders begin.
 FOLDER_PREFIX = "sm-"
 #: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
 FOLDER_BYTES_MAX = 37
+#: Sets the id of a node that starts; Ray has no option for that.
+_NODE_ID = "RAY_OVERRIDE_NODE_ID_FOR_TESTING"
 #: What `ray start` prints when a node is up.
 _UP = "Ray runtime started"
 
@@ -60,14 +66,15 @@ _ENVIRONMENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
     # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
     "DASHBOARD_METRIC_PORT": "-1",
-    # The head's own wait for its control service, 30 s by itself: as long as a start may take here.
+    # A node's own waits for its control service and its agents, 30 s by themselves: as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
+    "RAY_agent_register_timeout_ms": str(int(START_S_MAX * 1000)),
     # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
 }
-#: Would lead `ray start` to another cluster, or slow the start of each worker.
-_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE")
+#: Would lead `ray start` to another cluster, slow the start of each worker, or give tenants' code keys of whoever runs `up`.
+_UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 
 
 class NodeTooSlow(RuntimeDoorError):
@@ -111,6 +118,7 @@ class OwnCluster:
         processes: tuple[subprocess.Popen[bytes], ...],
         spec: ClusterSpec | None = None,
         environment: Mapping[str, str] | None = None,
+        run_as: RunAs | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
         self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
@@ -118,7 +126,9 @@ class OwnCluster:
         self._processes = processes
         self._spec = spec
         self._environment = dict(environment or {})  #: Of every node.
+        self._run_as = run_as
         self._guard = threading.Lock()  #: Over the processes: one thread may start a node while another stops all.
+        self._is_ending = False
 
     @classmethod
     def start(
@@ -126,6 +136,7 @@ class OwnCluster:
         spec: ClusterSpec,
         *,
         token_file: Path | None = None,
+        run_as: RunAs | None = None,
         temp_dir_parent: str | Path | None = None,
         python_path: tuple[str, ...] = (),
         variables: Mapping[str, str] | None = None,
@@ -140,6 +151,7 @@ class OwnCluster:
         Args:
             spec: The nodes.
             token_file: Where the cluster's token is written; None: into its folder.
+            run_as: The user whose processes its nodes are; None: the caller.
             temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
             python_path: Folders that workers import from.
             variables: Others for the environment of the nodes, and with it of their workers.
@@ -154,7 +166,7 @@ class OwnCluster:
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
         environment = {**_environment(python_path), **(variables or {})}
-        start = partial(cls._start_once, spec, token_file, temp_dir_parent, environment, logs_kept_in, is_wanted)
+        start = partial(cls._start_once, spec, token_file, run_as, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
                 return start(in_turn=tried > 0)
@@ -168,6 +180,7 @@ class OwnCluster:
         cls,
         spec: ClusterSpec,
         token_file: Path | None,
+        run_as: RunAs | None,
         parent: str | Path | None,
         environment: Mapping[str, str],
         logs_kept_in: Path | None,
@@ -184,21 +197,25 @@ class OwnCluster:
         try:
             ports = list(promise_ports(_PORTS_A_NODE * len(spec.nodes) + 3))
             address = f"127.0.0.1:{ports[-1]}"
-            commands = [_command(spec, index, ports, address, folder) for index in range(len(spec.nodes))]
             write_token(token_file)
             environment = {**environment, **token_environment(token_file)}
-            for index, (node, command) in enumerate(zip(spec.nodes, commands, strict=True)):
+            if run_as is not None:
+                environment |= {**run_as.environment(), **token_environment(_handed_over(folder, token_file, run_as))}
+            for index in range(len(spec.nodes)):
                 if in_turn:
                     _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
                 _await_sockets(processes, folder, is_wanted)
-                processes.append(_spawn(command, {**_kept_workers(node), **environment}, _log_file(folder, index)))
+                process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment, run_as)
+                processes.append(process)
+                _await_path(folder / _SESSION, process, is_wanted)
+                publish_ports()
             _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
             if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
             cls(address, folder, token_file, tuple(processes)).kill()
             raise
-        return cls(address, folder, token_file, tuple(processes), spec, environment)
+        return cls(address, folder, token_file, tuple(processes), spec, environment, run_as)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -226,15 +243,15 @@ class OwnCluster:
         """
         if self._spec is None or not 0 < place < len(self._spec.nodes):
             raise ValueError(f"the cluster at {self.address} has no worker node {place}")
-        self._end_session(self._processes[place])
+        for dead in self._processes[place : place + 1]:  # None, when all was stopped meanwhile.
+            self._end_session(dead)
         begun_s, ports = time.time(), [0] * (_PORTS_A_NODE * place) + list(promise_ports(_PORTS_A_NODE))
-        command = _command(self._spec, place, ports, self.address, self.folder)
-        environment = {**_kept_workers(self._spec.nodes[place]), **self._environment}
         with self._guard:
-            if not self._processes:
+            if self._is_ending:
                 raise NotWanted(f"the Ray cluster at {self.address} was stopped")
-            process = _spawn(command, environment, _log_file(self.folder, place))
+            process, publish_ports = _spawn_node(self._spec, place, ports, self.address, self.folder, self._environment, self._run_as)
             self._processes = (*self._processes[:place], process, *self._processes[place + 1 :])
+        publish_ports()
         try:
             _await_up({place: process}, self.folder, None, is_wanted, since_s=begun_s)
         except BaseException:
@@ -260,7 +277,7 @@ class OwnCluster:
 
     def stop(self) -> None:
         """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
-        sessions = self._sessions()
+        sessions = self._end()
         for process in reversed(self._processes):
             _signal(process.pid, signal.SIGTERM, if_running=process)
         deadline = time.monotonic() + STOP_S_MAX
@@ -270,7 +287,7 @@ class OwnCluster:
 
     def kill(self) -> None:
         """SIGKILL to everything at once; waits, and removes the folder. Harmless to repeat."""
-        self._finish(self._sessions())
+        self._finish(self._end())
 
     def _finish(self, sessions: frozenset[int]) -> None:
         # A process can start another between the look and the kill, so look until nothing is there.
@@ -281,13 +298,15 @@ class OwnCluster:
             if time.monotonic() > deadline:
                 raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
             time.sleep(_POLL_S)
-        with self._guard:
-            self._processes = ()
+        self._processes = ()
         self.token_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _sessions(self) -> frozenset[int]:
-        return frozenset(self.pids)
+    def _end(self) -> frozenset[int]:
+        """No node is started any more; the sessions of those that were."""
+        with self._guard:
+            self._is_ending = True
+            return frozenset(self.pids)
 
     def _reaped(self) -> bool:
         return all(process.poll() is not None for process in self._processes)
@@ -320,21 +339,65 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
         os.kill(pid, number)
 
 
-def _spawn(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as sink:
-        return subprocess.Popen(
-            bound_to_parent(command),
+def _handed_over(folder: Path, token_file: Path, run_as: RunAs) -> Path:
+    """The folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it."""
+    copy = folder / "auth_token_of_user"
+    copy.touch(mode=0o600)
+    copy.write_bytes(token_file.read_bytes())
+    run_as.own(copy)
+    run_as.own(folder)
+    return copy
+
+
+def _spawn_node(
+    spec: ClusterSpec,
+    place: int,
+    ports: list[int],
+    address: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    run_as: RunAs | None,
+) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+    """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents."""
+    node_id = secrets.token_hex(28)
+    with _log_file(folder, place).open("wb") as sink:
+        process = subprocess.Popen(
+            bound_to_parent(_command(spec, place, ports, address, folder)),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**_kept_workers(spec.nodes[place]), **environment, _NODE_ID: node_id},
             start_new_session=True,
+            **({"cwd": folder, **run_as.process()} if run_as is not None else {}),
         )
+    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports), run_as)
+
+
+def _publish_agent_ports(session: Path, node_id: str, ports: list[int], run_as: RunAs | None) -> None:
+    """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
+    no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
+    _, _, grpc, _, http, environments = ports
+    published = {
+        "metrics_agent_port": grpc,
+        "metrics_export_port": -1,  # No figures are collected.
+        "dashboard_agent_listen_port": http,
+        "runtime_env_agent_port": environments,
+    }
+    with contextlib.suppress(FileNotFoundError):  # The head ended before it made the folder: `_await_up` tells why.
+        for name, port in published.items():
+            file = session / f"{name}_{node_id}"
+            file.write_text(str(port), encoding="ascii")
+            if run_as is not None:
+                run_as.own(file)
+
+
+def _ports_of(place: int, ports: list[int]) -> list[int]:
+    return ports[place * _PORTS_A_NODE : (place + 1) * _PORTS_A_NODE]
 
 
 def _command(spec: ClusterSpec, index: int, ports: list[int], address: str, folder: Path) -> list[str]:
     node = spec.nodes[index]
-    manager, objects, grpc, metrics, http, environments = ports[index * _PORTS_A_NODE : (index + 1) * _PORTS_A_NODE]
+    manager, objects, grpc, metrics, http, environments = _ports_of(index, ports)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
     if index == 0:
         command += ["--head", f"--port={ports[-1]}", f"--dashboard-port={ports[-2]}", f"--ray-client-server-port={ports[-3]}"]
@@ -418,8 +481,16 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wa
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
         _check_wanted(is_wanted)
-        if len(list(folder.glob("session_latest/sockets/raylet*"))) >= len(processes):
+        if len(list(folder.glob(f"{_SESSION}/sockets/raylet*"))) >= len(processes):
             return
+        time.sleep(_POLL_S)
+
+
+def _await_path(path: Path, process: subprocess.Popen[bytes], is_wanted: Callable[[], bool]) -> None:
+    """Wait until it is there. A process that ends before is told by `_await_up`."""
+    deadline = time.monotonic() + START_S_MAX
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        _check_wanted(is_wanted)
         time.sleep(_POLL_S)
 
 

@@ -21,7 +21,7 @@ import structlog
 from ray.util.placement_group import PlacementGroup
 
 from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageWaiting
 from mesh.reasons import Reason
 from mesh.runtime.execution import EncodedValue, TaskCall, TaskReport, bring_in
 from mesh.runtime.exporting import ValueUnreadable, read_verified
@@ -30,6 +30,7 @@ from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
 from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, Stopped, failure_of, read
 from mesh.runtime.run_values import RunValues
+from mesh.runtime.user_code.room import RoomWatch
 from mesh.runtime.watch import ReportWatch
 from mesh.stage_machine import StageMachine, TaskState
 from mesh.stages import StageSpec, TaskSpec
@@ -77,6 +78,7 @@ class StageEngine:
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._told, key, outcome)))
+        self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._tell_waiting, stage, words)))
         threading.Thread(target=self._work, name="engine", daemon=True).start()
 
     # -- orders; each returns at once ----------------------------------------------------------------------------------
@@ -163,6 +165,8 @@ class StageEngine:
             return
         stage = OpenStage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
         self._stages[spec.stage] = stage
+        if group is not None:
+            self._room.add(spec.stage, group.id.hex())
         values = self._values.of(spec.run)
         outside = stage.machine.externals
         self._submit(stage, stage.machine.begin(sorted(outside & values.keys())))
@@ -243,7 +247,13 @@ class StageEngine:
         for key in [key for key in self._imports if key[0] == run]:
             del self._imports[key]
 
+    def _tell_waiting(self, stage_id: StageId, words: str) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and not stage.started_ms:
+            self._outbox.put(StageWaiting(stage=stage_id, reason=Reason.WAITING_FOR_GROUP, detail=words))
+
     def _announce(self, stage_id: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        self._room.drop(stage_id)
         stage = self._stages.get(stage_id)
         if stage is not None and stage.machine.state(node) is TaskState.SUBMITTED:
             stage.started_ms[node] = started_ms
@@ -428,6 +438,7 @@ class StageEngine:
 
     def _end_if_over(self, stage: OpenStage) -> None:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
+            self._room.drop(stage.spec.stage)
             self._force_at.pop(stage.spec.stage, None)
             if stage.is_group_lost:  # What waits behind a lost task would go to the removed group, and wait there for ever.
                 dropped = [node for node in stage.tasks if stage.machine.state(node) is TaskState.DROPPED]

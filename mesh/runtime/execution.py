@@ -33,6 +33,7 @@ from mesh.reasons import Reason
 from mesh.runtime.connection import keep_connected
 from mesh.runtime.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
 from mesh.runtime.user_code.interrupts import listen_for_cancel
+from mesh.runtime.user_code.ownership import attribute_to
 from mesh.runtime.watch_folder import register
 from mesh.stages import ArgumentForm
 from mesh.values import Encoding, StoredValue
@@ -186,7 +187,9 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         register(mesh)
         keep_connected()
         _heed_cancel()
-        return _run(runner, key, code, pickle.loads(call), values)  # noqa: S301 - written by the runner
+        told: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
+        attribute_to(mesh, told.stage)
+        return _run(runner, key, code, told, values)
 
     # Ray's own views name a task by its function's name.
     run_node.__name__ = run_node.__qualname__ = name

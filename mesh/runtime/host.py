@@ -19,7 +19,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from mesh.runtime.node_logs import last_word_of
 from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
+from mesh.runtime.user_code.collector import GarbageCollector
 from mesh.stages import StageSpec
 from mesh.wire import decode, encode
 
@@ -102,6 +103,7 @@ class RayStageHost:
         self._teller: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
+        self._garbage = GarbageCollector(self._name, self._actors.prefix)
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
         self._guards = NodeGuards(self._name, node_labels)
@@ -202,6 +204,7 @@ class RayStageHost:
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
         self._actors.end_all()
+        self._orders.put(self._collect)
 
     def stamp(self) -> None:
         """See `StageHost`."""
@@ -217,7 +220,10 @@ class RayStageHost:
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)
             self._session = incarnation, since
-            self._orders.put(self._settle)
+            if self._found is None:  # Else `go_on` says what is there already: a second keeper would find the room of the first taken.
+                self._orders.put(self._settle)
+        elif self._garbage.is_due:
+            self._orders.put(self._collect)
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
@@ -238,14 +244,16 @@ class RayStageHost:
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         """See `StageHost`."""
-        found, self._found = self._found, None
+        found = self._found
         if found is None:
             return
         self._keeper = found.keeper
         for actor, roll in found.runners:
             self._take_over(actor, roll)
+        self._found = None  # From now on it is known which stages run.
         groups = frozenset(held.group.id.hex() for _, roll in found.runners for held in roll.stages if held.group is not None)
         self._orders.put(partial(found.keeper.keep_only.remote, groups))
+        self._orders.put(self._settle)
         for stage in [stage for stage in self._of_stage if stage not in stages]:
             log.warning("a stage that was found is stopped: it is not the mesh's any more", mesh=self._mesh, stage=stage)
             self.cancel(stage)
@@ -368,6 +376,19 @@ class RayStageHost:
         if group is not None and self._keeper is not None:
             self._keeper.give_back.remote(group, reuse)
 
+    def _clear(self, group: Any, *, reuse: bool = True) -> None:
+        """A stage is over: remove what its code has created, and give its group back."""
+        had_left = self._collect(() if group is None else (group.id.hex(),))
+        self._give_back(group, reuse=reuse and not had_left)
+
+    def _collect(self, given_back: Collection[str] = ()) -> bool:
+        """See `GarbageCollector.collect`. Nothing is removed while it is not known what an earlier process has left running."""
+        with self._guard:
+            if self._found is not None:
+                return True
+            running = frozenset(self._of_stage)
+        return self._garbage.collect(running, given_back)
+
     def _refuse(self, spec: StageSpec, why: str) -> None:
         """Nothing of the stage can run here or anywhere: each of its tasks fails, with the reason."""
         failure = Failure(reason=Reason.CODE_UNAVAILABLE, type_name="schedulemesh.CodeUnavailable", message=why)
@@ -391,6 +412,7 @@ class RayStageHost:
     def _settle(self) -> None:
         """A session has begun: there is a keeper that knows it, and runners wait for tenants."""
         self._keep_house()
+        self._collect()
         if self._keeper is not None:
             self._keeper.settle.remote(*self._session)
         self._warm_up()
@@ -456,8 +478,10 @@ class RayStageHost:
                 clean = stage not in self._cancelled
                 self._cancelled.forget(stage)
                 runner.ends[stage] = number
-            self._orders.put(partial(self._give_back, group, reuse=clean))
+            self._orders.put(partial(self._clear, group, reuse=clean))
             self._orders.put(self._warm_up)
+        for waiting in (message for message in messages if message.kind == "stage_waiting"):
+            log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
         self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
 
     def _bury(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
@@ -475,7 +499,7 @@ class RayStageHost:
         self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, group in stages.items():
-            self._orders.put(partial(self._give_back, group))
+            self._orders.put(partial(self._clear, group))
             self._tell_lost(runner, stage)
 
 

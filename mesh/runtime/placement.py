@@ -21,9 +21,9 @@ from mesh.resources import NOTHING, ResourceSet
 
 #: How long a group is kept for the next stage.
 IDLE_S = 60.0
-#: How long `take` waits for Ray before it makes room, and after that. A group that is still not ready is handed out all the
-#: same: what is submitted to it waits in Ray, and starts when it is.
-READY_S, READY_S_MAX = 0.5, 5.0
+#: How long `take` waits for Ray before it makes room. A group that is not ready then is handed out all the same: what is submitted to
+#: it waits in Ray, and starts when it is. Who waits longer holds up the stages behind, and those that give room back.
+READY_S = 0.5
 #: Ray refuses a bundle of nothing; this is the least CPU that it counts with some margin (its own grain is 1/10 000).
 LEAST_CPU = 0.001
 _RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
@@ -62,7 +62,6 @@ class PlacementPool:
             self._taken[group.id.hex()] = shape, group
         if not group.wait(READY_S):
             self._drop_idle()
-            group.wait(READY_S_MAX)
         return group
 
     def give_back(self, group: PlacementGroup, *, reuse: bool = True) -> None:

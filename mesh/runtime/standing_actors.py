@@ -65,13 +65,14 @@ class StandingActors:
         return StageRunner.options(**self._options(_RUNNER), runtime_env=runtime_env or None).remote(self._mesh, environment)
 
     def _options(self, role: str) -> dict[str, Any]:
-        options: dict[str, Any] = {"name": f"{self._prefix}{role}/{uuid.uuid4().hex}", "lifetime": "detached"}
+        options: dict[str, Any] = {"name": f"{self.prefix}{role}/{uuid.uuid4().hex}", "lifetime": "detached"}
         if self._node_labels:
             options["label_selector"] = self._node_labels
         return options
 
     @property
-    def _prefix(self) -> str:
+    def prefix(self) -> str:
+        """What the names of all of them begin with."""
         return f"mesh/{self._mesh}/"
 
     def find(self) -> FoundActors | None:
@@ -117,9 +118,9 @@ class StandingActors:
         """With their roles."""
         found = []
         for name in ray.util.list_named_actors():
-            if name.startswith(self._prefix):
+            if name.startswith(self.prefix):
                 try:
-                    found.append((name.removeprefix(self._prefix).partition("/")[0], ray.get_actor(name)))
+                    found.append((name.removeprefix(self.prefix).partition("/")[0], ray.get_actor(name)))
                 except ValueError:  # It has ended since.
                     log.info("an actor has just ended", mesh=self._mesh, actor=name)
         return found

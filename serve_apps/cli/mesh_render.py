@@ -114,6 +114,8 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
             told.append((f"its process {mesh.pid} is there", "red"))
     if not mesh.cluster_answers:
         told.append(("no answer from Ray", "red"))
+    if mesh.waiting_for_ray:
+        told.append((f"{mesh.waiting_for_ray} wait for Ray", "yellow"))
     if mesh.draining:
         told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.steady:

@@ -45,6 +45,8 @@ from federation.link import (
     arguments_of,
 )
 from federation.roster import admitted, differences
+from federation.routing.domains import admitted_top_level
+from federation.routing.openness import words_of_crowd
 from federation.snapshot import MeshRecord
 from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units
@@ -55,6 +57,7 @@ from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh
 from serve_apps.requests.auth import MeshPrincipal
 from serve_apps.requests.dependencies import Dependencies, dependencies_of
+from serve_apps.requests.described import MESH_KEY, link_answer, link_operation, refused
 from serve_apps.requests.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.requests.limits import CallBudget, RunBytes
 from serve_apps.requests.observing import log
@@ -239,12 +242,20 @@ def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
         asked = replace(asked, record=admitted(told, ports.roster))
     apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
-        return _terms(ports, apart)
+        return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:
         log.warning("a mesh joins otherwise than the root's file has it", mesh=asked.record.mesh, difference=words)
     if verb is INPUTS_OF:
         return _inputs_of(ports, asked)
     return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
+
+
+def _crowding(ports: Dependencies, record: MeshRecord | None) -> tuple[str, ...]:
+    """Whether a mesh, alone on its Ray cluster, would admit more tenants than may meet there, in words."""
+    if record is None or record.shared:
+        return ()
+    together = tuple(sorted(admitted_top_level(record.tenants, ports.ledger.snapshot().tree.top_level)))
+    return (f"{words_of_crowd(together)}; join with --tenant of one of them",) if len(together) > 1 else ()
 
 
 def _terms(ports: Dependencies, warnings: tuple[str, ...]) -> LinkTerms:
@@ -283,14 +294,29 @@ async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> 
 for _verb in VERBS:
     _about = f"A mesh's word: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "What holds for every mesh."
     router.add_api_route(
-        f"/{_verb.name}", _endpoint_of(_verb), methods=["POST"], name=f"link {_verb.name}", description=_about, response_class=Response
+        f"/{_verb.name}",
+        _endpoint_of(_verb),
+        methods=["POST"],
+        name=f"link {_verb.name}",
+        description=_about,
+        response_class=Response,
+        responses=link_answer(_verb.name),
+        openapi_extra=link_operation(_verb.name),
     )
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 
 
-@router.put("/blobs/{run}/{sha256}", response_class=Response)
+_BYTES: dict[str, Any] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+@router.put(
+    "/blobs/{run}/{sha256}",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "null"}}}}, **refused(401, 409, 429, 503)},
+    openapi_extra={"security": [{MESH_KEY: []}], "requestBody": {**_BYTES, "required": True}},
+)
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
     them, as what the mesh reports is late."""
@@ -316,7 +342,12 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     return Response(b"null", media_type="application/json")
 
 
-@router.get("/blobs/{run}/{sha256}", response_class=Response)
+@router.get(
+    "/blobs/{run}/{sha256}",
+    response_class=Response,
+    responses={200: _BYTES, **refused(401, 404, 429, 503)},
+    openapi_extra={"security": [{MESH_KEY: []}]},
+)
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
     ports, desk = dependencies_of(request), _desk_of(request)

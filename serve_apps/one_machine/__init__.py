@@ -8,5 +8,5 @@ What is kept in its state folder, for the next start and for those who come mean
 
     state_folder    the folder: one owner at a time                taken_at_start  what `apply` cannot change
     client_default  whose work is whose tenant nobody names        child_marks     which processes run for which mesh
-    left_folders    folders of Ray clusters elsewhere
+    left_folders    folders of Ray clusters elsewhere              users           whose processes these clusters are
 """

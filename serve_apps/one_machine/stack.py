@@ -44,6 +44,7 @@ from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.process import start_mark
+from mesh.runtime.run_as import RunAs
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.one_machine import child_marks, left_folders
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
@@ -53,6 +54,7 @@ from serve_apps.one_machine.port_claim import PortClaim
 from serve_apps.one_machine.restarts import Restarts
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import keep
+from serve_apps.one_machine.users import users_of
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
@@ -111,6 +113,7 @@ class Stack:
         self._redis_url = ""
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
+        self._users: dict[str, RunAs] = {}
         self.restarts = Restarts()
         self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
         # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
@@ -227,6 +230,7 @@ class Stack:
                 for words in open_words(section.address):
                     self._say(f"cluster {name}: {words}")
         own = {name: section for name, section in self._config.clusters.items() if section.address is None}
+        self._users = users_of(self._config)
         started = {name: self._starters.submit(self._start_cluster, name) for name in own}
         try:
             for future in started.values():
@@ -256,6 +260,7 @@ class Stack:
         self.clusters[name] = OwnCluster.start(
             spec,
             token_file=self._folder.path / TOKENS / name,
+            run_as=self._users.get(name),
             python_path=self._config.import_paths,
             variables=VARIABLES if self._config.root.cluster == name else {},
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",

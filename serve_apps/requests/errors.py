@@ -128,12 +128,14 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),
 )
 
-#: What no route has raised: there is none, it takes another method, a parameter of it is wrong, or a proxy sent what is no request.
+#: What no route has raised: there is none, it takes another method, a parameter of it is wrong, a proxy sent what is no request, or the
+#: body did not come in time.
 OF_ROUTING = {
     HTTPStatus.NOT_FOUND: "unknown_route",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.UNPROCESSABLE_ENTITY: "invalid_parameters",
     HTTPStatus.BAD_REQUEST: "malformed_request",
+    HTTPStatus.REQUEST_TIMEOUT: "body_too_slow",  # Told by `slow_clients`, around the application.
 }
 
 INTERNAL = HttpMeaning(HTTPStatus.INTERNAL_SERVER_ERROR, "internal")

@@ -28,12 +28,12 @@ from serve_apps.looks.shared_look import SharedLook
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
 from serve_apps.requests.dependencies import Dependencies
+from serve_apps.requests.described import allowed_methods, describe, refused
 from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.requests.known_parameters import known_parameters
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.observing import Observed, log, request_id_of
 from serve_apps.routes import dead_letters, explanations, federation, runs
-from serve_apps.schemas.errors import ErrorBody
 from serve_apps.schemas.health import HealthView
 from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 
@@ -59,13 +59,9 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.metrics = metrics
     app.state.is_there = SharedLook(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
-    app.include_router(link_routes.router)  # First, for it is asked most, and routes are tried in turn.
-    asked_rightly = [Depends(known_parameters)]
-    app.include_router(explanations.router, dependencies=asked_rightly)
-    app.include_router(runs.router, dependencies=asked_rightly)
-    app.include_router(federation.router, dependencies=asked_rightly)
-    app.include_router(dead_letters.router, dependencies=asked_rightly)
-    app.include_router(_operating)
+    for router in _ROUTERS:
+        app.include_router(router, dependencies=[Depends(known_parameters)] if router in _OF_TENANTS else [])
+    describe(app, _ROUTERS)
     app.add_exception_handler(MeshError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_parameters)
     app.add_exception_handler(HTTPException, _tell_http)
@@ -90,11 +86,10 @@ _operating = APIRouter(tags=["operating"])
 
 _SCRAPED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {}}},
-    **{status: {"model": ErrorBody} for status in (401, 403, 429, 503)},
 }
 
 
-@_operating.get("/healthz", responses={503: {"model": ErrorBody}})
+@_operating.get("/healthz", responses=refused(503))
 def health(request: Request) -> HealthView:
     """Whether the store answers (503 when it does not)."""
     request.app.state.is_there()
@@ -106,6 +101,12 @@ def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001 
     """The metrics, for Prometheus."""
     metrics: GatewayMetrics = request.app.state.metrics
     return Response(metrics.scrape(), media_type=CONTENT_TYPE)
+
+
+#: Whose parameters are all looked at.
+_OF_TENANTS = (explanations.router, runs.router, federation.router, dead_letters.router)
+#: The link first, for it is asked most, and routes are tried in turn.
+_ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
 
 
 async def _tell_error(request: Request, error: Exception) -> Response:
@@ -132,6 +133,12 @@ async def _tell_parameters(request: Request, error: Exception) -> Response:
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the same
+    if isinstance(error.__cause__, MeshError):  # FastAPI's own, of whatever breaks while it reads a body.
+        return await _tell_error(request, error.__cause__)
+    headers = error.headers
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = allowed_methods(_ROUTERS, request.url.path)
+        headers = {"Allow": ", ".join(allowed)} if allowed else headers
     code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
     body = problem_body(code, f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
-    return JSONResponse(body.model_dump(), status_code=error.status_code, headers=error.headers)
+    return JSONResponse(body.model_dump(), status_code=error.status_code, headers=headers)

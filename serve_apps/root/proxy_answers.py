@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_apps.requests.slow_clients import install
+
 #: For the environment of the workers of a cluster on which Serve is started.
 VARIABLES = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_answers:middlewares"}
 RETRY_AFTER_S = 1
@@ -62,8 +64,8 @@ class AbsentRoot:
 
 
 def middlewares() -> list[Middleware]:
-    """For the proxy."""
-    return [Middleware(AbsentRoot)]
+    """For the proxy, the outermost last; its server closes slow connections from then on."""
+    return [Middleware(AbsentRoot), *install()]
 
 
 def _is_plain(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 
@@ -10,9 +10,9 @@ from dag.errors import UnknownLetter
 from dag.requeueing import requeue
 from serve_apps.requests.access import Operating, looking
 from serve_apps.requests.dependencies import Ports
+from serve_apps.requests.described import refused
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
-from serve_apps.schemas.errors import ErrorBody
 from serve_apps.views.dead_letters import audit_view, letter_view, letters_view
 
 LETTERS_MAX = 1_000
@@ -20,8 +20,6 @@ LETTERS_MAX = 1_000
 LetterPath = Annotated[str, Path(description="The name of a dead letter.", max_length=400)]
 
 router = APIRouter(prefix="/v1", tags=["dead letters"])
-
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
 
 
 @router.get("/dead")
@@ -34,7 +32,7 @@ def list_letters(
     return letters_view(ports.runs.dead(limit))
 
 
-@router.get("/dead/{letter}", responses=_REFUSALS)
+@router.get("/dead/{letter}", responses=refused(404))
 def show_letter(letter: LetterPath, ports: Ports, principal: Operating) -> LetterView:  # noqa: ARG001  the same
     """One of them."""
     found = ports.runs.dead_letter(letter)
@@ -43,19 +41,19 @@ def show_letter(letter: LetterPath, ports: Ports, principal: Operating) -> Lette
     return letter_view(found)
 
 
-@router.post("/dead/{letter}/requeue", responses={**_REFUSALS, 409: {"model": ErrorBody}})
+@router.post("/dead/{letter}/requeue", responses=refused(404, 409))
 def requeue_letter(letter: LetterPath, ports: Ports, principal: Operating) -> RequeuedView:  # noqa: ARG001  the same
     """Submit the letter's run again, whole, as a new run; all letters of the old one are dropped."""
     return RequeuedView(letter=letter, run=requeue(ports.runs, ports.blobs, letter, ports.clock.wall_ms()))
 
 
-@router.post("/dead/{letter}/drop", responses=_REFUSALS)
+@router.post("/dead/{letter}/drop")
 def drop_letter(letter: LetterPath, ports: Ports, principal: Operating) -> DroppedView:  # noqa: ARG001  the same
     """Take the letter away; the run stays as it is. Harmless when there is none."""
     return DroppedView(letters=ports.runs.drop_dead((letter,)))
 
 
-@router.get("/audit", responses=_REFUSALS, dependencies=[Depends(looking)])
+@router.get("/audit", dependencies=[Depends(looking)])
 def audit(ports: Ports, principal: Operating) -> AuditView:  # noqa: ARG001  the same
     """Look whether stages and indexes, and leases and their sums, agree. Looks at everything: not for every minute."""
     return audit_view(ports.queue.orphans(), ports.ledger.audit())

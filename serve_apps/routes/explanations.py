@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -13,8 +13,8 @@ from serve_apps.answers.explaining import explain_queue, explain_run, explain_st
 from serve_apps.answers.stopping import release_tenant, stop_tenant
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
+from serve_apps.requests.described import refused
 from serve_apps.routes.runs import PAGE_MAX, SPEC_BODY, RunPath, expect_json
-from serve_apps.schemas.errors import ErrorBody
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
@@ -24,25 +24,23 @@ from serve_apps.views.federation import stop_view
 
 router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
-
 TenantPathParameter = Annotated[str, Path(description="The tenant's path.", max_length=1_000)]
 Explained = Annotated[int, Query(ge=0, le=PAGE_MAX, description="How many stages are explained; the others are only listed.")]
 
 
-@router.get("/queues", responses=_REFUSALS)
+@router.get("/queues")
 def show_queues(ports: Ports, principal: Asking, limit: Explained = 100) -> QueueView:
     """What waits, of all tenants that the key reaches."""
     return explain_queue(ports, principal, None, limit)
 
 
-@router.get("/queues/{tenant:path}", responses=_REFUSALS)
+@router.get("/queues/{tenant:path}", responses=refused(403))
 def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, limit: Explained = 100) -> QueueView:
     """What waits, of the tenant and of all below it: where, at which position, why, what would have to change, when it starts."""
     return explain_queue(ports, principal, TenantPath(tenant), limit)
 
 
-@router.get("/leases/story", responses=_REFUSALS)
+@router.get("/leases/story", responses=refused(403))
 def show_story(
     ports: Ports,
     principal: Asking,
@@ -58,13 +56,13 @@ def show_story(
     return tell_story(ports, principal, tenant=of, mesh=MeshId(mesh) if mesh is not None else None, flavor=flavor, limit=limit)
 
 
-@router.get("/runs/{run_id}/explain", responses=_REFUSALS)
+@router.get("/runs/{run_id}/explain", responses=refused(404))
 def show_why(run_id: RunPath, ports: Ports, principal: Asking) -> RunExplanation:
     """Why the run is not further: each stage that has not ended, and the nodes that no mesh takes."""
     return explain_run(ports, principal, record_within(ports, principal, run_id))
 
 
-@router.get("/runs/{run_id}/stages/{stage_id}/explain", responses=_REFUSALS)
+@router.get("/runs/{run_id}/stages/{stage_id}/explain", responses=refused(404))
 def show_why_of_stage(
     run_id: RunPath, stage_id: Annotated[str, Path(description="Its id, or its number in the run.")], ports: Ports, principal: Asking
 ) -> StageExplanation:
@@ -72,16 +70,14 @@ def show_why_of_stage(
     return explain_stage(ports, principal, record_within(ports, principal, run_id), stage_id)
 
 
-@router.post(
-    "/plan", openapi_extra=SPEC_BODY, responses={status: {"model": ErrorBody} for status in (400, 401, 403, 413, 415, 422, 429, 503)}
-)
+@router.post("/plan", openapi_extra=SPEC_BODY, responses=refused(403, 415))
 async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanView:
     """What would become of a graph if it were submitted now: its stages, where, what they would wait for, who would give way."""
     expect_json(request)
     return await run_in_threadpool(plan_run, ports, principal, await request.body())
 
 
-@router.post("/tenants/{tenant:path}/hold", responses=_REFUSALS)
+@router.post("/tenants/{tenant:path}/hold", responses=refused(403))
 def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
     """Let nothing new of the tenant, and of all below it, start; what runs goes on. It stays so until `release`."""
     reason = body.reason if body is not None else ""
@@ -89,7 +85,7 @@ def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: Sto
     return stop_view(TenantPath(tenant), orders)
 
 
-@router.post("/tenants/{tenant:path}/drain", responses=_REFUSALS)
+@router.post("/tenants/{tenant:path}/drain", responses=refused(403))
 def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
     """As `hold`, and what runs is stopped as well, to run again after `release`."""
     reason = body.reason if body is not None else ""
@@ -97,7 +93,7 @@ def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, b
     return stop_view(TenantPath(tenant), orders)
 
 
-@router.post("/tenants/{tenant:path}/release", responses=_REFUSALS)
+@router.post("/tenants/{tenant:path}/release", responses=refused(403))
 def release(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> StopView:
     """Let the tenant's work start again. Harmless when it was not stopped; what the file says stands."""
     orders, was_stopped = release_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
@@ -12,7 +12,7 @@ from serve_apps.answers.draining import drain_mesh, undrain_mesh
 from serve_apps.looks.snapshots import only, snapshot_now
 from serve_apps.requests.access import Asking, Operating, looking, reaches
 from serve_apps.requests.dependencies import Ports
-from serve_apps.schemas.errors import ErrorBody
+from serve_apps.requests.described import refused
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.meshes import DrainRequest, MeshesView
 from serve_apps.schemas.tenants import TenantsView
@@ -21,8 +21,6 @@ from serve_apps.views.federation import leases_view, meshes_view, tenants_view
 MeshPath = Annotated[str, Path(description="The name of the mesh.", max_length=64)]
 
 router = APIRouter(prefix="/v1", tags=["federation"], dependencies=[Depends(looking)])
-
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 429, 503)}
 
 
 @router.get("/tenants")
@@ -38,7 +36,7 @@ def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
     return meshes_view(snapshot, partial(reaches, principal), ports.queue.ages(), ports.roster)
 
 
-@router.post("/meshes/{mesh}/drain", responses=_REFUSALS)
+@router.post("/meshes/{mesh}/drain", responses=refused(404))
 def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest | None = None) -> MeshesView:
     """Let the mesh finish what it has and get nothing new. It stays so, whatever is restarted, until `undrain`."""
     reason = body.reason if body is not None else ""
@@ -46,7 +44,7 @@ def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest
     return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
 
 
-@router.post("/meshes/{mesh}/undrain", responses=_REFUSALS)
+@router.post("/meshes/{mesh}/undrain", responses=refused(404))
 def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
     """Give the mesh work again. Harmless when it was not drained."""
     snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh), roster=ports.roster)

@@ -33,9 +33,9 @@ from serve_apps.looks.waits import lines_told
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
+from serve_apps.requests.described import refused
 from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, problem_body
 from serve_apps.requests.observing import request_id_of
-from serve_apps.schemas.errors import ErrorBody
 from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
@@ -63,7 +63,7 @@ _CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": 
     openapi_extra=SPEC_BODY,
     responses={
         200: {"model": SubmittedView, "description": "The same graph was submitted under this id before; this is that run."},
-        **{status: {"model": ErrorBody} for status in (400, 401, 403, 409, 413, 415, 422, 429, 503)},
+        **refused(403, 409, 415),
     },
 )
 async def submit_run(
@@ -89,7 +89,7 @@ async def submit_run(
     return view
 
 
-@router.get("")
+@router.get("", responses=refused(403))
 def list_runs(
     ports: Ports,
     principal: Asking,
@@ -110,20 +110,20 @@ def list_runs(
     return RunsView(runs=[run_line(summary) for summary in lines_told(found[:limit], ports.waits)])
 
 
-@router.get("/{run_id}", responses={404: {"model": ErrorBody}})
+@router.get("/{run_id}", responses=refused(404))
 def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
     """A run: its stages and where they are, what waits and why, what failed."""
     record = record_within(ports, principal, run_id)
     return run_view(record, [output.name for output in outputs_of(record)], ports.waits)
 
 
-@router.get("/{run_id}/summary", responses={404: {"model": ErrorBody}})
+@router.get("/{run_id}/summary", responses=refused(404))
 async def summarize_run(run_id: RunPath, ports: Ports, principal: Asking, wait_s: WaitS = 0) -> RunLine:
     """A run in one line; cheap, whatever its size."""
     return run_line(await _summary_after(ports, principal, run_id, wait_s))
 
 
-@router.get("/{run_id}/nodes", responses={404: {"model": ErrorBody}})
+@router.get("/{run_id}/nodes", responses=refused(404))
 def list_nodes(
     run_id: RunPath,
     ports: Ports,
@@ -139,7 +139,7 @@ def list_nodes(
 @router.get(
     "/{run_id}/events",
     response_model=EventsView,
-    responses={200: {"content": {"text/event-stream": {}}}, 404: {"model": ErrorBody}},
+    responses={200: {"content": {"text/event-stream": {}}}, **refused(404)},
 )
 async def follow_run(
     run_id: RunPath,
@@ -164,7 +164,7 @@ async def follow_run(
 @router.get(
     "/{run_id}/result",
     response_model=ResultView,
-    responses={202: {"model": RunLine, "description": "The run has not ended."}, 404: {"model": ErrorBody}, 409: {"model": NoResultView}},
+    responses={202: {"model": RunLine, "description": "The run has not ended."}, **refused(404), 409: {"model": NoResultView}},
 )
 async def fetch_result(
     run_id: RunPath,
@@ -183,7 +183,7 @@ async def fetch_result(
 @router.get(
     "/{run_id}/result/{output}",
     response_class=StreamingResponse,
-    responses={200: {"content": {"application/octet-stream": {}}}, 404: {"model": ErrorBody}},
+    responses={200: {"content": {"application/octet-stream": {}}}, **refused(404)},
 )
 def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) -> Response:
     """The bytes of one output's value, whole: `X-Content-SHA256` is their hash. An answer that is complete has been checked."""
@@ -202,7 +202,7 @@ def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) 
     )
 
 
-@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses={404: {"model": ErrorBody}})
+@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses=refused(404))
 async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
     """Ask a run to stop; running tasks are stopped too. Harmless when it has ended."""
     body = await request.body()

@@ -51,10 +51,16 @@ class MeshEntry(View):
     labels: dict[str, str]
     cluster: str
     tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
-    warnings: list[str] = Field(default=[], description="Where it tells itself otherwise than the root's file does.")
+    warnings: list[str] = Field(
+        default=[],
+        description="Where it differs from the root's file; and that it takes nothing, as its cluster is not `shared`.",
+    )
     pools: list[PoolView]
     waiting: int = Field(description="Stages in its queue.")
     running: int = Field(description="Stages it runs.")
+    waiting_for_ray: int = Field(
+        default=0, description="Of these, stages that it admitted and for which Ray has no room; `explain` says what holds it."
+    )
     oldest_waiting_ms: int = Field(default=0, description="For how long the oldest stage has been in its queue.")
     oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
 

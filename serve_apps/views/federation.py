@@ -12,7 +12,8 @@ from federation.dispatch import StageAges
 from federation.planning.reading import granted_ms
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.roster import NO_ROSTER, Roster, differences
-from federation.routing.openness import may_use
+from federation.routing.domains import crowded
+from federation.routing.openness import may_use, words_of_crowd
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
@@ -89,10 +90,16 @@ def meshes_view(
 ) -> MeshesView:
     """The meshes that some tenant within reach may use, and those that it might use if they were there."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
+    barred = crowded(snapshot)
     return MeshesView(
         at_ms=snapshot.at_ms,
         meshes=[
-            _mesh_entry(view, snapshot.at_ms, (ages or {}).get(view.record.mesh, StageAges()), differences(view.record, roster))
+            _mesh_entry(
+                view,
+                snapshot.at_ms,
+                (ages or {}).get(view.record.mesh, StageAges()),
+                (*differences(view.record, roster), *(words_of_crowd(barred[mesh]) for mesh in (view.record.mesh,) if mesh in barred)),
+            )
             for view in snapshot.meshes
             if _is_open_to(view.record, reached)
         ],
@@ -193,6 +200,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
         pools=[_pool_view(pool) for pool in record.pools],
         waiting=view.waiting,
         running=view.claimed,
+        waiting_for_ray=record.waiting_for_ray,
         oldest_waiting_ms=ages.queued_ms,
         oldest_running_ms=ages.claimed_ms,
     )

@@ -17,6 +17,7 @@ from patience import eventually, gone
 import mesh
 from mesh.runtime import cluster as clusters
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import token_environment
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.supervision.node_watch import NodeSeen, look_at_nodes
 
@@ -232,7 +233,8 @@ def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
         ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
     )
     log = cluster.folder / f"joined-{ports[-1]}.log"
-    process = clusters._spawn(command, {**clusters._environment(_python_path(), cluster.token_file), **QUICK_HEALTH_CHECKS}, log)
+    environment = {**clusters._environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS}
+    process = clusters._spawn(command, environment, log)
     eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
     if process.poll() is None:
         return process

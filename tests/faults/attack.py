@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
     """
     actors = dict(_actors())
     reached = {kind for name, actor in actors.items() for mark, kind in CONTROL_PLANE.items() if mark in name and _ask(actor, _pid)}
+    if any(_reaches_mesh(actor) for name, actor in actors.items() if "/runner/" in name and _ask(actor, _tenant)):
+        reached.add("process of its own mesh")
     runners = [actor for name, actor in actors.items() if "/runner/" in name and _ask(actor, _tenant) == victim]
     if runners:
         reached.add("runner of another tenant")
@@ -51,7 +55,8 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(settings["redis_url"], socket_timeout=TRY_S) as client:
             client.ping()
             reached.add("Redis")
-    if any(_enters(address) for address in addresses if not _is_own(address)):
+    tokens = Path(settings_file).parents[1] / "tokens"
+    if any(_enters(address, tokens) for address in addresses if not _is_own(address)):
         reached.add("another Ray cluster of the machine")
     ended = [_end(runner) for runner in runners]
     if any(ended):
@@ -86,6 +91,40 @@ def _tenant(runner: Any) -> str:
     return str(runner._tenant)
 
 
+class _Answer:
+    """An answer whose reading runs code: it notes the id of the process that reads it, and is an empty list there."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, (f"(__import__('pathlib').Path({self._file!r}).write_text(str(__import__('os').getpid())), [])[1]",)
+
+
+def _reaches_mesh(runner: Any) -> bool:
+    """Whether what the runner tells its mesh runs code there."""
+    with tempfile.TemporaryDirectory() as folder:
+        noted = Path(folder, "pid")
+        _ask(runner, _answer_once, str(noted))
+        until = time.monotonic() + TRY_S
+        while not (noted.exists() and noted.read_text()):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return "serve_apps.child_process" in Path("/proc", noted.read_text(), "cmdline").read_text()
+
+
+def _answer_once(runner: Any, file: str) -> None:
+    outbox = type(runner._outbox)
+    take = outbox.take
+
+    def answer(*_asked: Any, **_more: Any) -> Any:
+        outbox.take = take
+        return _Answer(file)
+
+    outbox.take = answer
+
+
 def _holds(runner: Any, words: str) -> bool:
     held = [reference for values in runner._engine._values._held.values() for reference in values.values()]
     return any(words in repr(ray.get(reference, timeout=TRY_S)) for reference in held)
@@ -102,10 +141,18 @@ def _is_own(address: str) -> bool:
     return ray.get_runtime_context().gcs_address.rpartition(":")[2] == address.rpartition(":")[2]
 
 
-def _enters(address: str) -> bool:
-    """With all that this process was given."""
+def _enters(address: str, tokens: Path) -> bool:
+    """With all that this process was given, and each token that it can read."""
     script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); assert ray.nodes()"
-    try:
-        return subprocess.run([sys.executable, "-c", script, address], check=False, capture_output=True, timeout=TRY_S).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
+    shown = [{}]
+    with contextlib.suppress(OSError):
+        shown += [{"RAY_AUTH_TOKEN": file.read_text()} for file in tokens.iterdir()]
+    for variables in shown:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            environment = {**os.environ, **variables}
+            entered = subprocess.run(
+                [sys.executable, "-c", script, address], env=environment, check=False, capture_output=True, timeout=TRY_S
+            )
+            if entered.returncode == 0:
+                return True
+    return False

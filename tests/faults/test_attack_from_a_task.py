@@ -77,6 +77,7 @@ def stack(config: str, tmp_path: Path) -> Iterator[Stack]:
 def client_of(stack: Stack, tenant: str) -> Client:
     stores = open_stores(stack.redis_url, lease_ttl_ms=10_000, lease_grace_ms=3_000)
     key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath(tenant), SystemClock().wall_ms())
+    stores.client.connection_pool.disconnect()
     return Client(Access(address=stack.address, api_key=key, tenant=tenant))
 
 

@@ -53,6 +53,7 @@ routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
 clusters:
   only:
+    shared: true
     object_store: 120MiB
     nodes: [{{cpu: 2, labels: {{zone: west}}}}, {{cpu: 2, labels: {{zone: east}}, resources: {{lamp: 1}}}}]
 flavors: {{standard: {{}}}}
@@ -255,7 +256,7 @@ def test_fault_48_the_raylet_of_a_worker_node_is_killed(patient: Federation, tmp
     assert (cluster.pids[0], stack.root.pid, patient.pid("west"), patient.pid("east")) == others
     assert attempts(west) == {"west": 1}
     assert attempts(east)["east"] >= 2
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    cluster.connect()
     try:
         alive = [node for node in ray.nodes() if node["Alive"] and node["Labels"].get("zone") == "east"]
         assert [(node["Resources"]["CPU"], node["Resources"]["lamp"]) for node in alive] == [(2.0, 1.0)]

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from federation.config.loading import load_config
 from mesh.runtime import cluster as clusters
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
 from mesh.runtime.cluster_token import MODE_VARIABLE
+from serve_apps.one_machine.stack import Stack
+from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words
 
 pytestmark = pytest.mark.ray
 
+CONFIG = """
+federation: {{name: attached}}
+root: {{cluster: lab}}
+clusters: {{lab: {{shared: true, address: "{address}"}}}}
+flavors: {{standard: {{}}}}
+meshes: {{east: {{cluster: lab, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
+tenants: {{lab: {{}}}}
+"""
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
@@ -25,10 +37,14 @@ def open_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
     cluster.stop()
 
 
-def test_a_cluster_without_a_token_is_entered_and_warned_of(open_cluster: OwnCluster) -> None:
+def test_a_cluster_without_a_token_is_entered_and_warned_of(open_cluster: OwnCluster, tmp_path: Path) -> None:
     assert not asks_for_token(open_cluster.address)
     assert entry_environment({}, open_cluster.address, None) == {MODE_VARIABLE: "disabled"}
-    assert "asks for no token" in " ".join(open_words(open_cluster.address))
+    said: list[str] = []
+    with StateFolder(tmp_path) as folder:
+        Stack(load_config(CONFIG.format(address=open_cluster.address), source="lab.yaml"), folder, say=said.append)._start_clusters()
+    assert said == [f"cluster lab: {words}" for words in open_words(open_cluster.address)]
+    assert "asks for no token" in said[0]
 
 
 def test_a_cluster_with_a_token_is_entered_with_it(ray_cluster: OwnCluster) -> None:

@@ -197,7 +197,9 @@ REFUSED = ({"UNAUTHENTICATED"}, {"HTTP 401"})
 
 
 def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
-    found = listeners(stack.clusters["local"].pids)
+    assert stack.root is not None
+    drivers = [process.pid for process in (stack.root, *stack.children.values())]
+    found = listeners([*stack.clusters["local"].pids, *drivers])
     assert any("gcs_server" in socket.program for socket in found)
     assert any("ray::ServeReplica" in socket.program for socket in found)
     said = list(zip(found, answers(found), strict=True))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import cloudpickle
 import httpx
 import pytest
 import ray
+from patience import eventually
 from ray import serve
+from slow_requests import CLIENTS, closed_in_the_end, head, slow
+from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster_token import use_token
 from mesh.runtime.ports import promise_ports
+from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
+from serve_apps.root.proxy_answers import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
@@ -27,8 +34,19 @@ ANSWER_S = 60.0
 
 
 class Greeting:
-    async def __call__(self, _request) -> str:
+    async def __call__(self, request) -> str:
+        await request.body()
         return "good day"
+
+
+class Ticking:
+    async def __call__(self, _request) -> StreamingResponse:
+        async def ticks():
+            while True:
+                yield "data: tick\n\n"
+                await asyncio.sleep(0.1)
+
+        return StreamingResponse(ticks(), media_type="text/event-stream")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +54,8 @@ def cluster():
     if ray.is_initialized():
         ray.shutdown()
     cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
-    cluster.connect(namespace="roots")
+    use_token(cluster.token_file)
+    enter(cluster.address, VARIABLES)
     yield
     ray.shutdown()
     cluster.stop()
@@ -48,13 +67,34 @@ def port(cluster):
     serve.shutdown()
 
 
-def deploy(name):
-    deployment = serve.deployment(ray_actor_options={"num_cpus": 0})(Greeting)
-    serve.run(deployment.bind(), name=name, route_prefix="/")
+def deploy(name, kind=Greeting, prefix="/"):
+    deployment = serve.deployment(ray_actor_options={"num_cpus": 0})(kind)
+    serve.run(deployment.bind(), name=name, route_prefix=prefix)
 
 
 def answer(port):
     return httpx.get(f"http://{HERE}:{port}/", timeout=ANSWER_S).text
+
+
+def test_a_proxy_without_a_root_says_when_to_come_again(port):
+    """Before the routes are known, and after they were deleted."""
+    start_serve(HERE, port, ours=OURS)
+    asked(port, 503)
+    deploy(OURS[0])
+    asked(port, 200)
+    end_serve(ours=OURS, cluster_stays=False)
+    asked(port, 503)
+
+
+def asked(port, wanted):
+    """The answer comes about; no other than these two does meanwhile."""
+
+    def look():
+        told = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
+        assert told.status_code == 200 or (told.status_code, told.headers.get("Retry-After")) == (503, "1"), told.text
+        return told.status_code == wanted
+
+    eventually(look)
 
 
 def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_ended(port):
@@ -90,4 +130,22 @@ def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
     with pytest.raises(RuntimeDoorError, match=rf"answers at {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
         start_serve(HERE, wanted, ours=OURS)
     end_serve(ours=OURS, cluster_stays=True)
+    assert answer(port) == "good day"
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_the_proxy_closes_slow_connections_and_no_others(port):
+    start_serve(HERE, port, ours=OURS)
+    deploy(OURS[0])
+    deploy(OURS[1], Ticking, "/ticks")
+    address = f"http://{HERE}:{port}"
+    with httpx.Client(timeout=ANSWER_S) as http, http.stream("GET", f"{address}/ticks") as stream:
+        ticks = (line for line in stream.iter_lines() if line)
+        assert next(ticks) == "data: tick"
+        dripped = [*slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a"), *slow(address, head("/", "none"))]
+        assert answer(port) == "good day"
+        told = closed_in_the_end(dripped)
+        assert [each.split(b" ", 2)[1] for each in told[CLIENTS:]] == [b"408"] * CLIENTS
+        assert next(ticks) == "data: tick"
     assert answer(port) == "good day"

@@ -98,5 +98,5 @@ def test_a_warning_is_said_once_by_a_start(tmp_path, environment, options):
     nobody_there = "{address: '127.0.0.1:1', shared: true}"
     said, _ = up(tmp_path, environment, nobody_there, *options).communicate(timeout=LIMIT_S)
     assert said.count("warning: ") == 1, said
-    assert said.count("tenants own 9 cpu") == 1, said
+    assert said.count("it is shared by the root and its tenants") == 1, said
     assert marked(environment[MARK]) == []

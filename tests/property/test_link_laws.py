@@ -38,6 +38,7 @@ RECORDS = st.builds(
     cluster=NAMES,
     tenants=st.lists(NAMES, max_size=3).map(tuple),
     cluster_answers=st.booleans(),
+    waiting_for_ray=st.integers(0, 2**20),
 )
 LEASES = st.builds(
     Lease,

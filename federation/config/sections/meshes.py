@@ -43,12 +43,20 @@ class ClusterSection(Section):
         "cluster. Needed where its meshes admit several top-level tenants, or the root is beside them; see [security](security.md).",
     )
 
+    user: str | None = Field(
+        default=None,
+        min_length=1,
+        description="User that the cluster's processes, and tenants' code in them, run as; null: that of `up`. `up` has to run as root.",
+    )
+
     @model_validator(mode="after")
     def _one_origin(self) -> ClusterSection:
         if (self.nodes is None) == (self.address is None):
             raise ValueError("needs either `nodes` (started here) or `address` (attached), one of the two")
         if self.token_file is not None and self.address is None:
             raise ValueError("`token_file` goes with `address`: `up` makes the token of a cluster that it starts")
+        if self.user is not None and self.nodes is None:
+            raise ValueError("`user` goes with `nodes`: whoever started the cluster at `address` has decided whose processes it is")
         return self
 
 

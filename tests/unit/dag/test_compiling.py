@@ -16,9 +16,14 @@ import dag
 from dag.compiling import compile_graph, refused_functions, tasks_of
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec import DagSpec, parse
+from dag.store.client_access import Access
+from dag.store.remote import Client
 from dag.writing import BLOB_BYTES_MAX
 from mesh.arguments import resolve
 from mesh.resources import ResourceSet
+
+#: Its faces, as far as nobody is asked.
+CLIENT = Client(Access(address="http://127.0.0.1:1", api_key="none", tenant=None))
 
 
 @dag.task
@@ -85,6 +90,20 @@ def test_outputs_are_one_node_several_or_named():
 def test_outputs_that_are_no_nodes_are_refused(outputs):
     with pytest.raises(TypeError, match="node"):
         compile_graph(outputs)
+
+
+def test_outputs_that_were_not_bound_are_told_how():
+    for outputs in (double, [double]):
+        with pytest.raises(GraphTypeError, match=r"not bound: give f\.bind"):
+            compile_graph(outputs)
+    with pytest.raises(GraphTypeError, match="a function: give what it returns"):
+        compile_graph(lambda: double.bind(1))
+
+
+def test_parameters_that_are_no_dict_are_refused():
+    for write in (compile_graph, CLIENT.spec_of):
+        with pytest.raises(GraphTypeError, match="params takes a dict"):
+            write(double.bind(1), params=[1])
 
 
 def test_no_outputs_at_all_are_refused():
@@ -293,8 +312,9 @@ def test_a_module_can_be_sent_along():
     ],
 )
 def test_what_is_sent_by_value_are_modules(given, words):
-    with pytest.raises(GraphTypeError, match=words):
-        compile_graph(double.bind(1), by_value=given)
+    for write in (compile_graph, CLIENT.spec_of):
+        with pytest.raises(GraphTypeError, match=words):
+            write(double.bind(1), by_value=given)
 
 
 @pytest.mark.parametrize(

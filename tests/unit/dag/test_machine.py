@@ -329,6 +329,20 @@ def test_a_waiting_stage_says_why_until_it_starts():
     assert (run.stage("a").reason, run.stage("a").detail) == (None, "")
 
 
+def test_a_stage_that_runs_waits_for_ray_until_a_node_begins():
+    run = Driven("a:")
+    run.place(a="east")
+    run.start("a")
+    run.take(StageWaiting(stage=run.node("a").stage, reason=Reason.WAITING_FOR_GROUP, detail="held by others"))
+    assert (run.stage("a").state.value, run.stage("a").reason, run.stage("a").detail) == (
+        "RUNNING",
+        Reason.WAITING_FOR_GROUP,
+        "held by others",
+    )
+    run.take(run.begun("a"))
+    assert (run.stage("a").reason, run.stage("a").detail) == (None, "")
+
+
 def test_a_task_that_was_never_seen_to_start_may_succeed():
     run = Driven("a:")
     run.place(a="east")

@@ -212,6 +212,30 @@ def test_a_task_has_no_remote_and_says_what_to_write():
     assert not hasattr(task(add), "nothing")
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        pytest.param("result", "dag.submit(node).result()", id="its result"),
+        pytest.param("remote", "a call already", id="a remote call"),
+        pytest.param("columns", "dag.bind(getattr, node, 'columns')", id="an attribute of its value"),
+    ],
+)
+def test_what_a_node_has_not_is_told_with_its_remedy(name, remedy):
+    with pytest.raises(AttributeError) as told:
+        getattr(task(add).bind(1), name)
+    assert remedy in str(told.value)
+
+
+def test_an_option_among_the_arguments_is_told_where_it_belongs():
+    with pytest.raises(GraphTypeError, match=r"an option is given by dag\.task\(f\)\.options\(num_cpus=2\)"):
+        dag.bind(add, 1, num_cpus=2)
+
+
+def test_nothing_at_all_is_no_function():
+    with pytest.raises(GraphTypeError, match="None is not a function"):
+        dag.bind(None)
+
+
 def test_a_node_does_not_change():
     node = task(add).bind(1)
     with pytest.raises(dataclasses.FrozenInstanceError):

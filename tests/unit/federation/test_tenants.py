@@ -281,3 +281,10 @@ def test_paths_begin_with_their_first_names_whoever_is_their_parent():
     tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
     assert tree.first_names() == ("acme", "shop", "x")
     assert tree.first_names(TenantPath("shop")) == ("acme", "shop")
+    assert tree.top_level == ("acme", "shop", "x")
+
+
+def test_a_tenant_that_vanished_is_no_top_level_tenant_any_more():
+    tree = TenantTree([Tenant(path=TenantPath("acme"), parent=None)])
+    charged = tree.with_vanished({TenantPath("shop"): None}, {(TenantPath("shop"), FlavorName("f"), "cpu"): 1})
+    assert (charged.first_names(), charged.top_level) == (("acme", "shop"), ("acme",))

@@ -14,7 +14,7 @@ from federation.errors import BatchTooLarge
 from federation.tenants import Quota, Tenant, TenantTree
 from federation.testing import HandMesh
 from mesh.hosting import HostReport
-from mesh.messages import StageLost
+from mesh.messages import NodeStarted, StageLost, StageWaiting
 from mesh.reasons import Reason
 
 # -- the straight way --------------------------------------------------------------------------------------------------
@@ -285,6 +285,18 @@ def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
     assert busy.words() == [("s", "stage_lost")]
     assert all_is_free(busy)
+
+
+def test_a_stage_that_waits_for_ray_is_counted_until_a_node_begins(busy):
+    waiting = StageWaiting(stage="s", reason=Reason.WAITING_FOR_GROUP, detail="held by others")
+    busy.child.take_report(HostReport(stage="s", number=1, messages=(waiting,)))
+    assert busy.words() == [("s", "stage_waiting")]
+    busy.beat()
+    assert busy.view().record.waiting_for_ray == 1
+    begun = NodeStarted(stage="s", node="a", attempt=1, started_ms=1)
+    busy.child.take_report(HostReport(stage="s", number=2, messages=(begun,)))
+    busy.beat()
+    assert busy.view().record.waiting_for_ray == 0
 
 
 def test_leaving_stops_all_work_and_frees_the_quota_at_once(busy):

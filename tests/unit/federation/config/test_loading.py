@@ -278,6 +278,18 @@ WRONG = {
         changed("clusters", "local", "token_file", to="token"),
         "clusters.local: `token_file` goes with `address`: `up` makes the token of a cluster that it starts",
     ),
+    "a user for a cluster that runs already": (
+        changed("clusters", "gpu", to={"address": "10.0.0.5:6379", "user": "ray"}),
+        "clusters.gpu: `user` goes with `nodes`",
+    ),
+    "a user for the cluster of the root": (
+        changed("clusters", "root", "user", to="ray"),
+        "clusters.root.user: the root on this cluster holds the federation's keys",
+    ),
+    "a user who reaches no large values": (
+        changed("clusters", "gpu", to={"nodes": [{"cpu": 1}], "user": "ray"}),
+        "clusters.gpu.user: no other user reaches the state folder, where large values lie; name a folder for them in `storage.url`",
+    ),
     "an address without its port": (changed("clusters", "gpu", to={"address": "10.0.0.5"}), "clusters.gpu.address: must be host:port"),
     "a Redis that is something else": (changed("redis", "url", to="localhost:6379"), "redis.url: must begin with redis://"),
     "tenants in a circle": (

@@ -1,4 +1,4 @@
-"""A node that was too slow is started again, and what stands in its logs is told and kept; the nodes here are scripts."""
+"""A node that was too slow, or has died, is started again, and what stands in its logs is told and kept; the nodes here are scripts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
+from patience import gone
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import cluster
 from mesh.runtime.cluster import STARTS_MAX, ClusterSpec, NodeSpec, NodeTooSlow, NotWanted, OwnCluster
 
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1), NodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
 #: Ends itself as a raylet does, on as many tries as it is told; then it is up. Told: the folder, a file of tries, how many fail, why.
 NODE = textwrap.dedent("""
     import pathlib, sys, time
@@ -28,6 +31,8 @@ NODE = textwrap.dedent("""
         (folder / "session_latest/logs").mkdir(parents=True)
         (folder / "session_latest/logs/raylet.out").write_text("[C] node_manager.cc: Check failed: " + why)
         sys.exit(1)
+    (folder / "session_latest/sockets").mkdir(parents=True, exist_ok=True)
+    (folder / f"session_latest/sockets/raylet.{len(tries.read_text())}").touch()
     print("Ray runtime started", flush=True)
     time.sleep(600)
 """)
@@ -113,3 +118,51 @@ def test_what_was_killed_is_waited_for_as_long_as_a_busy_machine_takes_to_end_it
         started.kill()
     assert next(still_there, None) is None
     assert not started.folder.exists()
+
+
+@pytest.fixture
+def two_nodes(nodes: Callable[[int, str], Path]) -> Iterator[OwnCluster]:
+    nodes(0, "")
+    started = OwnCluster.start(TWO_NODES)
+    yield started
+    started.kill()
+
+
+def end(process: psutil.Process) -> None:
+    process.kill()
+    gone(lambda: process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def test_a_worker_node_that_died_is_started_again_by_itself(two_nodes: OwnCluster) -> None:
+    head, worker = two_nodes.pids
+    end(psutil.Process(worker))
+    assert (two_nodes.alive(), two_nodes.dead_workers()) == (True, (1,))
+    two_nodes.restart_worker(1)
+    assert (two_nodes.alive(), two_nodes.dead_workers(), two_nodes.pids[0]) == (True, (), head)
+    assert two_nodes.pids[1] != worker
+
+
+def test_a_cluster_whose_head_died_is_dead(two_nodes: OwnCluster) -> None:
+    end(psutil.Process(two_nodes.pids[0]))
+    assert (two_nodes.alive(), two_nodes.dead_workers()) == (False, ())
+
+
+def test_a_worker_node_that_does_not_come_up_leaves_nothing(two_nodes: OwnCluster, nodes: Callable[[int, str], Path]) -> None:
+    end(psutil.Process(two_nodes.pids[1]))
+    nodes(9, "no such store")
+    with pytest.raises(RuntimeDoorError, match="ended"):
+        two_nodes.restart_worker(1)
+    assert (two_nodes.alive(), two_nodes.dead_workers()) == (True, (1,))
+
+
+def test_no_node_is_started_on_a_cluster_that_was_stopped(two_nodes: OwnCluster) -> None:
+    end(psutil.Process(two_nodes.pids[1]))
+    two_nodes.kill()
+    with pytest.raises(NotWanted):
+        two_nodes.restart_worker(1)
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["the head", "none"])
+def test_only_a_worker_node_is_started_again(two_nodes: OwnCluster, place: int) -> None:
+    with pytest.raises(ValueError, match=f"has no worker node {place}"):
+        two_nodes.restart_worker(place)

@@ -18,6 +18,7 @@ from mesh.runtime import cancellations
 from mesh.runtime.bound_runner import RunnerKey
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.runner import Roll
+from mesh.runtime.standing_actors import FoundActors
 from mesh.stages import StageSpec, TaskSpec
 
 PATIENCE_S = 60.0
@@ -162,3 +163,21 @@ def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str,
     assert not eviction.is_alive()
     host.cancel(StageId("r.1"))
     assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})
+
+
+# -- going on with what an earlier process has left --------------------------------------------------------------------
+
+
+def test_a_process_that_goes_on_has_one_keeper_however_soon_it_settles(host: Host) -> None:
+    made: list[object] = []
+    left: list[str] = []
+    settled = threading.Event()
+    host._actors.new_keeper = lambda *session: made.append(session)
+    host._actors.find = lambda: FoundActors(keeper=Actor(left), incarnation=5, since=5, runners=())
+    assert host.find() is not None
+    host.prove(6, 1_000, 2_000, 5)
+    host._orders.put(settled.set)  # What the proof has ordered is done before the process says what goes on.
+    assert settled.wait(PATIENCE_S)
+    host.go_on(frozenset())
+    host.close()
+    assert (made, left) == ([], ["keep_only", "settle"])

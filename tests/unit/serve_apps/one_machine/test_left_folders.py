@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from serve_apps.one_machine.left_folders import note, sweep
 from serve_apps.one_machine.state_folder import StateFolder
@@ -20,6 +23,15 @@ def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
     assert sweep(state) == (left,)
     assert not left.exists()
     assert sweep(state) == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has clusters of other users")
+def test_a_folder_of_the_clusters_user_is_removed_by_root(tmp_path: Path):
+    state, left = StateFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
+    os.chown(left, 65_534, 65_534)
+    note(state, [left])
+    assert sweep(state) == (left,)
+    assert not left.exists()
 
 
 def test_nothing_else_is_removed_whatever_is_noted(tmp_path: Path):

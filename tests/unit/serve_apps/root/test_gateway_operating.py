@@ -211,6 +211,12 @@ def test_tenants_are_those_within_reach_parents_first(world):
     assert len(world.http("*").get("/v1/tenants").json()["tenants"]) == 4
 
 
+def test_a_mesh_on_a_cluster_that_is_not_shared_says_that_it_takes_nothing(world):
+    with_mesh(world)
+    (mesh,) = world.http().get("/v1/meshes").json()["meshes"]
+    assert mesh["warnings"] == ["its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new"]
+
+
 def test_meshes_are_those_that_somebody_within_reach_may_use(world):
     with_mesh(world, RESEARCH)
     assert [mesh["mesh"] for mesh in world.http(ACME).get("/v1/meshes").json()["meshes"]] == ["east"]

@@ -1,0 +1,273 @@
+"""What a node's code leaves in Ray, and what it waits for there: row 51 of the fault plan, on a real cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import patience
+import psutil
+import pytest
+import ray
+from faults.nursery import ROOT
+from faults.table import Row
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from mesh.hosting import HostReport
+from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
+from mesh.reasons import Reason
+from mesh.resources import ResourceSet
+from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.host import RayStageHost
+from mesh.runtime.user_code import ray_tables
+from mesh.runtime.user_code.ownership import references
+from mesh.stages import StageSpec, TaskSpec
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray]
+
+PATIENCE_S = 90.0
+eventually = partial(patience.eventually, patience_s=PATIENCE_S)
+MESH = MeshId("user-code")
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+class Mesh:
+    """A host on the cluster, and what it has reported."""
+
+    def __init__(self, address: str, storage: Path) -> None:
+        self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
+        self._told: dict[StageId, list[StageMessage]] = defaultdict(list)
+        self.host = RayStageHost(
+            mesh=MESH,
+            address=address,
+            report=self._reports.put,
+            storage_url=storage.as_uri(),
+            inline_limit_bytes=1024,
+            node_labels={},
+            warm_runners=1,
+        )
+        self.host.prove(1, 600_000, 600_000, 1)
+
+    def start(self, name: str, function: Callable[..., Any], *args: Any, slots: int = 1) -> StageId:
+        """A stage of one node."""
+        code = cloudpickle.dumps(function, protocol=5)
+        sha256 = hashlib.sha256(code).hexdigest()
+        task = TaskSpec(node=NodeId("n"), attempt=1, function=f"blob:{sha256}", args=args, resources=ONE_CPU)
+        stage = StageId(f"{name}.1")
+        spec = StageSpec(stage=stage, run=RunId(name), tenant=TenantPath("acme"), tasks=(task,), slot=ONE_CPU, width=slots)
+        self.host.start(spec, slots, 7, {sha256: code}, {})
+        return stage
+
+    def until(self, stage: StageId, kind: type[StageMessage]) -> Any:
+        """The first message of this kind."""
+        while not (found := [message for message in self._told[stage] if isinstance(message, kind)]):
+            report = self._reports.get(timeout=PATIENCE_S)
+            self._told[report.stage] += report.messages
+            self.host.confirm(report.stage, report.number)
+        return found[0]
+
+    def close(self) -> None:
+        """End it, and all that it has."""
+        self.host.leave(1)
+        self.host.stop_all()
+        self.host.close()
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
+    cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=3),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
+    ray.init(address=cluster.address, namespace="faults", log_to_driver=False, logging_level="ERROR")
+    mesh = Mesh(cluster.address, tmp_path_factory.mktemp("values"))
+    yield mesh
+    mesh.close()
+    ray.shutdown()
+    cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_in_the_end(mesh: Mesh) -> Iterator[None]:
+    """Of any stage."""
+    yield
+    eventually(lambda: references(MESH) == [])
+
+
+def groups() -> set[str]:
+    return {group.id for group in ray_tables.groups()}
+
+
+def actors() -> set[str]:
+    return {actor.name for actor in ray_tables.actors()}
+
+
+def write(path: str, text: object) -> None:
+    Path(f"{path}.part").write_text(str(text))
+    Path(f"{path}.part").rename(path)
+
+
+class Idle:
+    """An actor's class; its options come with each."""
+
+    def ready(self) -> bool:
+        return True
+
+    def take_a_group(self) -> str:
+        self.group = placement_group([{"CPU": 1}])
+        assert self.group.wait(60)
+        return str(self.group.id.hex())
+
+
+def make_a_group(path: str) -> None:
+    group = placement_group([{"CPU": 1}] * 2)
+    assert group.wait(60)
+    write(path, group.id.hex())
+
+
+def make_a_group_and_wait(path: str) -> None:
+    import time
+
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(60)
+    write(path, group.id.hex())
+    time.sleep(600)
+
+
+def make_small_groups(path: str) -> None:
+    def make() -> str:
+        return str(placement_group([{"memory": 1_000}]).id.hex())
+
+    write(path, f"{make()} {ray.get(ray.remote(num_cpus=0)(make).remote())}")
+
+
+def make_actors() -> str:
+    kept = ray.remote(num_cpus=0.5, max_restarts=-1, lifetime="detached", name="inside")(Idle).remote()
+    ray.get(kept.ready.remote())
+    apart = ray.remote(num_cpus=1, max_restarts=-1, lifetime="detached", name="apart", scheduling_strategy="DEFAULT")(Idle).remote()
+    return str(ray.get(apart.take_a_group.remote()))
+
+
+def make_and_die(path: str) -> None:
+    import os
+    import signal
+
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(60)
+    apart = ray.remote(num_cpus=1, lifetime="detached", name="orphan", scheduling_strategy="DEFAULT")(Idle).remote()
+    ray.get(apart.ready.remote())
+    write(path, group.id.hex())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_a_task_behind(path: str) -> None:
+    import os
+    import time
+
+    @ray.remote(num_cpus=0)
+    def stay() -> None:
+        write(path, os.getpid())
+        time.sleep(600)
+
+    stay.remote()
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+def have_a_task_make_a_group() -> str:
+    @ray.remote(num_cpus=0)
+    def below() -> str:
+        group = placement_group([{"CPU": 1}])
+        assert group.wait(60)
+        return str(group.id.hex())
+
+    return str(ray.get(below.remote()))
+
+
+def test_fault_48_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+    stage = mesh.start("group", make_a_group, str(tmp_path / "made"))
+    mesh.until(stage, StageEnded)
+    assert isinstance(mesh.until(stage, NodeSucceeded), NodeSucceeded)
+    eventually(lambda: (tmp_path / "made").read_text() not in groups())
+    after = mesh.start("after", int, 3, slots=2)  # It needs the room that the group had.
+    mesh.until(after, NodeSucceeded)
+    row.held("what the code of a stage had created was gone with it, and its room was free")
+
+
+def test_fault_48_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
+    stage = mesh.start("actors", make_actors)
+    mesh.until(stage, NodeSucceeded)
+    mesh.until(stage, StageEnded)
+    eventually(lambda: not actors() & {"inside", "apart"})
+
+
+def test_fault_48_a_task_that_nobody_waits_for_ends(mesh: Mesh, tmp_path: Path) -> None:
+    stage = mesh.start("task", leave_a_task_behind, str(tmp_path / "pid"))
+    mesh.until(stage, StageEnded)
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_fault_48_a_killed_node_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
+    stage = mesh.start("killed", make_and_die, str(tmp_path / "made"))
+    assert mesh.until(stage, NodeFailed).failure.reason is Reason.WORKER_LOST
+    mesh.until(stage, StageEnded)
+    eventually(lambda: (tmp_path / "made").read_text() not in groups() and "orphan" not in actors())
+
+
+def test_fault_48_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    stage = mesh.start("runner", make_a_group_and_wait, str(made))
+    eventually(made.exists)
+    for name in ray.util.list_named_actors():
+        if name.startswith(f"mesh/{MESH}/runner"):
+            ray.kill(ray.get_actor(name))
+    assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
+    eventually(lambda: made.read_text() not in groups())
+
+
+def test_fault_48_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    running = mesh.start("running", make_a_group_and_wait, str(mine))
+    eventually(mine.exists)
+    ended = mesh.start("ended", make_small_groups, str(tmp_path / "theirs"))
+    mesh.until(ended, StageEnded)
+    own, below = (tmp_path / "theirs").read_text().split()
+    eventually(lambda: own not in groups())
+    assert {mine.read_text(), below} <= groups()  # Of the second Ray does not say which of the two has created it.
+    mesh.host.cancel(running)
+    mesh.until(running, StageEnded)
+    eventually(lambda: not {mine.read_text(), below} & groups())
+
+
+def test_fault_48_what_a_task_below_has_made_goes_too(mesh: Mesh) -> None:
+    before = groups()
+    stage = mesh.start("below", have_a_task_make_a_group)
+    mesh.until(stage, NodeSucceeded)
+    mesh.until(stage, StageEnded)
+    eventually(lambda: groups() <= before)
+
+
+def test_fault_48_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> None:
+    blocker = placement_group([{"CPU": 1}], name="blocker")
+    eventually(lambda: blocker.wait(0))
+    stage = mesh.start("waits", int, 3, slots=3)
+    waiting = mesh.until(stage, StageWaiting)
+    assert waiting.reason is Reason.WAITING_FOR_GROUP
+    assert "no room for its placement group of 3 CPU" in waiting.detail
+    assert "1 CPU by placement group blocker" in waiting.detail
+    mesh.host.cancel(stage)
+    mesh.until(stage, StageEnded)
+    again = mesh.start("waits-again", int, 3, slots=3)
+    mesh.until(again, StageWaiting)
+    remove_placement_group(blocker)
+    assert isinstance(mesh.until(again, NodeSucceeded), NodeSucceeded)
+    mesh.until(again, StageEnded)
+    row.held("what waited for Ray named what held the room, could be cancelled, and ran when there was room")

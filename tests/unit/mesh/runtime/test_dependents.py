@@ -1,0 +1,101 @@
+"""What goes with stages that are over, and what stays with those that run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mesh.ids import StageId
+from mesh.runtime.user_code.dependents import SKEW_MS, Dependents, dependents
+from mesh.runtime.user_code.ownership import Kind, OwnerReference
+from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow
+
+OVER, RUNS = StageId("over"), StageId("runs")
+
+
+def noted(stage: StageId, kind: Kind = Kind.STAGE, name: str = "", *, worker: str = "w", at_ms: int = 10_000) -> OwnerReference:
+    return OwnerReference(stage=stage, kind=kind, id=name, worker=worker, job="j", at_ms=at_ms)
+
+
+def actor(name: str, *, owner: str = "w", worker: str = "", group: str = "", created_ms: int = 20_000, job: str = "j") -> ActorRow:
+    return ActorRow(
+        id=name,
+        name="",
+        class_name="A",
+        job=job,
+        worker=worker or f"process of {name}",
+        owner=owner,
+        group=group,
+        is_detached=True,
+        created_ms=created_ms,
+        amounts={},
+    )
+
+
+def group(name: str, *, creator: str = "", created_ms: int = 20_000, job: str = "j") -> GroupRow:
+    return GroupRow(id=name, name="", job=job, creator=creator, is_placed=True, created_ms=created_ms, amounts={})
+
+
+def left(references: list[OwnerReference], *rows: Any, given_back: tuple[str, ...] = ()) -> tuple[set[str], set[str]]:
+    found: Dependents = dependents(
+        references,
+        running={RUNS},
+        actors=[row for row in rows if isinstance(row, ActorRow)],
+        groups=[row for row in rows if isinstance(row, GroupRow)],
+        given_back=given_back,
+        driver="driver",
+    )
+    return set(found.actors), set(found.groups)
+
+
+def test_what_was_noted_goes_with_its_stage() -> None:
+    references = [noted(OVER, Kind.GROUP, "g"), noted(OVER, Kind.ACTOR, "a"), noted(RUNS, Kind.GROUP, "h"), noted(RUNS, Kind.ACTOR, "b")]
+    assert left(references, group("g"), group("h"), actor("a"), actor("b")) == ({"a"}, {"g"})
+
+
+def test_a_handle_of_what_was_there_before_is_no_claim() -> None:
+    references = [noted(RUNS), noted(OVER, Kind.ACTOR, "shared", worker="late")]
+    assert left(references, actor("shared", owner="early")) == (set(), set())
+
+
+def test_what_a_doomed_actor_has_created_goes_too() -> None:
+    rows = actor("a"), actor("child", owner="process of a"), actor("grandchild", owner="process of child"), group("g", creator="child")
+    assert left([noted(OVER, Kind.ACTOR, "a"), noted(RUNS)], *rows) == ({"a", "child", "grandchild"}, {"g"})
+
+
+def test_actors_in_a_group_that_goes_are_killed_first() -> None:
+    rows = (
+        actor("in it", owner="driver", group="g"),
+        actor("in the room", owner="driver", group="lease"),
+        group("g"),
+        group("lease", creator="keeper"),
+    )
+    assert left([noted(OVER, Kind.GROUP, "g")], *rows, given_back=("lease",)) == ({"in it", "in the room"}, {"g"})
+
+
+@pytest.mark.parametrize(
+    ("references", "goes"),
+    [
+        pytest.param([noted(OVER)], True, id="the only stage that may own it is over"),
+        pytest.param([noted(OVER), noted(RUNS)], False, id="a stage that runs may own it"),
+        pytest.param([noted(OVER), noted(RUNS, at_ms=20_000 + SKEW_MS)], False, id="it may, by as much as clocks are apart"),
+        pytest.param([noted(OVER), noted(RUNS, at_ms=20_001 + SKEW_MS)], True, id="it began to create things afterwards"),
+        pytest.param([noted(OVER, at_ms=20_001 + SKEW_MS)], False, id="it is older than all marks"),
+    ],
+)
+def test_what_nobody_noted_goes_when_no_stage_may_own_it(references: list[OwnerReference], goes: bool) -> None:
+    assert left(references, actor("a", owner="a task"), group("g")) == (({"a"}, {"g"}) if goes else (set(), set()))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(actor("a", owner="driver"), id="an actor of the mesh"),
+        pytest.param(group("g", creator="keeper"), id="a group of the keeper"),
+        pytest.param(actor("a", job="other"), id="an actor of another job"),
+        pytest.param(group("g", job="other"), id="a group of another job"),
+    ],
+)
+def test_what_is_not_a_tenants_stays(row: Any) -> None:
+    assert left([noted(OVER)], row) == (set(), set())

@@ -1,0 +1,91 @@
+"""The OpenAPI description: what each operation can answer, as its dependencies have it."""
+
+from http import HTTPStatus
+
+import pytest
+from fastapi.routing import APIRoute
+
+from federation.link import VERBS
+from serve_apps.requests.access import asking, looking, operating
+from serve_apps.requests.described import link_name, statuses_of
+from serve_apps.root import gateway
+from serve_apps.testing import RESEARCH, World
+
+DESCRIBED = World().app.openapi()
+OPERATIONS = [(method, path, told) for path, methods in DESCRIBED["paths"].items() for method, told in methods.items()]
+ROUTES = [route for router in gateway._ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+
+
+def calls_of(dependant):
+    return {dependant.call, *(call for part in dependant.dependencies for call in calls_of(part))}
+
+
+def test_every_operation_is_one_of_a_route():
+    assert {(method, route.path_format) for route in ROUTES for method in route.methods} == {
+        (method.upper(), path) for method, path, _ in OPERATIONS
+    }
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.name} {route.path_format}")
+def test_an_operation_tells_what_its_dependencies_refuse(route):
+    calls, (method,) = calls_of(route.dependant), route.methods
+    told = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
+    assert statuses_of(route) <= told
+    assert {401, 429, 503} <= told or route.path_format == "/healthz"
+    assert 403 in told or operating not in calls
+    assert 429 in told or not calls & {asking, looking}
+    assert {408, 413} <= told or not (route.dependant.body_params or "requestBody" in (route.openapi_extra or {}))
+
+
+@pytest.mark.parametrize(("method", "path", "told"), OPERATIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_refusal_has_the_body_of_errors(method, path, told):
+    for status, response in told["responses"].items():
+        if int(status) >= HTTPStatus.BAD_REQUEST:
+            assert response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2] in ("ErrorBody", "NoResultView")
+
+
+def test_every_name_that_is_referred_to_is_there():
+    def refs(part):
+        if isinstance(part, dict):
+            yield from ([part["$ref"]] if isinstance(part.get("$ref"), str) else [])
+            for each in part.values():
+                yield from refs(each)
+        elif isinstance(part, list):
+            for each in part:
+                yield from refs(each)
+
+    known = {f"#/components/schemas/{name}" for name in DESCRIBED["components"]["schemas"]}
+    assert set(refs(DESCRIBED)) <= known
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_verb_of_the_link_has_schemas_for_its_bodies(verb):
+    operation = DESCRIBED["paths"][f"/v1/link/{verb.name}"]["post"]
+    asked = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    answered = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+    assert asked.endswith(link_name(verb.name, "asked"))
+    assert answered.endswith(link_name(verb.name, "answered"))
+    assert operation["security"] == [{"Mesh key": []}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/v1/runs", "GET, POST"),
+        ("HEAD", "/v1/runs", "GET, POST"),
+        ("OPTIONS", "/v1/runs", "GET, POST"),
+        ("POST", f"/v1/link/blobs/night/{'0' * 64}", "GET, PUT"),
+        ("DELETE", "/v1/runs/night", "GET"),
+        ("GET", "/v1/tenants/acme/hold", "POST"),
+        ("HEAD", "/healthz", "GET"),
+    ],
+)
+def test_a_refused_method_is_told_which_are_allowed(method, path, allowed):
+    answer = World().http(RESEARCH).request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/hold", "/v1/runs", "/v1/plan"])
+def test_too_large_a_body_is_told_as_such(path):
+    answer = World(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

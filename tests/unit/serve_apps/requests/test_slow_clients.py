@@ -1,0 +1,74 @@
+"""Clients that drip their requests, on a real server with the gateway; its limits are short here, so that nobody waits."""
+
+from http import HTTPStatus
+
+import httpx
+import pytest
+import uvicorn
+import uvicorn.config
+from slow_requests import CLIENTS, closed_in_the_end, head, slow
+
+from serve_apps.link_testing import serving
+from serve_apps.requests import slow_clients
+from serve_apps.requests.auth import issue, issue_for_mesh
+from serve_apps.requests.errors import OF_ROUTING
+from serve_apps.requests.slow_clients import TimelyBody, TimelyHeaders
+from serve_apps.schemas.errors import ErrorBody
+from serve_apps.testing import EAST, NOW_MS, RESEARCH, World, spec_of
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A world, and the address of a server with its gateway that keeps the limits."""
+    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
+    monkeypatch.setattr(TimelyHeaders, "headers_s", 1.0)
+    slow_clients.install()
+    world = World()
+    with serving(TimelyBody(world.app, body_s=1.0)) as address:
+        yield world, address
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: a", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTT"],
+    ids=["nothing is sent", "the headers never end", "a second request never ends"],
+)
+def test_connections_with_slow_headers_are_closed(served, beginning):
+    _, address = served
+    clients = slow(address, beginning)
+    assert httpx.get(f"{address}/healthz").status_code == 200
+    closed_in_the_end(clients)
+    assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/tenants/acme/research/hold", "/v1/link/queued"])
+def test_connections_with_slow_bodies_are_refused_and_closed(served, path):
+    world, address = served
+    key = issue_for_mesh(world.keys, EAST, NOW_MS) if "link" in path else issue(world.keys, RESEARCH, NOW_MS)
+    clients = slow(address, head(path, key))
+    assert httpx.get(f"{address}/healthz").status_code == 200
+    assert [answer.split(b" ", 2)[1] for answer in closed_in_the_end(clients)] == [b"408"] * CLIENTS
+    assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+def test_connections_without_a_key_are_closed(served):
+    _, address = served
+    assert {answer.split(b" ", 2)[1] for answer in closed_in_the_end(slow(address, head("/v1/runs", "smk_no")))} <= {b"401", b"429"}
+
+
+def test_the_refusal_has_the_code_of_the_table():
+    assert OF_ROUTING[HTTPStatus.REQUEST_TIMEOUT] == slow_clients.CODE
+    assert ErrorBody.model_validate_json(slow_clients.BODY).error.code == slow_clients.CODE
+
+
+def test_a_stream_of_events_outlives_the_limits(served):
+    world, address = served
+    world.client().submit_spec(spec_of("a", id="night"))
+    world.start("night", "a")
+    headers = {"Authorization": f"Bearer {issue(world.keys, RESEARCH, NOW_MS)}"}
+    with httpx.Client(timeout=60) as http, http.stream("GET", f"{address}/v1/runs/night/events", headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert any(line.startswith("event") for line in lines)
+        closed_in_the_end(slow(address, b"GET / HTTP"))  # So the limits have passed.
+        world.succeed("night", {"a": 1})
+        assert any("SUCCEEDED" in line for line in lines)
