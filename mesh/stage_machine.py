@@ -1,12 +1,14 @@
 """Which tasks of a stage go to Ray now, which never will, and what is left. Pure: the runner tells it what happened.
 
-A task is *submitted* when every node that it needs has succeeded, or its value has arrived from outside. Ray would take
-promises as arguments, and start each task when its inputs are there. But Ray's owner process aborts when it cancels a task
-whose arguments are pending (ADR 0034), and Ray sends every task behind a failed one to a worker, to fail there.
+A task is *submitted* as soon as every node that it needs is submitted too, or its value has arrived from outside: Ray
+takes promises as arguments, so a whole stage goes out in one sweep and Ray itself starts each task when its inputs are
+there. What waits is only what needs a value from outside that has not come.
 
-A failure drops the tasks behind it; none of them was submitted.
+A failure drops the tasks behind it. Those that were submitted already come back from Ray with the same error; the machine
+has left them by then, and ignores it.
 """
 
+import heapq
 from collections.abc import Iterable
 from enum import Enum
 
@@ -18,9 +20,9 @@ class TaskState(str, Enum):
     """Where a task of a stage stands, as its runner sees it."""
 
     WAITING = "WAITING"
-    """Needs a task that has not succeeded, or a value from outside that has not come."""
+    """Needs a value from outside that has not come, or a task that waits for one."""
     SUBMITTED = "SUBMITTED"
-    """Handed to Ray, with all its inputs."""
+    """Handed to Ray, which runs it when its inputs are there."""
     SUCCEEDED = "SUCCEEDED"
     """Ray has its value."""
     FAILED = "FAILED"
@@ -35,7 +37,7 @@ _OPEN = frozenset({TaskState.WAITING, TaskState.SUBMITTED})
 class StageMachine:
     """One stage on its runner.
 
-    Invariants: a submitted task's needs have succeeded or arrived; `is_ended` holds exactly when no task is
+    Invariants: a submitted task's needs are submitted, succeeded or arrived; `is_ended` holds exactly when no task is
     waiting or submitted; a state never goes back.
     """
 
@@ -85,8 +87,12 @@ class StageMachine:
             reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self._tasks[reader].inputs
         )
 
+    def has_open_need(self, node: NodeId) -> bool:
+        """Is a task of this stage, which this one needs, still out?"""
+        return any(self._states.get(need) is TaskState.SUBMITTED for need in self._needs[node])
+
     def begin(self, arrived: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
-        """What can be submitted when the values of `arrived` are there, in the spec's order."""
+        """What can be submitted when the values of `arrived` are there, in an order that Ray can take."""
         ready = [node for node, missing in self._missing.items() if missing == 0]
         for node in arrived:
             ready.extend(self._count_down(node))
@@ -100,9 +106,9 @@ class StageMachine:
         """A value from outside will not come; what is dropped. Nothing, when it has arrived before."""
         return () if node in self._arrived else self._drop_behind(node)
 
-    def succeed(self, node: NodeId) -> tuple[TaskSpec, ...]:
-        """The task returned; what can be submitted because of it. Nothing, when the machine has left it before."""
-        return self._submit(self._readers_released_by(node)) if self._close(node, TaskState.SUCCEEDED) else ()
+    def succeed(self, node: NodeId) -> bool:
+        """The task returned; False when the machine has left it before."""
+        return self._close(node, TaskState.SUCCEEDED)
 
     def fail(self, node: NodeId) -> tuple[NodeId, ...] | None:
         """The task failed by itself; what is dropped because of it. None when the machine has left it before."""
@@ -145,12 +151,18 @@ class StageMachine:
         return released
 
     def _submit(self, ready: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
-        # The spec's own order is its author's wish.
-        waiting = sorted(self._index[node] for node in ready if self._states[node] is TaskState.WAITING)
-        submitted = tuple(self.spec.tasks[index] for index in waiting)
-        for task in submitted:
+        # The spec's own order is topological, and its author's wish: the heap keeps to it.
+        heap = [self._index[node] for node in ready if self._states[node] is TaskState.WAITING]
+        heapq.heapify(heap)
+        submitted = []
+        while heap:
+            task = self.spec.tasks[heapq.heappop(heap)]
             self._states[task.node] = TaskState.SUBMITTED
-        return submitted
+            submitted.append(task)
+            for reader in self._readers_released_by(task.node):
+                if self._states[reader] is TaskState.WAITING:
+                    heapq.heappush(heap, self._index[reader])
+        return tuple(submitted)
 
     def _drop_behind(self, node: NodeId) -> tuple[NodeId, ...]:
         dropped = []

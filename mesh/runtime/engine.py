@@ -11,7 +11,7 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from mesh.runtime.exporting import ValueUnreadable, read_verified
 from mesh.runtime.functions import FunctionShelf
 from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
-from mesh.runtime.outcomes import GroupLost, OwnFailure, Stopped, failure_of, read
+from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, Stopped, failure_of, read
 from mesh.runtime.run_values import RunValues
 from mesh.runtime.user_code.room import RoomWatch
 from mesh.runtime.watch import ReportWatch
@@ -221,15 +221,16 @@ class StageEngine:
 
     def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
         if stage_id in self._stages:
-            self._ask_to_stop(self._stages[stage_id], force=False)
+            stage = self._stages[stage_id]
+            self._ask_to_stop(stage, stage.machine.running(), force=False)
             self._force_later(stage_id, grace_s)
 
     def _force_later(self, stage_id: StageId, grace_s: float) -> None:
         if stage_id in self._stages:
             self._force_at[stage_id] = time.monotonic() + grace_s
 
-    def _ask_to_stop(self, stage: OpenStage, *, force: bool) -> None:
-        for node in stage.machine.running():
+    def _ask_to_stop(self, stage: OpenStage, nodes: Iterable[NodeId], *, force: bool) -> None:
+        for node in nodes:
             ray.cancel(stage.tasks[node][1], force=force, recursive=True)
 
     def _force(self) -> None:
@@ -238,7 +239,8 @@ class StageEngine:
         for stage_id, due in tuple(self._force_at.items()):
             if due <= now:
                 self._force_at[stage_id] = now + FORCE_EVERY_S
-                self._ask_to_stop(self._stages[stage_id], force=True)
+                stage = self._stages[stage_id]
+                self._ask_to_stop(stage, stage.machine.running(), force=True)
 
     def _forget(self, run: RunId) -> None:
         self._values.forget(run)
@@ -280,7 +282,7 @@ class StageEngine:
         if isinstance(outcome, TaskReport):
             self._hold(run, node, task[0])
             return
-        told = read(outcome)
+        told = read(outcome, node)
         cause = getattr(outcome, "cause", None)
         fault = getattr(cause, "fault", None)
         reason = fault.reason if fault is not None else Reason.VALUE_LOST
@@ -308,7 +310,7 @@ class StageEngine:
     def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
         for task in tasks:
             if stage.machine.state(task.node) is not TaskState.SUBMITTED:
-                continue  # The stage was stopped.
+                continue  # One before it in this batch was refused, and took it along.
             try:
                 self._submit_one(stage, task)
             except Missing as missing:
@@ -323,6 +325,8 @@ class StageEngine:
         code = stage.code_of(task) if needs_code else None
         inline, names, references = stage.arguments_of(task)
         inputs = [self._reference_to(stage, task, node) for node in task.inputs]
+        # Those that only come before are waited for by their reports; the worker ignores them.
+        before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
         call = TaskCall(
             run=stage.spec.run,
             stage=stage.spec.stage,
@@ -335,12 +339,14 @@ class StageEngine:
             storage_url=self._storage_url if task.export else None,
             inline_limit_bytes=self._inline_limit_bytes,
         )
-        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
+        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
         stage.tasks[task.node] = (submitted[0], submitted[1])
         self._watch.add((stage.spec.stage, task.node), submitted[1])
 
     def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
         """Raises Missing when the value was there and Ray has lost it since, as was said then."""
+        if node in stage.tasks:
+            return stage.tasks[node][0]
         reference = self._values.of(stage.spec.run).get(node)
         if reference is None:
             raise Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader.node} reads, is lost")
@@ -357,7 +363,7 @@ class StageEngine:
         self._end_if_over(stage)
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
-        ready = stage.machine.succeed(node)
+        stage.machine.succeed(node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
             stage=stage.spec.stage,
@@ -370,20 +376,27 @@ class StageEngine:
         )
         self._outbox.put(message, blobs)
         self._hold(stage.spec.run, node, stage.tasks[node][0])
-        self._submit(stage, ready)
+        for reader, error in tuple(stage.early.items()):
+            if not stage.machine.has_open_need(reader):
+                del stage.early[reader]
+                self._came_back(stage.spec.stage, reader, error)
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
-        told = read(error)
+        told = read(error, node)
         if isinstance(told, GroupLost):
             self._lose_group(stage.spec.stage)
         if stage.cancelled:
             self._stop(stage, node)
         elif isinstance(told, GroupLost) and node not in stage.started_ms:
             stage.machine.leave(node)
-        elif isinstance(told, GroupLost) or (isinstance(told, Stopped) and stage.is_group_lost):
-            self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
-        elif isinstance(told, Stopped):
+        elif isinstance(told, Stopped) and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
+        elif isinstance(told, Inherited) and told.from_task:
+            stage.machine.leave(node)  # The task that failed reports itself.
+        elif stage.machine.has_open_need(node):
+            stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
+        elif isinstance(told, (GroupLost, Stopped)):
+            self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
         elif isinstance(told, OwnFailure):
             self._fail(stage, node, told)
         else:
@@ -427,4 +440,7 @@ class StageEngine:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
             self._room.drop(stage.spec.stage)
             self._force_at.pop(stage.spec.stage, None)
+            if stage.is_group_lost:  # What waits behind a lost task would go to the removed group, and wait there for ever.
+                dropped = [node for node in stage.tasks if stage.machine.state(node) is TaskState.DROPPED]
+                self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))
             self._outbox.put(StageEnded(stage=stage.spec.stage))

@@ -30,6 +30,7 @@ class OpenStage:
     tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Submitted by this stage, returned ones too.
     put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
     started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks that have told that they run.
+    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that came before the report of what may have caused them.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: what is submitted there would wait for ever.
 

@@ -1,6 +1,7 @@
 """What Ray says when a task does not return, in this project's words.
 
-A failure of the task itself has to be told from a value that was lost before the task could read it: that value is computed again.
+Ray gives an error to every task behind the one that failed. What a task met by itself has to be told from what it inherited: only the
+first is reported. A value that was lost before the task could read it is computed again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ray.exceptions import (
     UserCodeException,
 )
 
+from mesh.ids import NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.runtime.execution import TaskFailed, TaskFault
@@ -41,8 +43,9 @@ class OwnFailure:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Something that the task reads is lost."""
+    """Something that the task reads is lost. `from_task`: a task of the runner failed, and reports that itself."""
 
+    from_task: bool
     message: str
 
 
@@ -71,11 +74,13 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 )
 
 
-def read(error: BaseException) -> Outcome:
-    """The meaning of what Ray raised for the report of a task."""
+def read(error: BaseException, node: NodeId) -> Outcome:
+    """The meaning of what Ray raised for the report of `node`'s task."""
     cause = getattr(error, "cause", None) if isinstance(error, RayTaskError) else None
     if isinstance(cause, TaskFailed):
         fault = cause.fault
+        if fault.node != node:
+            return Inherited(from_task=True, message=str(cause))
         return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
     if isinstance(error, TaskCancelledError):
         return Stopped()
@@ -85,7 +90,9 @@ def read(error: BaseException) -> Outcome:
         return OwnFailure(_reason_outside_the_call(error), _type_name(cause), _words(cause))
     met = error if cause is None else cause
     reason = next((reason for kind, reason in _REASONS if isinstance(met, kind)), Reason.WORKER_LOST)
-    return Inherited(_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, _type_name(met), _words(met))
+    return (
+        Inherited(from_task=False, message=_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, _type_name(met), _words(met))
+    )
 
 
 def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:

@@ -61,7 +61,7 @@ def test_each_exception_of_ray_has_a_meaning():
     meanings = {name: meaning for names, meaning in MEANINGS.items() for name in names.split()}
     found = {}
     for name, error in errors_of_ray().items():
-        told = read(error)
+        told = read(error, "n")
         found[name] = told.reason if isinstance(told, OwnFailure) else VALUE if isinstance(told, Inherited) else type(told)
     assert found == meanings
 
@@ -81,7 +81,7 @@ def test_each_exception_of_ray_has_a_meaning():
     ],
 )
 def test_a_tasks_own_failure_has_a_reason(error, reason):
-    told = read(error)
+    told = read(error, "n")
     assert isinstance(told, OwnFailure)
     assert told.reason is reason
     assert told.message
@@ -89,13 +89,19 @@ def test_a_tasks_own_failure_has_a_reason(error, reason):
 
 @pytest.mark.parametrize("error", [inside_a_task(lost()), lost()], ids=["seen by the worker", "seen by the owner"])
 def test_an_argument_that_was_lost_is_not_the_tasks_own_failure(error):
-    assert isinstance(read(error), Inherited)
+    assert isinstance(read(error, "n"), Inherited)
+
+
+def test_the_failure_of_another_task_is_not_the_tasks_own():
+    told = read(inside_a_task(TaskFailed(FAULT)), "another")
+    assert isinstance(told, Inherited)
+    assert told.from_task
 
 
 def test_the_workers_report_comes_along():
-    assert read(inside_a_task(TaskFailed(FAULT))).fault == FAULT
+    assert read(inside_a_task(TaskFailed(FAULT)), "n").fault == FAULT
 
 
 @pytest.mark.parametrize("error", [TaskCancelledError(), inside_a_task(TaskCancelledError())], ids=["before it ran", "while it ran"])
 def test_a_cancelled_task_was_stopped(error):
-    assert read(error) == Stopped()
+    assert read(error, "n") == Stopped()
