@@ -111,6 +111,7 @@ class Stack:
         self.api_key = ""
         self.default_tenant = ""
         self._redis_url = ""
+        self._opened: list[Stores] = []
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
         self._users: dict[str, RunAs] = {}
@@ -213,13 +214,15 @@ class Stack:
 
     def _stores(self, *, founding: bool = False) -> Stores:
         section = self._config.federation
-        return open_stores(
+        stores = open_stores(
             self._redis_url,
             ledger=self._ledger,
             founding=founding,
             lease_ttl_ms=section.lease_ttl_ms,
             lease_grace_ms=section.lease_grace_ms,
         )
+        self._opened.append(stores)
+        return stores
 
     def _start_clusters(self) -> None:
         for name, section in self._config.clusters.items():
@@ -500,6 +503,7 @@ class Stack:
                 left.callback(self._port.release)
             if self._redis is not None:
                 left.callback(self._redis.stop)
+            left.callback(self._close_stores)
             left.callback(self._stop_clusters)
             left.callback(self._revoke_keys)
             processes = (*self.children.values(), *filter(None, [self.root]))
@@ -508,6 +512,10 @@ class Stack:
             for process in reversed(processes):
                 left.callback(process.ask_to_stop)
             self.children, self.root, self._redis, self._port = {}, None, None, None
+
+    def _close_stores(self) -> None:
+        while self._opened:
+            self._opened.pop().client.close()
 
     def _stop_clusters(self) -> None:
         self._starters.shutdown(wait=True)  # A cluster that is still starting breaks off by itself.
