@@ -5,23 +5,20 @@ The State API needs a dashboard, and Ray's public functions tell neither creator
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray._private.gcs_utils import GcsChannel
 from ray._raylet import PlacementGroupID
-from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+from ray.core.generated import gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 #: How long the control service may take to answer; seconds.
 ANSWER_S = 10.0
 #: Generated code, without types.
 _tables: Any = gcs_pb2
-_requests: Any = gcs_service_pb2
-_services: Any = gcs_service_pb2_grpc
-_Channel: Any = GcsChannel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +99,7 @@ def groups() -> list[GroupRow]:
     return rows
 
 
-def kill_actors(ids: Iterable[str]) -> None:
+def kill_actors(ids: Collection[str]) -> None:
     """Kill them for good, restartable ones too; harmless when they are dead.
 
     `ray.kill` needs a handle, and Ray gives one for named actors only.
@@ -110,12 +107,19 @@ def kill_actors(ids: Iterable[str]) -> None:
     Raises:
         grpc.RpcError: The control service does not answer in time.
     """
-    channel = _Channel(gcs_address=ray.get_runtime_context().gcs_address)
+    if not ids:
+        return
+    # gRPC takes a quarter of a second to import, and runners, which only read the tables, start without it.
+    utils, requests, services = (
+        importlib.import_module(name)
+        for name in ("ray._private.gcs_utils", "ray.core.generated.gcs_service_pb2", "ray.core.generated.gcs_service_pb2_grpc")
+    )
+    channel = utils.GcsChannel(gcs_address=ray.get_runtime_context().gcs_address)
     channel.connect()
     try:
-        stub = _services.ActorInfoGcsServiceStub(channel.channel())
+        stub = services.ActorInfoGcsServiceStub(channel.channel())
         for hex_id in ids:
-            request = _requests.KillActorViaGcsRequest(actor_id=bytes.fromhex(hex_id), force_kill=True, no_restart=True)
+            request = requests.KillActorViaGcsRequest(actor_id=bytes.fromhex(hex_id), force_kill=True, no_restart=True)
             stub.KillActorViaGcs(request, timeout=ANSWER_S)
     finally:
         channel.channel().close()
