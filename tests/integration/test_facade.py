@@ -53,6 +53,15 @@ class Dies:
         os._exit(1)
 
 
+class Script:
+    """Begins and ends as a script does."""
+
+    def run(self):
+        ray.init()
+        ray.shutdown()
+        return ray.get(ray.put(42))
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     for _ in two_nodes():
@@ -430,7 +439,7 @@ LIT = {"name": "lit", "pool": "main", "leader": {"resources": {"cpu": 0.1}}, "mi
         pytest.param(lambda running, amounts: running.evaluate_preemption(pool="main", resources=amounts, priority=5), id="of a dry run"),
         pytest.param(
             lambda running, amounts: running.submit_job(
-                {**LIT, "workerSets": [{"name": "w", "counts": 1, "resources": dict(amounts)}]}, leader=Counter, workers={"w": Counter}
+                {**LIT, "workerSets": [{"name": "w", "counts": 1, "resources": dict(amounts)}]}, leader=Script, workers={"w": Counter}
             ),
             id="of a job",
         ),
@@ -446,3 +455,7 @@ def test_a_resource_that_a_pool_counts_waits_for_its_node(running, pool):
     running.resize_pool(pool, {"cpu": 4, "lamp": 1})
     status = running.submit_task(Counter, pool=pool, resources={"lamp": 1}).status()
     assert (status.state, status.reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
+
+
+def test_a_task_may_begin_and_end_as_a_script_does(running, pool):
+    assert running.submit_task(Script, pool=pool, resources={"cpu": 1}, method="run").result(120) == 42

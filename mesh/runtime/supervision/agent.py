@@ -25,6 +25,7 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayError
 from mesh.ids import AgentId, NodeName, TaskId
 from mesh.jobs.members import LEADER_ADDRESS
 from mesh.reasons import Reason
+from mesh.runtime.connection import keep_connected
 from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
 from mesh.runtime.supervision.agent_orders import (
     METRICS_PERIOD_MS,
@@ -63,6 +64,7 @@ class HostingAgent:
     """
 
     def __init__(self, mesh: str, supervisor_name: str, namespace: str, agent: str) -> None:
+        keep_connected()
         context = ray.get_runtime_context()
         self._mesh = mesh
         self._agent = AgentId(agent)
