@@ -78,4 +78,7 @@ def conclude(mesh: ScheduleMesh) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -107,3 +107,5 @@ if __name__ == "__main__":
         main()
     except MeshError as told:
         sys.exit(f"{told}\nis the federation up? schedulemesh up configs/three_teams.yaml")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import accumulate
 from urllib.parse import urlsplit
 
 from federation.config.models import FederationConfig
@@ -266,10 +267,16 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         cluster = config.clusters.get(mesh.cluster)
         nodes = [node for node in (cluster.nodes if cluster else None) or () if _carries(node.labels, mesh.node_labels)]
         for resource, has in (("cpu", sum(node.cpu for node in nodes)), ("gpu", sum(node.gpu for node in nodes))):
-            promised = sum(_units(resource, pool.capacity.get(resource, 0)) for pool in mesh.pools.values())
-            if nodes and promised > to_units(resource, has):
-                text = f"promise {format_units(resource, promised)} {resource}, its nodes have {has}; the rest would wait in Ray"
-                yield Problem(path=("meshes", name, "pools"), text=text)
+            parts: list[tuple[int, Path]] = [
+                (_units(resource, pool.capacity[resource]), ("meshes", name, "pools", label, "capacity", resource))
+                for label, pool in mesh.pools.items()
+                if resource in pool.capacity
+            ]
+            place = _first_beyond(parts, to_units(resource, has))
+            if nodes and place is not None:
+                promised = format_units(resource, sum(units for units, _ in parts))
+                text = f"the pools of {name} promise {promised} {resource}, its nodes have {has}; the rest would wait in Ray"
+                yield Problem(path=place, text=text)
 
 
 def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -284,11 +291,33 @@ def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
             given[flavor, resource].append((_units(resource, quota.nominal), place))
     for (flavor, resource), parts in given.items():
         total, pools = sum(units for units, _ in parts), held[flavor, resource]
-        if pools and total > pools:
-            _, place = max(parts, key=lambda part: part[0])
+        beyond = _first_beyond(parts, pools)
+        if pools and beyond is not None:
             told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in all, the pools of this file hold "
             text = f"{told}{format_units(resource, pools)}; only a mesh that joins could bring the rest"
-            yield Problem(path=(*place, "nominal"), text=text)
+            yield Problem(path=(*beyond, "nominal"), text=text)
+
+
+def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
+    """The place of the number that is too large by itself, else of the first with which the sum is; None: it is not."""
+    alone = [part for part in parts if part[0] > most]
+    if alone:
+        return max(alone, key=lambda part: part[0])[1]
+    sums = accumulate(units for units, _ in parts)
+    return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
+
+
+def _other_case(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """Quota of `TPU`, where the pools of the flavor have `tpu`: nothing could ever be charged to it."""
+    held: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for mesh in config.meshes.values():
+        for pool in mesh.pools.values():
+            held[pool.flavor].update({resource.lower(): resource for resource in pool.capacity})
+    for tenant in forest.tenants:
+        for flavor, resource, _, place in _each_quota(tenant):
+            meant = held[flavor].get(resource.lower(), resource)
+            if meant != resource:
+                yield Problem(path=place, text=f"the pools of {flavor} have no {resource}; did you mean {meant}? Case counts in names")
 
 
 def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -323,7 +352,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
 )
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
 CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _windows, _sums, domains_apart)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _lent_beyond, root_among_tenants)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _other_case, _lent_beyond, root_among_tenants)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:

@@ -88,9 +88,17 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
         waiting=[waiting_view(one) for one in (*explained, *(_listed(one, outlooks) for one in found[limit:]))],
+        cut_short=_cut_short(ports, queues),
         kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
         unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
     )
+
+
+def _cut_short(ports: Dependencies, queues: Queues) -> dict[str, int]:
+    """How many stages stand behind those of each queue that were looked at."""
+    full = [mesh for mesh, queued in queues.items() if len(queued) >= QUEUE_DEPTH_MAX]
+    behind = {str(mesh): len(ports.queue.queued(mesh)) - QUEUE_DEPTH_MAX for mesh in full}
+    return {mesh: count for mesh, count in behind.items() if count > 0}
 
 
 def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:

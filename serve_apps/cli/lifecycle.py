@@ -31,7 +31,7 @@ from serve_apps.cli.interrupt import Interrupt, ignore_signals
 from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
-from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
+from serve_apps.cli.state import DEFAULT_CONFIG, STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import refuse_another
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    config: ConfigArgument = Path("configs/quickstart.yaml"),
+    config: ConfigArgument = DEFAULT_CONFIG,
     state: StateOption = STATE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
     rebuild_ledger: Annotated[
@@ -176,7 +176,7 @@ def load_redis_verbs(
 
 
 def demo(
-    config: ConfigArgument = Path("configs/quickstart.yaml"),
+    config: ConfigArgument = DEFAULT_CONFIG,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything up, and print the address.")] = False,
     out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
 ) -> None:

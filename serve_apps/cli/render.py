@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 
-from dag.states import NodeState, RunState, StageState
+from dag.states import RUN_ENDS, NodeState, RunState, StageState
 from mesh.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
@@ -96,8 +96,12 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     return Group(table, Text(), *whys) if whys else table
 
 
-def run_panel(view: RunView, now_ms: int) -> RenderableType:
-    """`schedulemesh watch`: the run, a bar per stage, and why what waits waits."""
+def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> RenderableType:
+    """`schedulemesh watch`: the run, a bar per stage, and why what waits waits.
+
+    Args:
+        result_follows: `failure_summary` comes below it, and tells the failures of a run that has ended.
+    """
     parts: list[RenderableType] = [_headline(view, now_ms)]
     sent = stages_heard_of(view.stages)
     if sent:
@@ -108,7 +112,7 @@ def run_panel(view: RunView, now_ms: int) -> RenderableType:
     for blocked in view.blocked:
         names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
         parts.append(Text.assemble((f"blocked {blocked.reason}", "yellow"), f": {blocked.count} ({names}): {blocked.detail}"))
-    for failure in view.failures:
+    for failure in () if result_follows and RunState(view.state) in RUN_ENDS else view.failures:
         where = f" on {failure.mesh}" if failure.mesh else ""
         parts.append(Text.assemble((f"failed {failure.node}", "red"), f"{where}: {failure.type}: {failure.message}"))
     skipped = view.counts.get(NodeState.SKIPPED.value, 0)
@@ -119,12 +123,13 @@ def run_panel(view: RunView, now_ms: int) -> RenderableType:
 
 def result_summary(view: ResultView) -> RenderableType:
     """What came out: JSON as it is, the rest by kind and size."""
-    return Group(*(_output_text(name, output) for name, output in view.outputs.items()))
+    return Group(*(_output_text(view.id, name, output) for name, output in view.outputs.items()))
 
 
 def failure_summary(view: NoResultView) -> RenderableType:
     """Why nothing came out, with the tenant's own tracebacks."""
-    parts: list[RenderableType] = [Text(view.error.message, style=COLOURS[view.state])]
+    words = view.error.message.removesuffix(f": {view.detail}") if view.failures else view.error.message  # A failure has its own.
+    parts: list[RenderableType] = [Text(words, style=COLOURS[view.state])]
     nodes: dict[tuple[str, str], list[FailureView]] = {}
     for failure in view.failures:
         told = failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
@@ -219,7 +224,7 @@ def _headline(view: RunView, now_ms: int) -> RenderableType:
     took = duration((view.ended_ms or now_ms) - view.created_ms)
     told = Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  since {clock_time(view.created_ms)}  {took}  ")
     lines = [told, Text.assemble(counts_text(view.counts))]
-    if view.detail:
+    if view.detail and not view.failures:
         lines.append(Text(view.detail.partition("\n")[0], overflow="ellipsis", no_wrap=True))
     return Group(*lines)
 
@@ -292,14 +297,14 @@ def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
     return Text.assemble("meshes: ", Text("  ").join(told))
 
 
-def _output_text(name: str, output: OutputView) -> RenderableType:
+def _output_text(run: str, name: str, output: OutputView) -> RenderableType:
     if output.inline and output.encoding == "json":
         told = json.dumps(output.value, indent=2, ensure_ascii=False)
         more = f"\n… {counted(len(told) - _VALUE_SHOWN, 'more character')}" if len(told) > _VALUE_SHOWN else ""
         return Text.assemble((f"{name}: ", "bold"), told[:_VALUE_SHOWN] + more)
     kind = "JSON" if output.encoding == "json" else "pickled Python"
     size = f"{counted(output.size_bytes, 'byte')} of {kind}"
-    return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes them to a file, `dag.get_run(…).result()` gives the value")
+    return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes a file, `dag.get_run({run!r}).result()` gives the value")
 
 
 def _as_tree(tenants: Sequence[TenantView]) -> Iterator[tuple[int, TenantView]]:

@@ -209,12 +209,12 @@ def _draw_until_end(session: Session, run: Run) -> None:
             if words != told:
                 told = words
                 session.console.print(words, soft_wrap=True)
-        session.console.print(run_panel(session.view(RunView, run.path), _now_ms()))
+        session.console.print(run_panel(session.view(RunView, run.path), _now_ms(), result_follows=True))
         return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:
         while True:
             view = session.view(RunView, run.path)
-            live.update(run_panel(view, _now_ms()), refresh=True)
+            live.update(run_panel(view, _now_ms(), result_follows=True), refresh=True)
             if RunState(view.state) in RUN_ENDS:
                 return
             session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Rests here, and wakes up when the run ends.

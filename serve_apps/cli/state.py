@@ -25,8 +25,19 @@ StateOption = Annotated[
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
 
 
+#: The file that is meant when none is named: a checkout has it, an installation does not.
+DEFAULT_CONFIG = Path("configs/quickstart.yaml")
+
+
 def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
-    """The checked file; its warnings are printed, those of these sections alone where some are named. Raises ConfigError."""
+    """The checked file; its warnings are printed, those of these sections alone where some are named.
+
+    Raises:
+        MeshError: No file was named, and this folder has no default.
+        ConfigError: It cannot be read, or is wrong.
+    """
+    if config == DEFAULT_CONFIG and not config.exists():
+        raise MeshError(f"no federation file is named, and there is no {config} in {Path.cwd()}; name one: `schedulemesh up FILE.yaml`")
     checked = read_config(config)
     for warning in checked.warnings:
         if about is not None and warning.place.partition(".")[0] not in about:

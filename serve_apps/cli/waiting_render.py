@@ -35,6 +35,8 @@ def queue_picture(view: QueueView) -> RenderableType:
     parts: list[RenderableType] = []
     if view.waiting:
         parts += [_title("waiting at meshes", len(view.waiting)), _waiting_table(view), *_changes_of_first(view.waiting)]
+    for mesh, count in view.cut_short.items():
+        parts.append(Text(f"{mesh}: {counted(count, 'more stage')} behind the first 1 000 of its queue, not shown", style="yellow"))
     if view.kept_back:
         parts += [*_gap(parts), _title("not sent to any mesh", len(view.kept_back)), _kept_back_table(view.kept_back, view.at_ms)]
     if view.unmet:

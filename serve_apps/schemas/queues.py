@@ -84,5 +84,8 @@ class QueueView(View):
     tenant: str = Field(description="`*`: all that the key reaches.")
     at_ms: int = 0
     waiting: list[WaitingView]
+    cut_short: dict[str, int] = Field(
+        default={}, description="By mesh: stages of anybody behind the first 1 000 of its queue, which are not looked at."
+    )
     kept_back: list[KeptBackView] = Field(default=[])
     unmet: list[UnmetView] = Field(default=[])

@@ -379,7 +379,7 @@ DOUBTFUL = {
     ),
     "a pool that is larger than its nodes": (
         changed("meshes", "east", "pools", "general", "capacity", "cpu", to=5),
-        "meshes.east.pools: promise 5 cpu, its nodes have 4",
+        "meshes.east.pools.general.capacity.cpu: the pools of east promise 5 cpu, its nodes have 4",
     ),
     "a quota that no pool could fill": (
         changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}}),
@@ -579,3 +579,19 @@ def test_nothing_is_said_that_only_follows_from_a_wrong_value():
     assert [line.split(": ")[1] for line in told] == ["federation.lease_ttl", "clusters.local.nodes[0].labels.zone"]
     link = SMALL.replace("cluster: local, labels", "link: joinz, labels")
     assert [line.split(": ")[1] for line in complaints(link + TENANTS)] == ["meshes.east.link"]
+
+
+TOO_MUCH = "tenants: {a: {quotas: {standard: {cpu: {nominal: 1}}}}, b: {quotas: {standard: {cpu: {nominal: 9}}}}}"
+IN_SUM = "tenants: {a: {quotas: {standard: {cpu: {nominal: 3}}}}, b: {quotas: {standard: {cpu: {nominal: 3}}}}}"
+
+
+@pytest.mark.parametrize(("tenants", "place"), [(TOO_MUCH, "tenants.b."), (IN_SUM, "tenants.b.")], ids=["one alone", "the sum"])
+def test_too_much_quota_is_told_at_the_number_that_is_too_much(tenants: str, place: str):
+    (place_told,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
+    assert place_told == f"{place}quotas.standard.cpu.nominal"
+
+
+def test_a_resource_that_pools_write_otherwise_is_a_warning():
+    pools = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, tpu: 2")
+    told = [str(warning) for warning in loaded(pools + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
+    assert any("the pools of standard have no TPU; did you mean tpu?" in line for line in told)

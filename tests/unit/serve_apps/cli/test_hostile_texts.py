@@ -61,7 +61,8 @@ def pictures() -> list[typing.Any]:
             hints = {key: hint for key, hint in typing.get_type_hints(function).items() if key != "return"}
             kind = next(iter(hints.values()), None)
             if function.__module__ == module.__name__ and isinstance(kind, type) and issubclass(kind, BaseModel):
-                rest = [hostile(hint) for hint in list(hints.values())[1:]]
+                positional = inspect.getfullargspec(function).args[1:]
+                rest = [hostile(hints[key]) for key in positional]
                 found.append(pytest.param(function, kind, rest, id=name))
     return found
 

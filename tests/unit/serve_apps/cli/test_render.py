@@ -323,3 +323,9 @@ def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_
 
 def test_an_error_keeps_brackets_that_look_like_markup():
     assert text_of(error_line("node [red] is wrong")).strip() == "error: node [red] is wrong"
+
+
+def test_a_pickled_result_tells_how_it_is_read_with_the_run_of_its_own():
+    output = OutputView(encoding="pickle", sha256="0" * 64, size_bytes=9, href="/v1/runs/night/result/a", inline=False)
+    told = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
+    assert "`dag.get_run('night').result()`" in told
