@@ -14,6 +14,7 @@ from patience import PATIENCE_S, eventually
 
 from federation.store.redis_client import connect
 from federation.store.testing import ANSWER_MS_MAX
+from mesh.runtime.process import bound_to_parent
 
 SLOTS = 16_384
 SERVICE = "ledger"
@@ -130,7 +131,7 @@ class Watched:
             f"sentinel failover-timeout {SERVICE} 3000",
         ]
         file.write_text("\n".join(lines) + "\n")
-        process = psutil.Popen([self.master.binary, str(file), "--sentinel"], stdout=subprocess.DEVNULL)
+        process = psutil.Popen(bound_to_parent([self.master.binary, str(file), "--sentinel"]), stdout=subprocess.DEVNULL)
 
         def end() -> None:
             process.kill()

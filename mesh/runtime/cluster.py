@@ -497,12 +497,12 @@ def _await_path(path: Path, process: subprocess.Popen[bytes], is_wanted: Callabl
 def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) -> RuntimeDoorError:
     fatal = node_logs.fatal_line(log.parent, since_s)
     kept = f" Its logs are kept in {logs_kept_in}." if logs_kept_in is not None else ""
-    if node_logs.is_too_slow(fatal):
-        return NodeTooSlow(
-            f"a Ray node {what}: most likely this machine is too busy, for Ray gives each part of a node 15 s to start, which no setting "
-            f"changes. Try again when it has less to do, or with fewer nodes.{kept} Ray says: {fatal}"
-        )
     end = fatal or "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+    if node_logs.is_too_slow(end):
+        return NodeTooSlow(
+            f"a Ray node {what}: most likely this machine is too busy, for Ray gives each part of a node 15 to 30 s to start, which no "
+            f"setting changes. Try again when it has less to do, or with fewer nodes.{kept} Ray says: {end}"
+        )
     return RuntimeDoorError(
         f"a Ray node {what}. Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk "
         f"under {log.parent.parent} are not full, and that no firewall blocks 127.0.0.1.{kept} "

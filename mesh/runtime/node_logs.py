@@ -12,8 +12,8 @@ _LOGS = "session_latest/logs"
 _OF_NODES = ("raylet*", "gcs_server*")
 #: How Ray's C++ begins its reason for ending itself.
 _FATAL = "Check failed"
-#: And this one says that a part of the node had not started in time: 15 s, which no setting of Ray 2.60 changes.
-_TOO_SLOW = "Timed out waiting for file"
+#: And these say that a part of the node had not started in time: 15 s for an agent, 30 s for the raylet. No setting of Ray 2.60 changes that.
+_TOO_SLOW = ("Timed out waiting for file", "timed out during startup")
 #: And so it tells of a signal that ended it.
 _SIGNAL = "*** SIG"
 #: What is read of the end of one log; a stack of C++ calls follows the reason.
@@ -51,7 +51,7 @@ def last_word_of(pid: int, logs: Path) -> str | None:
 
 def is_too_slow(fatal: str | None) -> bool:
     """Did the node end because a part of it had not started in time, as on a machine with too much to do?"""
-    return fatal is not None and _TOO_SLOW in fatal
+    return fatal is not None and any(words in fatal for words in _TOO_SLOW)
 
 
 def keep_logs(folder: Path, kept_in: Path) -> None:

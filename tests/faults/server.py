@@ -23,6 +23,7 @@ from patience import eventually
 from federation.store.embedded import version_of
 from federation.store.redis_client import connect
 from federation.store.testing import servers
+from mesh.runtime.process import bound_to_parent
 
 #: For the test's own calls: a busy machine is no fault that a row has made.
 PATIENT_MS = 60_000
@@ -90,7 +91,7 @@ class Server:
         # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
         whole = ["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")]
-        self._process = psutil.Popen(whole, stdout=subprocess.DEVNULL, env={**os.environ, **self._time()})
+        self._process = psutil.Popen(bound_to_parent(whole), stdout=subprocess.DEVNULL, env={**os.environ, **self._time()})
         try:
             eventually(self._answers)
         except BaseException:

@@ -90,6 +90,32 @@ def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
     assert node["Labels"]["zone"] == "east"
 
 
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_node_comes_up_while_its_agents_are_frozen(starters):
+    before, frozen = set(psutil.pids()), {}
+    coming = starters.submit(OwnCluster.start, ONE_NODE)
+    while not coming.done():
+        for process in psutil.process_iter():
+            if process.pid not in before and process.pid not in frozen and is_agent(process):
+                process.suspend()
+                frozen[process.pid] = process
+    cluster = coming.result()
+    try:
+        assert cluster.alive()
+        assert [process.status() for process in frozen.values()] == [psutil.STATUS_STOPPED] * 2
+    finally:
+        cluster.kill()
+
+
+def is_agent(process):
+    """One of the two programs for whose ports a raylet looks when it starts."""
+    try:
+        return any(part.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for part in process.cmdline())
+    except psutil.Error:  # It ended.
+        return False
+
+
 def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters, monkeypatch):
     for name, value in OPEN.items():
         monkeypatch.setenv(name, value)
