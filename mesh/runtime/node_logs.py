@@ -12,7 +12,7 @@ _LOGS = "session_latest/logs"
 _OF_NODES = ("raylet*", "gcs_server*")
 #: How Ray's C++ begins its reason for ending itself.
 _FATAL = "Check failed"
-#: And these say that a part of the node had not started in time: 15 s for an agent, 30 s for the raylet. No setting of Ray 2.60 changes that.
+#: And these say that a part of the node had not started in time: 15 s for an agent, 30 s for the raylet, whatever the settings of Ray 2.60.
 _TOO_SLOW = ("Timed out waiting for file", "timed out during startup")
 #: And so it tells of a signal that ended it.
 _SIGNAL = "*** SIG"
