@@ -172,7 +172,7 @@ class OwnCluster:
         """
         if not spec.nodes:
             raise ValueError("a cluster needs a node at least")
-        environment = {**_environment(python_path), **(variables or {})}
+        environment = {**node_environment(python_path), **(variables or {})}
         start = partial(cls._start_once, spec, token_file, run_as, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
             try:
@@ -443,7 +443,12 @@ def _command(spec: ClusterSpec, index: int, ports: list[int], address: str, fold
     return command
 
 
-def _environment(python_path: tuple[str, ...]) -> dict[str, str]:
+def node_environment(python_path: tuple[str, ...]) -> dict[str, str]:
+    """Of all nodes, and with it of tenants' code: this process' own without its keys.
+
+    Args:
+        python_path: Folders that workers import from.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
     folders = [str(Path(folder).resolve()) for folder in python_path]
     if "PYTHONPATH" in inherited:

@@ -81,7 +81,7 @@ class RunAs:
             RuntimeDoorError: It cannot; the message says what helps.
         """
         remedy = "install Python, Ray and this package where every user may read them, and not below a home"
-        command = [sys.executable, "-c", _LOOK, *map(str, folders)]
+        command = [sys.executable, "-s", "-c", _LOOK, *map(str, folders)]
         variables = {**environment, **self.environment()}
         try:
             looked = subprocess.run(
@@ -89,6 +89,9 @@ class RunAs:
             )
         except OSError as refused:
             raise RuntimeDoorError(f"the user {self.name} cannot run {sys.executable} ({refused.strerror}); {remedy}") from None
+        except subprocess.TimeoutExpired:
+            told = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
+            raise RuntimeDoorError(f"{told}; try again when this machine has less to do, and check that its disks answer") from None
         if looked.returncode:
             lacks = (looked.stderr.strip().splitlines() or ["cannot run this Python"])[-1]
             if lacks.startswith("cannot read"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from federation.config.loading import FederationConfig
 from mesh.errors import RuntimeDoorError
+from mesh.runtime.cluster import node_environment
 from mesh.runtime.run_as import RunAs, share_folder
 
 
@@ -38,4 +38,4 @@ def _check(config: FederationConfig, user: RunAs) -> None:
     folders = [Path(unquote(storage.path))] if storage.scheme == "file" else []
     for folder in folders:
         share_folder(folder, user)
-    user.check_reach({**os.environ, "PYTHONPATH": os.pathsep.join(config.import_paths)}, folders)
+    user.check_reach(node_environment(config.import_paths), folders)

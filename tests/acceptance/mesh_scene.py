@@ -233,7 +233,7 @@ def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
         ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
     )
     log = cluster.folder / f"joined-{ports[-1]}.log"
-    environment = {**clusters._environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS}
+    environment = {**clusters.node_environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS}
     process = clusters._spawn(command, environment, log)
     eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
     if process.poll() is None:

@@ -42,6 +42,13 @@ def test_a_python_that_the_user_cannot_run_is_told(tmp_path: Path, monkeypatch: 
         RunAs.find("nobody").check_reach({}, [])
 
 
+def test_a_look_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_as, "_LOOK", "import threading; threading.Event().wait()")
+    monkeypatch.setattr(run_as, "_LOOK_S_MAX", 0.1)
+    with pytest.raises(RuntimeDoorError, match=r"could not start Python and look .*; try again when this machine has less to do"):
+        RunAs.find(None).check_reach({}, [])
+
+
 def test_a_shared_folder_is_its_groups_and_nobody_elses(tmp_path: Path) -> None:
     me = RunAs.find(None)
     share_folder(tmp_path / "deep" / "values", me)
