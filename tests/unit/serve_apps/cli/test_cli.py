@@ -706,7 +706,20 @@ def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypat
 def test_apply_tells_what_of_the_file_it_does_not_take(applied):
     code, told = applied("port: 8000", "port: 8001")
     assert code == 0
-    assert "not applied, these take `down` and `up`: root.port (changed)" in told
+    assert "not applied, these take `down` and `up`: root.port: 8000 → 8001" in told
+
+
+def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):
+    noted = StateFolder(tmp_path).read("federation.json")
+    StateFolder(tmp_path).write("federation.json", {key: noted[key] for key in ("name", "parts")})
+    assert "root.port (changed)" in applied("port: 8000", "port: 8001")[1]
+
+
+@pytest.mark.usefixtures("applied")
+def test_texts_of_the_file_are_kept_as_digests(tmp_path):
+    kept = StateFolder(tmp_path).read("federation.json")["leaves"].values()
+    assert any(value.startswith("sha256:") for value in kept)
+    assert not any(value.startswith('"') for value in kept)
 
 
 def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):
