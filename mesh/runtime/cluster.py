@@ -28,6 +28,7 @@ import psutil
 from mesh.errors import RuntimeDoorError
 from mesh.runtime import node_logs
 from mesh.runtime.cluster_token import token_environment, use_token, write_token
+from mesh.runtime.node_logs import RAY_FOLDER, SESSION
 from mesh.runtime.ports import promise_ports
 from mesh.runtime.process import bound_to_parent
 from mesh.runtime.run_as import RunAs
@@ -44,12 +45,18 @@ _POLL_S = 0.03
 #: Between two looks into the logs of nodes that are coming up.
 _LOOK_S = 1.0
 _PORTS_A_NODE = 6
-#: Ray's link to the folder of the session, in the cluster's folder.
-_SESSION = "session_latest"
 #: How the names of clusters' folders begin.
 FOLDER_PREFIX = "sm-"
-#: Ray puts sockets under `<folder>/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
-FOLDER_BYTES_MAX = 37
+#: Ray puts sockets under `<folder>/r/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
+FOLDER_BYTES_MAX = 35
+#: Writes files, told as pairs of path and content, with the rights of another user.
+_WRITE = """
+import pathlib, sys
+for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
+    pathlib.Path(path).write_text(text, encoding="ascii")
+"""
+#: How long that may take: as long as a raylet waits for what is written.
+_WRITE_S_MAX = 15.0
 #: Sets the id of a node that starts; Ray has no option for that.
 _NODE_ID = "RAY_OVERRIDE_NODE_ID_FOR_TESTING"
 #: What `ray start` prints when a node is up.
@@ -121,7 +128,7 @@ class OwnCluster:
         run_as: RunAs | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
-        self.folder = folder  #: Ray's own files and logs, and `node-<n>.log`.
+        self.folder = folder  #: `node-<n>.log`, and the folder of Ray's own files and logs, which alone is another user's.
         self.token_file = token_file  #: What a process needs to enter; it goes with the cluster.
         self._processes = processes
         self._spec = spec
@@ -199,6 +206,7 @@ class OwnCluster:
             address = f"127.0.0.1:{ports[-1]}"
             write_token(token_file)
             environment = {**environment, **token_environment(token_file)}
+            (folder / RAY_FOLDER).mkdir(mode=0o700)
             if run_as is not None:
                 environment |= {**run_as.environment(), **token_environment(_handed_over(folder, token_file, run_as))}
             for index in range(len(spec.nodes)):
@@ -207,7 +215,7 @@ class OwnCluster:
                 _await_sockets(processes, folder, is_wanted)
                 process, publish_ports = _spawn_node(spec, index, ports, address, folder, environment, run_as)
                 processes.append(process)
-                _await_path(folder / _SESSION, process, is_wanted)
+                _await_path(folder / SESSION, process, is_wanted)
                 publish_ports()
             _await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
@@ -340,12 +348,16 @@ def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[by
 
 
 def _handed_over(folder: Path, token_file: Path, run_as: RunAs) -> Path:
-    """The folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it."""
+    """Ray's folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it.
+
+    The folder around them is not: what this process writes by its path there could else lead through a link to any file.
+    """
     copy = folder / "auth_token_of_user"
     copy.touch(mode=0o600)
     copy.write_bytes(token_file.read_bytes())
     run_as.own(copy)
-    run_as.own(folder)
+    run_as.own(folder / RAY_FOLDER)
+    folder.chmod(0o711)  # The user passes through it.
     return copy
 
 
@@ -360,20 +372,21 @@ def _spawn_node(
 ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
     """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents."""
     node_id = secrets.token_hex(28)
-    with _log_file(folder, place).open("wb") as sink:
+    log = os.open(_log_file(folder, place), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(log, "wb") as sink:
         process = subprocess.Popen(
-            bound_to_parent(_command(spec, place, ports, address, folder)),
+            bound_to_parent(_command(spec, place, ports, address, folder / RAY_FOLDER)),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             env={**_kept_workers(spec.nodes[place]), **environment, _NODE_ID: node_id},
             start_new_session=True,
-            **({"cwd": folder, **run_as.process()} if run_as is not None else {}),
+            **({"cwd": folder / RAY_FOLDER, **run_as.process()} if run_as is not None else {}),
         )
-    return process, partial(_publish_agent_ports, folder / _SESSION, node_id, _ports_of(place, ports), run_as)
+    return process, partial(_publish_agent_ports, folder / SESSION, node_id, _ports_of(place, ports), environment, run_as)
 
 
-def _publish_agent_ports(session: Path, node_id: str, ports: list[int], run_as: RunAs | None) -> None:
+def _publish_agent_ports(session: Path, node_id: str, ports: list[int], environment: Mapping[str, str], run_as: RunAs | None) -> None:
     """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
     no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
     _, _, grpc, _, http, environments = ports
@@ -383,12 +396,25 @@ def _publish_agent_ports(session: Path, node_id: str, ports: list[int], run_as: 
         "dashboard_agent_listen_port": http,
         "runtime_env_agent_port": environments,
     }
-    with contextlib.suppress(FileNotFoundError):  # The head ended before it made the folder: `_await_up` tells why.
-        for name, port in published.items():
-            file = session / f"{name}_{node_id}"
-            file.write_text(str(port), encoding="ascii")
-            if run_as is not None:
-                run_as.own(file)
+    files = {session / f"{name}_{node_id}": str(port) for name, port in published.items()}
+    # The head may have ended before it made the folder: `_await_up` tells why.
+    if run_as is None:
+        with contextlib.suppress(FileNotFoundError):
+            for file, port in files.items():
+                file.write_text(port, encoding="ascii")
+        return
+    told = [str(part) for pair in files.items() for part in pair]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _WRITE, *told],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=_WRITE_S_MAX,
+            **run_as.process(),
+        )
 
 
 def _ports_of(place: int, ports: list[int]) -> list[int]:
@@ -481,7 +507,7 @@ def _await_sockets(processes: list[subprocess.Popen[bytes]], folder: Path, is_wa
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
         _check_wanted(is_wanted)
-        if len(list(folder.glob(f"{_SESSION}/sockets/raylet*"))) >= len(processes):
+        if len(list(folder.glob(f"{SESSION}/sockets/raylet*"))) >= len(processes):
             return
         time.sleep(_POLL_S)
 

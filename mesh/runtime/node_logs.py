@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import stat
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import BinaryIO
 
-#: Ray's own logs of a cluster, below its folder.
-_LOGS = "session_latest/logs"
+#: Ray's own files of a cluster, in its folder. A short name: Ray's sockets lie below, and their paths have to be short.
+RAY_FOLDER = "r"
+#: Ray's link to the folder of the session, in the cluster's folder.
+SESSION = f"{RAY_FOLDER}/session_latest"
 #: Logs of the parts that end a whole node.
 _OF_NODES = ("raylet*", "gcs_server*")
+#: Whoever writes Ray's files may be another user. So no link is followed, and no pipe is waited for.
+_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 #: How Ray's C++ begins its reason for ending itself.
 _FATAL = "Check failed"
 #: And these say that a part of the node had not started in time: 15 s for an agent, 30 s for the raylet, whatever the settings of Ray 2.60.
@@ -28,10 +37,11 @@ def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
         since_s: Logs that were last written before are left out; seconds since the epoch.
     """
     for pattern in _OF_NODES:
-        for log in sorted((folder / _LOGS).glob(pattern)):
-            told = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
-            if told is not None:
-                return told[told.index(_FATAL) :].strip()
+        for name, log in _logs(folder):
+            if fnmatch(name, pattern):
+                told = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
+                if told is not None:
+                    return told[told.index(_FATAL) :].strip()
     return None
 
 
@@ -41,11 +51,12 @@ def last_word_of(pid: int, logs: Path) -> str | None:
     Args:
         logs: Of the Ray session that it belonged to, on its node.
     """
-    for log in sorted((*logs.glob(f"python-core-worker-*_{pid}.log"), *logs.glob(f"worker-*-{pid}.err"))):
-        for line in _end_of(log).splitlines():
-            for sign in (_FATAL, _SIGNAL):
-                if sign in line:
-                    return line[line.index(sign) :].strip()
+    for path in sorted((*logs.glob(f"python-core-worker-*_{pid}.log"), *logs.glob(f"worker-*-{pid}.err"))):
+        with contextlib.suppress(OSError), _opened(path) as log:
+            for line in _end_of(log).splitlines():
+                for sign in (_FATAL, _SIGNAL):
+                    if sign in line:
+                        return line[line.index(sign) :].strip()
     return None
 
 
@@ -62,16 +73,53 @@ def keep_logs(folder: Path, kept_in: Path) -> None:
         kept_in.mkdir(parents=True, mode=0o700)
         for log in folder.glob("node-*.log"):
             shutil.copy(log, kept_in)
-        if (folder / _LOGS).is_dir():
-            shutil.copytree(folder / _LOGS, kept_in / "ray", ignore_dangling_symlinks=True)
+        for name, source in _logs(folder):
+            copy = kept_in / "ray" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with copy.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
 
 
-def _end_of(log: Path, since_s: float = 0.0) -> str:
+def _logs(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """Ray's logs of the cluster in `folder`, by their paths below the folder of logs. What is no plain file is left out.
+
+    Of Ray's link to its session only the name counts: each folder is opened within the one before.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            at = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, at)
+            for part in (RAY_FOLDER, _session_of(folder), "logs"):
+                at = os.open(part, _SAFELY | os.O_DIRECTORY, dir_fd=at)
+                opened.callback(os.close, at)
+        except OSError:
+            return
+        for below, folders, names, within in os.fwalk(".", dir_fd=at):
+            folders.sort()
+            for name in sorted(names):
+                with contextlib.suppress(OSError), _opened(name, within) as log:
+                    yield os.path.normpath(f"{below}/{name}"), log
+
+
+def _session_of(folder: Path) -> str:
     try:
-        with log.open("rb") as file:
-            if log.stat().st_mtime < since_s:
-                return ""
-            file.seek(max(0, log.stat().st_size - _END_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
+        return (folder / SESSION).readlink().name
+    except OSError:  # No link.
+        return Path(SESSION).name
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, within: int | None = None) -> Iterator[BinaryIO]:
+    """A plain file. Raises OSError when it is none, or a link."""
+    with os.fdopen(os.open(path, _SAFELY, dir_fd=within), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no plain file")
+        yield file
+
+
+def _end_of(log: BinaryIO, since_s: float = 0.0) -> str:
+    found = os.fstat(log.fileno())
+    if found.st_mtime < since_s:
         return ""
+    log.seek(max(0, found.st_size - _END_BYTES))
+    return log.read(2 * _END_BYTES).decode(errors="replace")

@@ -24,7 +24,7 @@ def note(folder: StateFolder, left: Iterable[Path]) -> None:
 def sweep(folder: StateFolder) -> tuple[Path, ...]:
     """Remove what an earlier stack noted and left; what was removed. Only the owner of the state folder may call this.
 
-    A name that is no cluster's, a link, or somebody else's folder is left alone, whatever the file says. Root's may be another user's.
+    A name that is no cluster's, a link, or somebody else's folder is left alone, whatever the file says.
     """
     noted = folder.read(FILE).get("folders")
     found = tuple(Path(str(name)) for name in (noted if isinstance(noted, list) else ()))
@@ -36,4 +36,4 @@ def sweep(folder: StateFolder) -> tuple[Path, ...]:
 
 
 def _is_own(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and os.getuid() in (0, path.stat().st_uid)
+    return path.is_dir() and not path.is_symlink() and os.getuid() == path.stat().st_uid

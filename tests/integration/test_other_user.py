@@ -22,6 +22,7 @@ import pytest
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
+from mesh.runtime.node_logs import RAY_FOLDER
 from mesh.runtime.run_as import RunAs
 from serve_apps.one_machine.state_folder import StateFolder
 
@@ -90,7 +91,8 @@ def place() -> Iterator[Place]:
         owned = StateFolder(state)
         facts = owned.read("client.json")
         folders = [Path(name) for name in owned.read("clusters.json")["folders"]]
-        assert {one.stat().st_uid for one in folders} == {0, pwd.getpwnam(USER).pw_uid}
+        assert {one.stat().st_uid for one in folders} == {0}
+        assert {(one / RAY_FOLDER).stat().st_uid for one in folders} == {0, pwd.getpwnam(USER).pw_uid}
         with Client(Access(address=facts["address"], api_key=facts["api_key"], tenant="acme")) as client:
             yield Place(state, values, client)
         subprocess.run([*cli, "down", "--state", str(state)], env=environment, check=True, timeout=LIMIT_S)

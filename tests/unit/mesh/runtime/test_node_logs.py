@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from mesh.runtime.node_logs import fatal_line, is_too_slow, keep_logs, last_word_of
+from mesh.runtime.node_logs import RAY_FOLDER, SESSION, fatal_line, is_too_slow, keep_logs, last_word_of
 
 SLOW = "Check failed: status.ok() Timed out waiting for file /tmp/sm-x/session/dashboard_agent_listen_port_0a"
 BROKEN = "Check failed: plasma Failed to open the store"
@@ -15,13 +16,13 @@ BROKEN = "Check failed: plasma Failed to open the store"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
     """A cluster's folder as Ray leaves it."""
-    (tmp_path / "sm-x" / "session_latest" / "logs").mkdir(parents=True)
+    (tmp_path / "sm-x" / SESSION / "logs").mkdir(parents=True)
     (tmp_path / "sm-x" / "node-0.log").write_text("click's long stack\n")
     return tmp_path / "sm-x"
 
 
 def logged(cluster: Path, name: str, *lines: str) -> None:
-    (cluster / "session_latest" / "logs" / name).write_text("\n".join(lines))
+    (cluster / SESSION / "logs" / name).write_text("\n".join(lines))
 
 
 @pytest.mark.parametrize(("last_word", "too_slow"), [(SLOW, True), (BROKEN, False)], ids=["a part was too slow", "something is broken"])
@@ -55,5 +56,24 @@ def test_a_worker_that_aborted_says_why_and_its_neighbour_does_not(cluster: Path
     logged(cluster, "python-core-worker-0a_17.log", "[I 1] all is well", f"[C 2] reference_counter.cc:624: {fatal} ", "*** StackTrace ***")
     logged(cluster, "worker-0b-01-18.err", "*** SIGSEGV received at time=1 on cpu 0 ***")
     logged(cluster, "python-core-worker-0c_19.log", "[I 1] all is well")
-    logs = cluster / "session_latest" / "logs"
+    logs = cluster / SESSION / "logs"
     assert [last_word_of(pid, logs) for pid in (17, 18, 19)] == [fatal, "*** SIGSEGV received at time=1 on cpu 0 ***", None]
+
+
+def test_neither_links_nor_pipes_are_read_as_logs(cluster: Path, tmp_path: Path) -> None:
+    logs = cluster / SESSION / "logs"
+    (tmp_path / "secret").write_text(BROKEN)
+    for name in ("raylet.err", "worker-0b-01-18.err"):
+        (logs / name).symlink_to(tmp_path / "secret")
+    for name in ("raylet.out", "python-core-worker-0a_18.log"):
+        os.mkfifo(logs / name)
+    keep_logs(cluster, tmp_path / "kept")
+    assert (fatal_line(cluster), last_word_of(18, logs)) == (None, None)
+    assert [path.name for path in (tmp_path / "kept").rglob("*")] == ["node-0.log"]
+
+
+def test_logs_are_found_behind_rays_link_to_its_session(cluster: Path) -> None:
+    (cluster / SESSION).rename(cluster / RAY_FOLDER / "session_1")
+    (cluster / SESSION).symlink_to(cluster / RAY_FOLDER / "session_1")
+    logged(cluster, "raylet.out", BROKEN)
+    assert fatal_line(cluster) == BROKEN

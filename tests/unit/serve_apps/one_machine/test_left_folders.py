@@ -26,9 +26,9 @@ def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has clusters of other users")
-def test_a_folder_of_the_clusters_user_is_removed_by_root(tmp_path: Path):
+def test_what_the_clusters_user_owns_in_one_is_removed_too(tmp_path: Path):
     state, left = StateFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
-    os.chown(left, 65_534, 65_534)
+    os.chown(left / "session", 65_534, 65_534)
     note(state, [left])
     assert sweep(state) == (left,)
     assert not left.exists()
