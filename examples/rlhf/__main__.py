@@ -39,7 +39,8 @@ def main() -> None:
                 show(number, told)
             conclude(mesh)
     except KeyboardInterrupt:
-        sys.exit("interrupted; all of it is stopped")
+        print("interrupted; all of it is stopped", file=sys.stderr)
+        raise
 
 
 @contextlib.contextmanager

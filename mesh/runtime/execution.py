@@ -247,10 +247,16 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
 
 def _end_of_worker(error: BaseException) -> BaseException | None:
     """The `SystemExit` by which Ray's handler of SIGTERM ends a worker, if the error is that or was raised because of it."""
-    cause: BaseException | None = error
-    while cause is not None and not hasattr(cause, "ray_terminate_msg"):
-        cause = cause.__cause__ or cause.__context__
-    return cause
+    seen: dict[int, BaseException] = {}  # Causes may form a circle.
+    following = [error]
+    while following:
+        cause = following.pop()
+        if hasattr(cause, "ray_terminate_msg"):
+            return cause
+        if id(cause) not in seen:
+            seen[id(cause)] = cause
+            following += [before for before in (cause.__cause__, cause.__context__) if before is not None]
+    return None
 
 
 def _call(key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> Any:

@@ -35,7 +35,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
-from mesh.runtime.node_guards import NodeGuards
+from mesh.runtime.node_guards import NodeGuards, guard_name
 from mesh.runtime.node_logs import last_word_of
 from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
@@ -56,6 +56,8 @@ FIRST_PROOF_S = 1.0
 IDLE_S = 300.0
 #: How often the keeper of placement groups is looked at.
 KEEPER_LOOK_S = 1.0
+#: How long one look at the keeper takes at most; one that makes a group answers later.
+KEEPER_S_MAX = 60.0
 #: How long the cluster's control service may take to let somebody in; it is tried twice.
 KNOCK_S = 0.25
 
@@ -103,7 +105,7 @@ class RayStageHost:
         self._teller: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
-        self._garbage = GarbageCollector(self._name, self._actors.prefix)
+        self._garbage = GarbageCollector(self._name, (self._actors.prefix, guard_name(self._name, "")))
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
         self._guards = NodeGuards(self._name, node_labels)
@@ -355,10 +357,10 @@ class RayStageHost:
             if keeper is None:
                 continue
             try:
-                ray.get(keeper.session.remote())
+                ray.get(keeper.session.remote(), timeout=KEEPER_S_MAX)
             except ActorDiedError as death:
                 self._orders.put(partial(self._lose_keeper, keeper, str(death)))
-            except (RayError, RuntimeError) as away:  # RuntimeError: this driver has left the cluster.
+            except Exception as away:  # noqa: BLE001  whatever Ray says of a cluster that is away, the next look may find the keeper dead
                 log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
 
     def _lose_keeper(self, keeper: Any, why: str) -> None:

@@ -187,8 +187,9 @@ class NodeGuards:
     def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
         """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
         ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=wait_s) if self._told else ([], [])
-        accepted = {node for node, answer in self._told.items() if answer in ready and _is_yes(answer)}
-        self._guarded |= accepted
+        answered = {node for node, answer in self._told.items() if answer in ready}
+        accepted = {node for node in answered if _is_yes(self._told[node])}
+        self._guarded = (self._guarded - answered) | accepted
         return self._there - accepted
 
     def can_work(self) -> bool:

@@ -37,7 +37,7 @@ def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> Federati
         ConfigError: It cannot be read, or is wrong.
     """
     if config == DEFAULT_CONFIG and not config.exists():
-        raise MeshError(f"no federation file is named, and there is no {config} in {Path.cwd()}; name one: `schedulemesh up FILE.yaml`")
+        raise MeshError(f"no federation file is named, and there is no {config} in {Path.cwd()}; name one as the command's argument")
     checked = read_config(config)
     for warning in checked.warnings:
         if about is not None and warning.place.partition(".")[0] not in about:

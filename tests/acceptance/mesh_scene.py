@@ -228,13 +228,13 @@ def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
 
 def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
     """A node that is up. None: it has ended before, as on a machine with so much to do that a part of it took longer than Ray waits."""
-    ports = [0] * clusters._PORTS_A_NODE + list(promise_ports(clusters._PORTS_A_NODE + 3))
-    command = clusters._command(
-        ClusterSpec(nodes=(spec, spec), object_store_bytes=OBJECT_STORE_BYTES), 1, ports, cluster.address, cluster.folder
-    )
-    log = cluster.folder / f"joined-{ports[-1]}.log"
+    place = len(list(cluster.folder.glob("node-*.log")))  # One that no node had.
+    ports = [0] * clusters._PORTS_A_NODE * place + list(promise_ports(clusters._PORTS_A_NODE))
+    nodes = ClusterSpec(nodes=(spec,) * (place + 1), object_store_bytes=OBJECT_STORE_BYTES)
     environment = {**clusters.node_environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS}
-    process = clusters._spawn(command, environment, log)
+    process, publish_ports = clusters._spawn_node(nodes, place, ports, cluster.address, cluster.folder, environment, None)
+    publish_ports()
+    log = clusters._log_file(cluster.folder, place)
     eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
     if process.poll() is None:
         return process

@@ -92,12 +92,12 @@ def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_a_node_comes_up_while_its_agents_are_frozen(starters):
-    before, frozen = set(psutil.pids()), {}
-    coming = starters.submit(OwnCluster.start, ONE_NODE)
+def test_a_node_comes_up_while_its_agents_are_frozen(starters, short_folder):
+    frozen = {}
+    coming = starters.submit(OwnCluster.start, ONE_NODE, temp_dir_parent=short_folder)
     while not coming.done():
         for process in psutil.process_iter():
-            if process.pid not in before and process.pid not in frozen and is_agent(process):
+            if process.pid not in frozen and is_agent(process, short_folder):
                 process.suspend()
                 frozen[process.pid] = process
     cluster = coming.result()
@@ -108,10 +108,12 @@ def test_a_node_comes_up_while_its_agents_are_frozen(starters):
         cluster.kill()
 
 
-def is_agent(process):
-    """One of the two programs for whose ports a raylet looks when it starts."""
+def is_agent(process, folder):
+    """One of the two programs for whose ports a raylet looks when it starts, of a cluster in this folder."""
     try:
-        return any(part.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for part in process.cmdline())
+        command = process.cmdline()
+        is_here = any(str(folder) in part for part in command)
+        return is_here and any(part.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for part in command)
     except psutil.Error:  # It ended.
         return False
 

@@ -78,6 +78,7 @@ def test_ctrl_c_stops_all_of_it():
         assert "round 0" in example.stdout.readline()
         example.send_signal(signal.SIGINT)
         _, complaints = communicate(example)
-    assert example.returncode == 1
+    assert example.returncode == 130
     assert "interrupted; all of it is stopped" in complaints
+    assert "Traceback" not in complaints
     gone(lambda: [process for process in processes if lives(process)])

@@ -12,6 +12,7 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import _error_in
 from mesh.errors import MeshError
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath, is_fit_name
+from mesh.printable import check_printable
 from mesh.reasons import Reason
 from mesh.resources import AMOUNT_MAX, ResourceSet
 from mesh.wire import decode, encode
@@ -19,7 +20,17 @@ from serve_apps.link.calls import read_call
 
 EAST = MeshId("east")
 NAMES = st.text(min_size=1, max_size=30)
+
+
+def is_printable(name: str) -> bool:
+    try:
+        return check_printable(name) == name
+    except ValueError:
+        return False
+
+
 FIT = NAMES.filter(is_fit_name)
+PRINTABLE = NAMES.filter(is_printable)
 TOKENS = st.integers(0, AMOUNT_MAX)
 AMOUNTS = st.dictionaries(FIT, TOKENS, max_size=3).map(ResourceSet)
 KEYS = st.sampled_from(["record", "mesh", "session", "beat", "wants", "claims", "limit", "cursor", "seen", "labels", "messages"])
@@ -31,12 +42,12 @@ JSON = st.recursive(
 RECORDS = st.builds(
     MeshRecord,
     mesh=st.just(EAST),
-    labels=st.dictionaries(NAMES, NAMES, max_size=4),
-    pools=st.lists(st.builds(PoolRecord, pool=NAMES.map(PoolName), flavor=NAMES.map(FlavorName), capacity=AMOUNTS, used=AMOUNTS)).map(
-        tuple
-    ),
-    cluster=NAMES,
-    tenants=st.lists(NAMES, max_size=3).map(tuple),
+    labels=st.dictionaries(PRINTABLE, PRINTABLE, max_size=4),
+    pools=st.lists(
+        st.builds(PoolRecord, pool=PRINTABLE.map(PoolName), flavor=PRINTABLE.map(FlavorName), capacity=AMOUNTS, used=AMOUNTS)
+    ).map(tuple),
+    cluster=PRINTABLE,
+    tenants=st.lists(PRINTABLE, max_size=3).map(tuple),
     cluster_answers=st.booleans(),
     waiting_for_ray=st.integers(0, 2**20),
 )

@@ -25,7 +25,7 @@ class GarbageCollector:
         own: What the names of the mesh's own actors begin with.
     """
 
-    def __init__(self, mesh: MeshId, own: str) -> None:
+    def __init__(self, mesh: MeshId, own: tuple[str, ...]) -> None:
         self._mesh = mesh
         self._own = own
         self.is_due = False  #: The last call failed.

@@ -68,8 +68,12 @@ def dependents(
 
 
 def _has_no_owner(job: str, created_ms: int, noted: Iterable[OwnerReference], running: Collection[StageId]) -> bool:
-    """All stages that may have created it are over, and there was one at least."""
-    candidates = [one for one in noted if one.kind is Kind.STAGE and one.job == job and 0 < one.at_ms <= created_ms + SKEW_MS]
+    """All stages that may have created it are over, and there was one at least. What is not up yet may be the latest one's."""
+    candidates = [
+        one
+        for one in noted
+        if one.kind is Kind.STAGE and one.job == job and one.at_ms > 0 and (created_ms == 0 or one.at_ms <= created_ms + SKEW_MS)
+    ]
     return bool(candidates) and all(one.stage not in running for one in candidates)
 
 

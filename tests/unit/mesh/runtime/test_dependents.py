@@ -99,3 +99,9 @@ def test_what_nobody_noted_goes_when_no_stage_may_own_it(references: list[OwnerR
 )
 def test_what_is_not_a_tenants_stays(row: Any) -> None:
     assert left([noted(OVER)], row) == (set(), set())
+
+
+def test_an_actor_that_waits_for_room_goes_with_the_last_stage() -> None:
+    waiting = actor("waiting", owner="w", created_ms=0)
+    assert left([noted(OVER)], waiting) == ({"waiting"}, set())
+    assert left([noted(OVER), noted(RUNS)], waiting) == (set(), set())

@@ -125,6 +125,21 @@ def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
     assert json.loads(capsys.readouterr().out)["failures"][0]["node"] == "a"
 
 
+def test_a_failed_submit_tells_its_failure_once(world, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec_of("a", "b", id="night")))
+    ask = runs.Session.view
+
+    def fail_first(self, kind, path, params=None):
+        if world.record("night").state is RunState.PENDING:
+            world.fail("night", "a", ValueError("the cat is on the keyboard"), skipped=("b",))
+        return ask(self, kind, path, params)
+
+    monkeypatch.setattr(runs.Session, "view", fail_first)
+    assert run_command(["submit", str(file)]) == 1
+    assert capsys.readouterr().out.count("the cat is on the keyboard") == 1
+
+
 def test_watch_as_json_prints_an_event_per_line(world, capsys):
     world.client().submit_spec(spec_of("a", id="night"))
     world.succeed("night", {"a": 1})
@@ -678,10 +693,33 @@ def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, ca
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    assert run_command([command]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "there is no configs/quickstart.yaml in" in told
+    assert "name one as the command's argument" in told
+    assert not list(tmp_path.iterdir())
+
+
 def test_apply_tells_what_of_the_file_it_does_not_take(applied):
     code, told = applied("port: 8000", "port: 8001")
     assert code == 0
-    assert "not applied, these take `down` and `up`: root.port (changed)" in told
+    assert "not applied, these take `down` and `up`: root.port: 8000 → 8001" in told
+
+
+def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):
+    noted = StateFolder(tmp_path).read("federation.json")
+    StateFolder(tmp_path).write("federation.json", {key: noted[key] for key in ("name", "parts")})
+    assert "root.port (changed)" in applied("port: 8000", "port: 8001")[1]
+
+
+@pytest.mark.usefixtures("applied")
+def test_texts_of_the_file_are_kept_as_digests(tmp_path):
+    kept = StateFolder(tmp_path).read("federation.json")["leaves"].values()
+    assert any(value.startswith("sha256:") for value in kept)
+    assert not any(value.startswith('"') for value in kept)
 
 
 def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):

@@ -18,11 +18,12 @@ from serve_apps.cli.render import (
     tenants_table,
 )
 from serve_apps.cli.told_errors import error_line
-from serve_apps.cli.waiting_render import stage_picture
+from serve_apps.cli.waiting_render import queue_picture, stage_picture
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.errors import ErrorView
 from serve_apps.schemas.explanations import StageExplanation
 from serve_apps.schemas.quantities import Quantity
+from serve_apps.schemas.queues import QueueView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
@@ -329,3 +330,9 @@ def test_a_pickled_result_tells_how_it_is_read_with_the_run_of_its_own():
     output = OutputView(encoding="pickle", sha256="0" * 64, size_bytes=9, href="/v1/runs/night/result/a", inline=False)
     told = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
     assert "`dag.get_run('night').result()`" in told
+
+
+def test_queue_says_how_many_stages_it_does_not_show():
+    told = text_of(queue_picture(QueueView(tenant="*", waiting=[], cut_short={"east": 1, "west": 12})))
+    assert "east: 1 more stage behind the first 1 000 of its queue, not shown" in told
+    assert "west: 12 more stages behind the first 1 000 of its queue, not shown" in told

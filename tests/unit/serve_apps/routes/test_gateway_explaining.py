@@ -11,10 +11,11 @@ from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
-from mesh.ids import PoolName, StageId, TenantPath
+from mesh.ids import NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.messages import StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stages import StageSpec, TaskSpec
 from serve_apps.testing import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
@@ -66,6 +67,18 @@ def test_a_queue_tells_places_reason_levers_and_start(world):
     assert change["words"] == "1 cpu of standard came free in acme"
     assert first["start_ms"] is None, "no stage has ended yet, so nobody knows how long the others run"
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
+
+
+@pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full look", "more than that"])
+def test_a_queue_tells_what_stands_behind_the_shown_stages(world, count, cut_short):
+    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=ONE_CPU)
+    for number in range(count):
+        run = RunId(f"late-{number}")
+        world.store.submit(EAST, StageSpec(stage=StageId(f"{run}.1"), run=run, tenant=RIVAL, tasks=(task,), slot=ONE_CPU, width=1))
+    queued = len(world.store.queued(EAST))
+    view = get(world, "/v1/queues?limit=1")
+    assert len(view["waiting"]) + sum(view["cut_short"].values()) == queued
+    assert view["cut_short"] == cut_short
 
 
 def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(world):
