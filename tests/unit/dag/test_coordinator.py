@@ -472,6 +472,8 @@ def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, told, reason):
     east.beat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
+    stage = root.record().stages["r.1"]
+    assert (stage.state, stage.reason) == (StageState.STOPPED, reason)
 
 
 def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):
