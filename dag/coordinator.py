@@ -38,7 +38,8 @@ from federation.snapshot import Snapshot
 from federation.steadiness import SteadinessRules
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
-from mesh.ids import MeshId, RunId
+from mesh.ids import MeshId, RunId, TenantPath
+from mesh.reasons import Reason
 from mesh.wire import decode
 
 log = structlog.get_logger(__name__)
@@ -155,12 +156,12 @@ class Coordinator:
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
-        barred = crowded(snapshot)
-        open_to = {view.record.mesh: view.record.tenants for view in snapshot.meshes if view.can_start and view.record.mesh not in barred}
+        open_to = {view.record.mesh: view.record.tenants for view in snapshot.meshes if view.can_start}
+        barred = frozenset(crowded(snapshot))
         self._in_turn = True
         try:
             for run in sorted(self._runs.active(), key=self._age):
-                self._alone(run, partial(self._look_after, run, open_to, snapshot))
+                self._alone(run, partial(self._look_after, run, open_to, barred, snapshot))
         finally:
             self._in_turn = False
         for run, uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
@@ -227,18 +228,18 @@ class Coordinator:
     def _allowed(self, record: RunRecord) -> Allowance:
         return self._starting.allowed(record, self._clock.wall_ms(), in_turn=self._in_turn)
 
-    def _look_after(self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], snapshot: Snapshot) -> None:
-        """`open_to`: the meshes where something can begin, each with those who may use it."""
+    def _look_after(self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId], snapshot: Snapshot) -> None:
+        """`open_to`: the meshes that live, each with those who may use it; `barred`: those whose cluster is crowded."""
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
             return
         unsent = (StageState.PLANNED, StageState.QUEUED)
         asked = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent}
-        gone = {mesh for mesh in asked if not may_use(open_to.get(mesh, ()), kept.record.tenant)}
+        gone = {mesh: why for mesh in sorted(asked) if (why := _why_shut(mesh, kept.record.tenant, open_to, barred)) is not None}
         closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
-        news: list[RunInput] = [MeshGone(mesh=mesh) for mesh in sorted(gone)]
-        news += _closings(kept, closed - gone)
+        news: list[RunInput] = [MeshGone(mesh=mesh, reason=why) for mesh, why in gone.items()]
+        news += _closings(kept, closed - gone.keys())
         if self._starting.nudge(kept.record, self._allowed(kept.record)):
             news.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
@@ -401,6 +402,15 @@ def _delete_if_possible(delete: Callable[[], None], what: str) -> None:
         delete()
     except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
         log.exception("files could not be deleted", of=what)
+
+
+def _why_shut(mesh: MeshId, tenant: TenantPath, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId]) -> Reason | None:
+    """Why the mesh cannot begin with work of the tenant; None when it can."""
+    if mesh not in open_to:
+        return Reason.MESH_UNREACHABLE
+    if not may_use(open_to[mesh], tenant):
+        return Reason.TENANT_NOT_ALLOWED
+    return Reason.CLUSTER_NOT_SHARED if mesh in barred else None
 
 
 def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:

@@ -41,9 +41,10 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshGone:
-    """The mesh is not heard of; what it has not begun goes elsewhere."""
+    """The mesh is not heard of, or is shut to the run's tenant; what it has not begun goes elsewhere."""
 
     mesh: MeshId
+    reason: Reason = Reason.MESH_UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ class RunMachine:
         elif isinstance(event, CancelRequested):
             self._endings.cancel(event.detail)
         elif isinstance(event, MeshGone):
-            self._withdrawals.lose_mesh(event.mesh)
+            self._withdrawals.lose_mesh(event.mesh, event.reason)
         elif isinstance(event, MeshClosed):
             self._withdrawals.leave_mesh(event.mesh)
         elif isinstance(event, StartsAllowed):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from dag.errors import SpecError
 from mesh.errors import AmountError, SelectorError
@@ -21,7 +21,20 @@ _MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gp
 _NAME_MAX = 200
 #: How often a node may be run again after its own error.
 RETRIES_MAX = 100
-_Printable = Annotated[str, AfterValidator(check_printable)]
+#: Validation context of a graph that was accepted before: a rule that came later must not make it unreadable.
+KEPT = {"kept": True}
+
+
+def at_submission(check: Callable[[Any], Any]) -> AfterValidator:
+    """A check of what a user submits; what is read with the context `KEPT` passes unchanged."""
+
+    def checked_once(value: Any, info: ValidationInfo) -> Any:
+        return value if info.context == KEPT else check(value)
+
+    return AfterValidator(checked_once)
+
+
+_Printable = Annotated[str, at_submission(check_printable)]
 
 
 def _cpus(amount: float | None) -> float | None:
@@ -75,11 +88,11 @@ class NodeOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    num_cpus: Annotated[float | None, AfterValidator(_cpus)] = Field(default=None, description="CPUs that the task holds; 1 by default.")
-    num_gpus: Annotated[float | None, AfterValidator(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
-    memory: Annotated[Any, AfterValidator(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
-    resources: Annotated[dict[str, float] | None, AfterValidator(_custom)] = Field(default=None, description="Custom resources by name.")
-    labels: Annotated[dict[_Printable, _Printable] | None, AfterValidator(_wishes)] = Field(
+    num_cpus: Annotated[float | None, at_submission(_cpus)] = Field(default=None, description="CPUs that the task holds; 1 by default.")
+    num_gpus: Annotated[float | None, at_submission(_gpus)] = Field(default=None, description="GPUs; 0 by default, whole above 1.")
+    memory: Annotated[Any, at_submission(_memory)] = Field(default=None, description="Bytes, or like `4GiB`.")
+    resources: Annotated[dict[str, float] | None, at_submission(_custom)] = Field(default=None, description="Custom resources by name.")
+    labels: Annotated[dict[_Printable, _Printable] | None, at_submission(_wishes)] = Field(
         default=None,
         description="Labels that the mesh must carry: `x`, or `in(x, y)`; `!x`, `!in(x, y)`: none of these; `!`: must not be there.",
     )

@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from dag.errors import CycleError, SpecError
 from dag.forms import SHA256
 from dag.graph import Graph
-from dag.options import NodeOptions, words_of
+from dag.options import KEPT, NodeOptions, at_submission, words_of
 from dag.spec_checks import Problem, SpecChecks, similar_to
 from dag.strict_json import pointer, read_with_doubles
 from mesh.arguments import refs_of
@@ -111,7 +111,7 @@ class DagSpec(_Part):
     spec: Literal["dag/1"]
     id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
     tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
-    user: Annotated[str, AfterValidator(check_printable)] | None = Field(
+    user: Annotated[str, at_submission(check_printable)] | None = Field(
         default=None, min_length=1, max_length=128, description="For whom it is submitted; limits per user count by it."
     )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
@@ -177,7 +177,7 @@ def load(kept: bytes) -> DagSpec:
         SpecError: It does not even have the shape of one.
     """
     try:
-        return DagSpec.model_validate_json(kept)
+        return DagSpec.model_validate_json(kept, context=KEPT)
     except ValidationError as wrong:
         raise SpecError(tuple(_told(error) for error in wrong.errors(include_url=False))) from None
 

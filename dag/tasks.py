@@ -90,7 +90,8 @@ class Options:
                 raise SpecError((("", f"task {whose}: retries={given['retries']} and retry_exceptions=False contradict: leave one out"),))
             return {}
         if not wanted:
-            return {"retries": 0} if given.get("retry_exceptions") is False else {}
+            is_reset = bool(self.retry_exceptions) and "retry_exceptions" in given  # To Ray's default: no error is retried.
+            return {"retries": 0} if is_reset or given.get("retry_exceptions") is False else {}
         if not {"retry_exceptions", "max_retries"} & given.keys():
             return {}
         budget = given.get("max_retries", self.max_retries)

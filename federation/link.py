@@ -64,9 +64,9 @@ LIST_MAX = 1_000
 MAIL_WAIT_MS_MAX = 10_000
 #: Characters of a text, and of the few that may be longer: words for people, addresses of files, and what the root has signed.
 TEXT_MAX = 256
-LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "address": 1_024}
+LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "bases": 1_024, "address": 1_024}
 #: Of these, what the user's code words: it may hold any character, and is shown escaped. All else is a name.
-FREE_TEXTS = frozenset({"traceback", "message", "detail", "type_name", "uri"})
+FREE_TEXTS = frozenset({"traceback", "message", "detail", "type_name", "bases", "uri"})
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -20,6 +20,8 @@ _TAKEN_BACK = frozenset(
         Reason.RUNNING_LIMIT,
         Reason.USER_LIMIT,
         Reason.WAITED_TOO_LONG,
+        Reason.TENANT_NOT_ALLOWED,
+        Reason.CLUSTER_NOT_SHARED,
     }
 )
 

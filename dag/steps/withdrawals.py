@@ -27,11 +27,11 @@ class Withdrawals:
         self._recalls = recalls
         self._endings = endings
 
-    def lose_mesh(self, mesh: MeshId) -> None:
+    def lose_mesh(self, mesh: MeshId, reason: Reason) -> None:
         """What the mesh has not begun goes elsewhere. What it runs is lost only when its session is swept: it may yet come back."""
         for stage in tuple(self._record.stages.values()):
             if stage.mesh == mesh:
-                self._withdraw(stage, Reason.MESH_UNREACHABLE)
+                self._withdraw(stage, reason)
 
     def leave_mesh(self, mesh: MeshId) -> None:
         """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""

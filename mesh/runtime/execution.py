@@ -40,6 +40,8 @@ from mesh.values import Encoding, StoredValue
 
 PICKLED_ERROR_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
+#: Characters of the name of an exception's class; the link to the root takes no more.
+CLASS_NAME_CHARS_MAX = 1_024
 #: Classes above an exception's own that are told of.
 _BASES_MAX = 50
 #: How long a task runs before its start is told by itself: shorter ones are told with their end, at no cost.
@@ -333,17 +335,18 @@ def _fault(node: NodeId, reason: Reason, error: BaseException, started_ms: int, 
     return TaskFault(
         node=node,
         reason=reason,
-        type_name=_name_of(type(error)),
+        type_name=class_name(type(error)),
         message=_short(message),
         traceback=_short(_users_traceback(error)),
         pickled=_pickled(error),
         report=TaskReport(started_ms, _now_ms(), _worker()),
-        bases=tuple(_name_of(kind) for kind in type(error).__mro__[1:] if issubclass(kind, Exception))[:_BASES_MAX],
+        bases=tuple(class_name(kind) for kind in type(error).__mro__[1:] if issubclass(kind, Exception))[:_BASES_MAX],
     )
 
 
-def _name_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def class_name(kind: type) -> str:
+    """The full name of an exception's class, as it is reported: cut where it is too long for the link."""
+    return f"{kind.__module__}.{kind.__qualname__}"[:CLASS_NAME_CHARS_MAX]
 
 
 def _users_traceback(error: BaseException) -> str:

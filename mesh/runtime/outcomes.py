@@ -27,7 +27,7 @@ from ray.exceptions import (
 from mesh.ids import NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
-from mesh.runtime.execution import TaskFailed, TaskFault
+from mesh.runtime.execution import TaskFailed, TaskFault, class_name
 from mesh.values import Encoding, StoredValue
 
 
@@ -87,11 +87,13 @@ def read(error: BaseException, node: NodeId) -> Outcome:
     if isinstance(error, TaskPlacementGroupRemoved):
         return GroupLost()
     if cause is not None and not isinstance(cause, RayError):
-        return OwnFailure(_reason_outside_the_call(error), _type_name(cause), _words(cause))
+        return OwnFailure(_reason_outside_the_call(error), class_name(type(cause)), _words(cause))
     met = error if cause is None else cause
     reason = next((reason for kind, reason in _REASONS if isinstance(met, kind)), Reason.WORKER_LOST)
     return (
-        Inherited(from_task=False, message=_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, _type_name(met), _words(met))
+        Inherited(from_task=False, message=_words(met))
+        if reason is Reason.VALUE_LOST
+        else OwnFailure(reason, class_name(type(met)), _words(met))
     )
 
 
@@ -118,10 +120,6 @@ def failure_of(told: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
 def _reason_outside_the_call(error: BaseException) -> Reason:
     """The function returned or never began, and Ray's own part of the worker failed."""
     return Reason.CODE_UNAVAILABLE if "failed to import" in str(error) else Reason.RESULT_UNSERIALIZABLE
-
-
-def _type_name(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def _words(error: BaseException) -> str:

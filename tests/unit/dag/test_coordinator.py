@@ -246,6 +246,18 @@ def test_a_cancel_stops_the_stages(root):
     assert root.letters("east", MailKind.CANCEL) == ["r.1"]
 
 
+def test_an_older_run_that_is_refused_today_can_be_cancelled(root):
+    node = {"call": "work:do", "args": [], "options": {"resources": {"cpus": 1}}}
+    spec = {"spec": "dag/1", "id": "r", "tenant": "acme", "user": "a\tb", "nodes": {"a": node}, "outputs": {"a": {"$ref": "a"}}}
+    record = RunRecord(run="r", tenant="acme", user="a\tb", digest="", spec=json.dumps(spec).encode(), created_ms=root.clock.now_ms)
+    assert root.runs.create(record, {})
+    root.coordinator.step(0)
+    assert root.states() == {"a": "BLOCKED"}
+    root.runs.request_cancel("r", "enough")
+    root.coordinator.step(0)
+    assert root.record().state is RunState.CANCELLED
+
+
 def test_a_run_that_was_cancelled_before_it_was_placed_sends_nothing(root):
     root.submit(a="")
     root.runs.request_cancel("r", "enough")
@@ -460,6 +472,8 @@ def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, told, reason):
     east.beat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
+    stage = root.record().stages["r.1"]
+    assert (stage.state, stage.reason) == (StageState.STOPPED, reason)
 
 
 def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(root):

@@ -145,6 +145,8 @@ def test_every_honoured_option_reaches_the_plan():
         pytest.param({"retry_exceptions": False}, {"retries": 2}, 2, None, id="and above a refusal"),
         pytest.param({"max_retries": 5}, {"retry_exceptions": True}, 5, None, id="the two may be said apart"),
         pytest.param({}, {"retries": 4, "retry_exceptions": [OSError]}, 4, {"builtins.OSError"}, id="without Ray"),
+        pytest.param({"retry_exceptions": [OSError]}, {"retry_exceptions": None}, 0, None, id="none again as by default"),
+        pytest.param({"retry_exceptions": [OSError]}, {"retry_exceptions": None, "retries": 2}, 2, None, id="but as often as said"),
     ],
 )
 def test_retries_are_those_that_ray_would_make(of_ray: dict[str, Any], ours: dict[str, Any], retries: int, which: set[str] | None):

@@ -293,6 +293,25 @@ def test_garbage_in_the_store_is_an_error_of_the_spec():
         load(b'{"spec": "dag/1"}')
 
 
+OLDER = [
+    pytest.param({"resources": {"cpus": 1}}, id="a misspelt resource"),
+    pytest.param({"resources": {"a|b": 1}}, id="a separator in a resource"),
+    pytest.param({"labels": {"zo\tne": "eu"}}, id="a tab in a label"),
+    pytest.param({"label_selector": {"zone": "e\tu"}}, id="a tab in a node label"),
+    pytest.param({"mesh": "ea\tst"}, id="a tab in a mesh"),
+    pytest.param({"labels": {"zone": "!in(eu"}}, id="a wish that cannot be read"),
+]
+
+
+@pytest.mark.parametrize("options", OLDER)
+def test_rules_for_submission_do_not_bind_kept_graphs(options):
+    body = body_of({**with_node(call="m:f", options=options), "user": "a\tb"})
+    with pytest.raises(SpecError):
+        parse(body)
+    spec = load(body)
+    assert (spec.user, spec.nodes["more"].options.given()) == ("a\tb", options)
+
+
 SAME = [
     pytest.param(graph(id="other"), id="another run id"),
     pytest.param(graph(nodes=dict(reversed(graph()["nodes"].items()))), id="another order of nodes"),

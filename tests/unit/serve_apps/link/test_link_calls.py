@@ -13,6 +13,7 @@ from federation.link import (
     CLAIM,
     HEARTBEAT,
     JOIN,
+    LONG_TEXTS,
     MAIL,
     QUEUED,
     RELEASE,
@@ -35,6 +36,7 @@ from mesh.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.messages import Failure, NodeFailed, StageLost
 from mesh.reasons import Reason
 from mesh.resources import AMOUNT_MAX, ResourceSet
+from mesh.runtime.execution import class_name
 from mesh.wire import encode
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
@@ -69,6 +71,15 @@ SAID = [
 @pytest.mark.parametrize(("verb", "asked"), SAID, ids=[verb.name for verb, _ in SAID])
 def test_what_a_mesh_says_is_read_as_it_was_meant(verb, asked):
     assert read_call(verb, encode(asked), EAST) == asked
+
+
+def test_a_mesh_reports_an_error_whatever_its_classes_are_called():
+    base = type("Base", (Exception,), {"__qualname__": "a|b\n\x1b[31m" + "B" * 5_000})
+    error = type("Own", (base,), {"__qualname__": "c\td" + "O" * 5_000})
+    failure = replace(FAILED.failure, type_name=class_name(error), bases=(class_name(base), "builtins.Exception"))
+    assert len(failure.bases[0]) == LONG_TEXTS["bases"]
+    asked = Report(claim=CLAIMED, batch=1, messages=(replace(FAILED, failure=failure),))
+    assert read_call(REPORT, encode(asked), EAST) == asked
 
 
 def test_every_verb_has_one_name_and_a_port_or_none_at_all():
