@@ -309,14 +309,16 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
 
 def _other_case(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     """Quota of `TPU`, where the pools of the flavor have `tpu`: nothing could ever be charged to it."""
+    exact: defaultdict[str, set[str]] = defaultdict(set)
     held: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
             held[pool.flavor].update({resource.lower(): resource for resource in pool.capacity})
+            exact[pool.flavor].update(pool.capacity)
     for tenant in forest.tenants:
         for flavor, resource, _, place in _each_quota(tenant):
             meant = held[flavor].get(resource.lower(), resource)
-            if meant != resource:
+            if meant != resource and resource not in exact[flavor]:
                 yield Problem(path=place, text=f"the pools of {flavor} have no {resource}; did you mean {meant}? Case counts in names")
 
 

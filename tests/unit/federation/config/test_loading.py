@@ -595,3 +595,6 @@ def test_a_resource_that_pools_write_otherwise_is_a_warning():
     pools = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, tpu: 2")
     told = [str(warning) for warning in loaded(pools + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
     assert any("the pools of standard have no TPU; did you mean tpu?" in line for line in told)
+    both = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, TPU: 2, tpu: 2")
+    told = [str(warning) for warning in loaded(both + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
+    assert not any("did you mean" in line for line in told)
