@@ -39,6 +39,8 @@ _AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPS
 class _Away(Exception):
     """Nobody answers now; worth another try."""
 
+    is_proxied = False  #: The root's proxy answers, and says that the root is away.
+
 
 class _Busy(_Away):
     """The key has used up its calls, which come back by and by."""
@@ -66,12 +68,14 @@ class HttpCalls:
             timeout=httpx.Timeout(READ_S_MAX, connect=5.0),
         )
 
-    def get(self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = (), patience_s: float = 0.0) -> httpx.Response:
+    def get(
+        self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = (), patience_s: float | None = None
+    ) -> httpx.Response:
         """The answer.
 
         Args:
             also_good: Statuses that are an answer here, although they are no success.
-            patience_s: How long a root that was reached may be away, if that is longer than it may be anyway.
+            patience_s: How long a root that was reached may be away; None: as long as this client allows.
         Raises:
             UnknownRun: There is no such run.
             ApiError: The root refused, or does not answer (status 0).
@@ -81,7 +85,7 @@ class HttpCalls:
     def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """The answer. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
         told = {"Content-Type": "application/json", **(headers or {})}
-        return self._call("POST", path, (), 0.0, content=body, params=_given(params), headers=told)
+        return self._call("POST", path, (), None, content=body, params=_given(params), headers=told)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
         """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
@@ -89,15 +93,20 @@ class HttpCalls:
         Raises:
             UnknownRun, ApiError: As `get`; the stream did not begin.
         """
-        opened, source = self._patiently(lambda: self._open_stream(path, params), 0.0)
+        opened, source = self._patiently(lambda: self._open_stream(path, params), None)
         with opened, contextlib.suppress(httpx.TransportError):
             yield from source.iter_sse()
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether a root, or its proxy, has answered this client before."""
+        return self._was_reached
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _call(self, method: str, path: str, also_good: tuple[int, ...], patience_s: float, **arguments: Any) -> httpx.Response:
+    def _call(self, method: str, path: str, also_good: tuple[int, ...], patience_s: float | None, **arguments: Any) -> httpx.Response:
         def once() -> httpx.Response:
             with _lost_is_away():
                 answer = self._http.request(method, path, **arguments)
@@ -120,18 +129,21 @@ class HttpCalls:
             return answer
         error = _error_in(answer)
         if error is None or answer.status_code in _AWAY:
-            self._was_reached |= error is not None and error.get("code") == _ROOT_AWAY
-            raise _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
+            away = _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
+            away.is_proxied = error is not None and error.get("code") == _ROOT_AWAY
+            self._was_reached |= away.is_proxied
+            raise away
         self._was_reached = True
         if error.get("code") == "too_many_calls":
             raise _Busy(_refusal(answer, error, self._key_from))
         raise _refusal(answer, error, self._key_from)
 
-    def _patiently(self, act: Callable[[], T], patience_s: float) -> T:
+    def _patiently(self, act: Callable[[], T], patience_s: float | None) -> T:
+        limit_s = self._patience_s if patience_s is None else patience_s
         again = Retrying(
             retry=retry_if_exception_type(_Away),
-            wait=wait_random_exponential(multiplier=0.05, max=2.0),
-            stop=partial(self._is_enough, max(patience_s, self._patience_s)),
+            wait=partial(_pause_s, limit_s),
+            stop=partial(self._is_enough, limit_s),
             reraise=True,
         )
         try:
@@ -139,12 +151,19 @@ class HttpCalls:
         except _Busy as busy:
             raise busy.refusal from None
         except _Away as gone:
-            raise ApiError(
-                0, f"{self.address} does not answer ({gone}); `schedulemesh up` starts a federation", code="unreachable"
-            ) from None
+            words = f"has no root yet ({gone})" if gone.is_proxied else f"does not answer ({gone}); `schedulemesh up` starts a federation"
+            raise ApiError(0, f"{self.address} {words}", code="unreachable") from None
 
     def _is_enough(self, patience_s: float, tried: RetryCallState) -> bool:
         return (tried.seconds_since_start or 0.0) >= (patience_s if self._was_reached else min(FIRST_PATIENCE_S, patience_s))
+
+
+_backoff = wait_random_exponential(multiplier=0.05, max=2.0)
+
+
+def _pause_s(limit_s: float, tried: RetryCallState) -> float:
+    """Until the next try, and not beyond the limit."""
+    return min(_backoff(tried), max(0.0, limit_s - (tried.seconds_since_start or 0.0)))
 
 
 @contextmanager

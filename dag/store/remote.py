@@ -17,6 +17,7 @@ import re
 import threading
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -39,6 +40,8 @@ from mesh.wire import decode
 
 #: How long one request for the end of a run is left open.
 LONG_POLL_S = 20.0
+#: Refusals that a client repeats a call for, until its time is over.
+_NO_ANSWER_YET = frozenset({"unreachable", "too_many_calls"})
 #: What of a node's id goes into the id of a run.
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -170,7 +173,7 @@ class Client:
         self.ask(f"{run.path}/summary")
         return run
 
-    def ask(self, path: str, params: Params | None = None, *, patience_s: float = 0.0) -> Any:
+    def ask(self, path: str, params: Params | None = None, *, patience_s: float | None = None) -> Any:
         """The JSON that the root answers to a GET; `patience_s`: as `HttpCalls.get` has it. Raises as `run`."""
         return self._calls.get(path, params, patience_s=patience_s).json()
 
@@ -188,11 +191,23 @@ class Client:
             if told.data:  # The stream's own words to its reader (`retry:`) come as events without any.
                 yield decode(RunEvent, told.data)
 
-    def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float = 0.0) -> tuple[int, Any]:
+    def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float | None = None) -> tuple[int, Any]:
         """Status and JSON of the answer to `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
         path = f"{_path_of(run)}/result"
         answer = self._calls.get(path, {"wait_s": wait_s}, also_good=(httpx.codes.CONFLICT,), patience_s=patience_s)
         return answer.status_code, answer.json()
+
+    @contextmanager
+    def _within(self, run: RunId, timeout: float | None) -> Iterator[None]:
+        """Calls that may take `timeout` seconds. Raises ResultTimeout where a root that was reached is away for the rest of them."""
+        try:
+            yield
+        except ApiError as gone:
+            if timeout is None or gone.code not in _NO_ANSWER_YET or not self._calls.was_reached:
+                raise
+            raise ResultTimeout(
+                f"run {run} was not heard of for the rest of {timeout:g} s: {gone}; it goes on when the root does"
+            ) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -242,7 +257,9 @@ class Run:
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
-            line = self._client.ask(f"{self.path}/summary", {"wait_s": min(LONG_POLL_S, left_s)}, patience_s=left_s)
+            with self._client._within(self.id, timeout):  # noqa: SLF001  a client and its runs are one
+                patience_s = None if timeout is None else left_s
+                line = self._client.ask(f"{self.path}/summary", {"wait_s": min(LONG_POLL_S, left_s)}, patience_s=patience_s)
             state = RunState(line["state"])
             if state in RUN_ENDS:
                 return state
@@ -276,7 +293,9 @@ class Run:
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
-            status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s), patience_s=left_s)
+            with self._client._within(self.id, timeout):  # noqa: SLF001  a client and its runs are one
+                patience_s = None if timeout is None else left_s
+                status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s), patience_s=patience_s)
             if status != httpx.codes.ACCEPTED:
                 return status, answer
             if left_s == 0:

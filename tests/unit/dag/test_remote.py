@@ -140,6 +140,18 @@ def test_a_root_that_is_away_is_waited_for_until_the_deadline():
     assert len(asked) == 6
 
 
+@pytest.mark.parametrize("ask", [Run.wait, Run.result])
+@pytest.mark.parametrize("answer", ["nobody", "proxy", "busy"])
+def test_a_timeout_bounds_the_wait_for_a_root_that_is_away(ask, answer):
+    proxy = httpx.Response(503, content=proxy_answers.BODY, headers={"Content-Type": "application/json"})
+    away = {"nobody": httpx.ConnectError("refused"), "proxy": proxy, "busy": too_many()}[answer]
+    client, _ = answering(line("RUNNING"), away, patience_s=3_600)
+    run = client.run("night")
+    with pytest.raises(ResultTimeout, match="not heard of") as told:
+        ask(run, timeout=0.1)
+    assert ("does not answer" in str(told.value)) == (answer == "nobody")
+
+
 def test_a_root_that_never_answers_is_told_in_one_line():
     client, _ = answering(httpx.ConnectError("refused"), patience_s=0)
     with pytest.raises(ApiError, match=r"does not answer \(refused\)") as told:
