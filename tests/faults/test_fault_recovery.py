@@ -232,6 +232,7 @@ def test_fault_01_a_child_that_is_back_in_time_goes_on_at_a_brief_lease(brief: F
         twice = {name: (starts(folder, name), number) for name, number in numbers.items() if starts(folder, name) > number}
         assert not twice, "executions and the number of the last attempt"
         brief.stack.restarts.note_start("mesh east", time.monotonic() - 10_000)  # As if it had lived for long.
+    assert in_time, f"none of {RESTARTS} was back within {bound_s:.1f} s: nothing is shown of going on"
     row.held(f"{in_time} of {RESTARTS} were back within {bound_s:.1f} s, {went_on} went on; no attempt was executed twice")
 
 
