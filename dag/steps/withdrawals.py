@@ -1,6 +1,6 @@
 """Stages that no mesh has begun are taken back: their mesh is gone or closed, their tenant may start nothing, or they waited too long.
 
-Nothing of them ever ran, so nothing is lost: their nodes are placed again, at no cost.
+They take no room and no quota. Their nodes are placed again under the next attempt number, so that a number names one execution at most.
 """
 
 from __future__ import annotations
