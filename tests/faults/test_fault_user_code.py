@@ -86,7 +86,7 @@ class Mesh:
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=3),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
-    ray.init(address=cluster.address, namespace="faults", log_to_driver=False, logging_level="ERROR")
+    cluster.connect(namespace="faults")
     mesh = Mesh(cluster.address, tmp_path_factory.mktemp("values"))
     yield mesh
     mesh.close()
