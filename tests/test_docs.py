@@ -49,8 +49,22 @@ PAGES = sorted(
 )
 
 
+MESH = "docs/mesh"  #: The pages about the local mesh, read as one: a reader looks for a name in all of them.
+
+
 def text_of(page: str) -> str:
+    if page == MESH:
+        return re.sub(r"^# ", "## ", "".join(text_of(f"{MESH}/{name}.md") for name in mesh_pages()), flags=re.MULTILINE)
     return (ROOT / page).read_text(encoding="utf-8")
+
+
+def mesh_pages() -> list[str]:
+    """Names of the pages about the local mesh, in the order in which its README lists them."""
+    return ["README", *re.findall(r"^\| \[\w+\]\((\w+)\.md\)", text_of(f"{MESH}/README.md"), flags=re.MULTILINE)]
+
+
+def test_the_readme_of_the_mesh_lists_all_its_pages():
+    assert sorted(mesh_pages()) == sorted(page.stem for page in (ROOT / MESH).glob("*.md"))
 
 
 def sections(page: str, level: str) -> dict[str, str]:
@@ -299,7 +313,7 @@ def test_python_in_the_documents_compiles(page: str):
 
 
 def test_the_graph_of_the_readme_is_one():
-    program = re.findall(r"^```python\n([\s\S]*?)^```", sections("README.md", "##")["Twenty lines of Python"], flags=re.MULTILINE)[0]
+    program = re.findall(r"^```python\n([\s\S]*?)^```", sections("README.md", "##")["Fifteen lines of Python"], flags=re.MULTILINE)[0]
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(program, "README.md", "exec"), names)  # noqa: S102  the program that a reader is asked to run
     plans = tasks_of(parse(json.dumps(compile_graph(names["graph"](1_000))).encode()))
@@ -317,7 +331,7 @@ FACES = (mesh.ScheduleMesh, mesh.TaskHandle, mesh.JobHandle, ActorGroup, TaskCon
 
 def cells_of_mesh() -> list[str]:
     """What stands in code in the first cells of the page's tables."""
-    return [told for cells in rows(text_of("docs/mesh.md")) for told in re.findall(r"`([^`]+)`", cells[0])]
+    return [told for cells in rows(text_of(MESH)) for told in re.findall(r"`([^`]+)`", cells[0])]
 
 
 def members_of(face: type) -> Iterator[str]:
@@ -352,7 +366,7 @@ def own_parameters(call: Any) -> dict[str, Parameter]:
 
 @pytest.mark.parametrize("name", mesh.__all__)
 def test_every_public_name_of_the_mesh_is_told(name: str):
-    assert re.search(rf"\b{name}\b", text_of("docs/mesh.md"))
+    assert re.search(rf"\b{name}\b", text_of(MESH))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +390,7 @@ def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults(fac
     ],
 )
 def test_every_option_of_a_long_call_has_a_row(call: Any, heading: str):
-    told = {name for cells in rows(sections("docs/mesh.md", "##")[heading]) for name in re.findall(r"`(\w+)`", cells[0])}
+    told = {name for cells in rows(sections(MESH, "##")[heading]) for name in re.findall(r"`(\w+)`", cells[0])}
     assert set(own_parameters(call)) <= told
 
 
@@ -399,26 +413,26 @@ def numbers_of(settings: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     ],
 )
 def test_every_setting_of_the_mesh_has_a_row_with_its_default(settings: Any, heading: str):
-    told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(sections("docs/mesh.md", "##")[heading])}
+    told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(sections(MESH, "##")[heading])}
     for name, value in numbers_of(settings):
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         assert told[name] in ({shown, f"{value:g}"} if isinstance(value, float) else {shown, "none"}), name
 
 
 def test_the_policies_that_are_told_are_those_that_there_are():
-    told = {name for cells in rows(sections("docs/mesh.md", "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
+    told = {name for cells in rows(sections(MESH, "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
     assert told == set(POLICIES)
 
 
 def test_every_figure_of_the_mesh_has_a_row():
-    told = {cells[0].strip("`").partition("{")[0] for cells in rows(sections("docs/mesh.md", "##")["Figures, charts and the tuner"])}
+    told = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
     own = {field.name.removesuffix("_ms") for field in dataclasses.fields(Figures)}
     assert {name for name in told if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
     assert len(told & own) == 6
 
 
 def test_every_kind_of_event_of_the_mesh_has_a_row():
-    told = {cells[0].strip("`") for cells in rows(sections("docs/mesh.md", "##")["Figures, charts and the tuner"])}
+    told = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
     assert {kind.value for kind in NewsKind} <= told
 
 
@@ -427,7 +441,7 @@ def test_every_error_of_the_mesh_is_told():
     own = {
         name for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
     }
-    page = text_of("docs/mesh.md")
+    page = text_of(MESH)
     assert [name for name in own - {"SupervisionError", "NothingHosted"} if f"`{name}`" not in page] == []
 
 
@@ -480,7 +494,8 @@ def test_every_link_leads_somewhere(page: str):
 def test_every_file_that_is_named_is_there(page: str):
     folders = "configs|examples|tests|docs|dag|mesh|federation|serve_apps|simulator|benchmarks"
     named = re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.-]+\.(?:py|md|yaml|json|lua))", text_of(page))
-    assert [file for file in named if not (ROOT / file).exists()] == []
+    folders_of_it = (ROOT, (ROOT / page).parent)  # A link may name a file beside its page.
+    assert [file for file in named if not any((folder / file).exists() for folder in folders_of_it)] == []
 
 
 def test_every_decision_is_listed():

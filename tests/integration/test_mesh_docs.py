@@ -27,11 +27,13 @@ def cluster():
     yield from two_nodes()
 
 
-def python_of(page: str, heading: str = "") -> str:
-    """All blocks of Python of the page below that heading, as one program."""
-    text = (REPOSITORY / page).read_text(encoding="utf-8")
-    below = text.partition(f"## {heading}\n")[2].partition("\n## ")[0] if heading else text
-    return "\n".join(re.findall(r"^```python\n([\s\S]*?)^```", below, flags=re.MULTILINE))
+def program_of_the_pages() -> str:
+    """All blocks of Python of the pages about the mesh as one program, in the order in which their README lists them."""
+    folder = REPOSITORY / "docs" / "mesh"
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    names = ["README", *re.findall(r"^\| \[\w+\]\((\w+)\.md\)", readme, flags=re.MULTILINE)]
+    text = "\n".join((folder / f"{name}.md").read_text(encoding="utf-8") for name in names)
+    return "\n".join(re.findall(r"^```python\n([\s\S]*?)^```", text, flags=re.MULTILINE))
 
 
 def with_steps(program: str, few: int, many: int) -> str:
@@ -55,8 +57,8 @@ def agents_left() -> list[str]:
     return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
 
 
-def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster, tmp_path):
-    program = with_steps(python_of("README.md", "One cluster: the local mesh"), 300, 800)
+def test_the_example_of_a_preemption_leaves_nothing(cluster, tmp_path):
+    program = with_steps((REPOSITORY / "examples" / "preempt.py").read_text(encoding="utf-8"), 300, 800)
     told = told_by(program, tmp_path, cluster)
     why, urgent, long = told.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
@@ -67,8 +69,8 @@ def test_the_program_of_the_readme_shows_a_preemption_and_leaves_nothing(cluster
     gone(agents_left)
 
 
-def test_the_program_of_the_page_about_the_mesh_runs_and_leaves_nothing(cluster, tmp_path):
-    told = told_by(with_steps(python_of("docs/mesh.md"), 250, 800), tmp_path, cluster)
+def test_the_program_of_the_pages_runs_and_leaves_nothing(cluster, tmp_path):
+    told = told_by(with_steps(program_of_the_pages(), 250, 800), tmp_path, cluster)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
     assert re.search(r"low went on at step \d+, in attempt 2", told)

@@ -37,7 +37,7 @@ class JobCalls(MeshCalls):
         environment: Mapping[str, str] | None = None,
         metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> JobHandle:
-        """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh.md`).
+        """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh/jobs.md`).
 
         The leader comes first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`; a
         leader without one finds a free address of its node under that name in its own environment. The same job again is the
