@@ -8,7 +8,7 @@ from mesh import current_task, running_mesh
 
 
 class Training:
-    def run(self, steps):
+    def run(self, steps: int) -> str:
         task = current_task()
         first = task.last_checkpoint() or 0
         for step in range(first, steps):

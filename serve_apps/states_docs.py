@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Enum)
 _INTRO = """\
 # States and reasons
 
-Of a federation: a run is cut into stages, a stage holds nodes. Of a [mesh](mesh/README.md) of one's own: tasks, and jobs with their members. Each
+A federation splits a run into stages; a stage holds nodes. A [local mesh](mesh/README.md) has tasks, and jobs with their members. Each
 moves along its own table. This page is written by `make docs` from `dag/states.py`, `mesh/scheduling/tasks.py`, `mesh/jobs/states.py` and
 `mesh/reasons.py`, which the machines themselves read: a move that is not here raises `IllegalTransition`.
 """
