@@ -36,9 +36,9 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
+from mesh.runtime.cluster.node_logs import last_word_of
+from mesh.runtime.cluster.reach import knock
 from mesh.runtime.node_guards import NodeGuards, guard_name
-from mesh.runtime.node_logs import last_word_of
-from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
 from mesh.runtime.user_code.collector import GarbageCollector

@@ -41,10 +41,11 @@ from mesh.clock import SystemClock
 from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
-from mesh.runtime.process import start_mark
-from mesh.runtime.run_as import RunAs
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.process import start_mark
+from mesh.runtime.cluster.run_as import RunAs
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.one_machine import child_marks, left_folders
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of

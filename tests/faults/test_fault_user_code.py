@@ -7,6 +7,7 @@ import queue
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.user_code import ray_tables
 from mesh.runtime.user_code.ownership import references
@@ -148,6 +150,24 @@ def make_a_group_and_wait(path: str) -> None:
     group = placement_group([{"CPU": 1}])
     assert group.wait(60)
     write(path, group.id.hex())
+    time.sleep(600)
+
+
+def make_a_group_and_go_on(path: str, when: str) -> None:
+    """Ends when that file is there."""
+    import time
+
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(60)
+    write(path, group.id.hex())
+    while not Path(when).exists():
+        time.sleep(0.01)
+
+
+def wait(path: str) -> None:
+    import time
+
+    write(path, "runs")
     time.sleep(600)
 
 
@@ -313,11 +333,40 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
     made = tmp_path / "made"
     stage = mesh.start("runner", make_a_group_and_wait, str(made))
     eventually(made.exists)
-    for name in ray.util.list_named_actors():
-        if name.startswith(f"mesh/{MESH}/runner"):
-            ray.kill(ray.get_actor(name))
+    runners = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith(f"mesh/{MESH}/runner")]
+    (bound,) = [runner for runner in runners if ray.get(runner.roll.remote()).tenant]  # The warm one waits for the next stage.
+    ray.kill(bound)
     assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
     eventually(lambda: made.read_text() not in groups())
+
+
+@contextmanager
+def frozen_control_service() -> Iterator[None]:
+    """Of the cluster that this process is a driver of: it takes connections, and answers nothing."""
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    (service,) = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "gcs_server" and f"--gcs_server_port={port}" in process.info["cmdline"]
+    ]
+    service.suspend()
+    try:
+        yield
+    finally:
+        service.resume()
+
+
+def test_fault_51_orders_go_on_while_the_control_service_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+    made, runs, may_end = tmp_path / "made", tmp_path / "runs", tmp_path / "may_end"
+    ends, running = mesh.start("ends", make_a_group_and_go_on, str(made), str(may_end)), mesh.start("runs", wait, str(runs))
+    eventually(lambda: made.exists() and runs.exists())
+    with frozen_control_service():
+        may_end.touch()
+        mesh.until(ends, StageEnded)  # From now on the mesh wants to remove its group.
+        mesh.host.cancel(running)
+        mesh.until(running, StageEnded)
+    eventually(lambda: made.read_text() not in groups())
+    row.held("while Ray's control service was frozen another stage was cancelled; what the ended one had created was removed afterwards")
 
 
 def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
