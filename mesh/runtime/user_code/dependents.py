@@ -68,12 +68,18 @@ def dependents(
         if group.id not in references and not group.creator and _has_no_owner(group.job, group.created_ms, noted, running)
     }
     doomed, going = _with_descendants(doomed, going, actors, groups, given_back)
-    parents = _parents([task for task in tasks if task.owner not in processes and task.owner not in own], noted, running)
+    parents = _parents(tasks, {*processes, *own}, noted, running)
     return Dependents(parents=parents, actors=frozenset(doomed), groups=frozenset(going))
 
 
-def _parents(tasks: Sequence[TaskRow], noted: Sequence[OwnerReference], running: Collection[StageId]) -> frozenset[tuple[str, str]]:
-    """Of tasks that go, but for what goes with its parent. When a task was started is not known, so it may be the latest stage's."""
+def _parents(
+    tasks: Sequence[TaskRow], others: Collection[str], noted: Sequence[OwnerReference], running: Collection[StageId]
+) -> frozenset[tuple[str, str]]:
+    """Of tasks that go, but for what goes with its parent. When a task was started is not known, so it may be the latest stage's.
+
+    Args:
+        others: Processes of the mesh and of actors, whose tasks are theirs.
+    """
     stages: dict[str, set[StageId]] = {}
     for one in noted:
         if one.kind is Kind.STAGE:
@@ -85,7 +91,7 @@ def _parents(tasks: Sequence[TaskRow], noted: Sequence[OwnerReference], running:
             return stages[task.parent].isdisjoint(running)
         return task.parent not in are_left and _has_no_owner(task.job, 0, noted, running)
 
-    return frozenset((task.owner, task.parent) for task in tasks if goes(task))
+    return frozenset((task.owner, task.parent) for task in tasks if task.owner not in others and goes(task))
 
 
 def _has_no_owner(job: str, created_ms: int, noted: Iterable[OwnerReference], running: Collection[StageId]) -> bool:

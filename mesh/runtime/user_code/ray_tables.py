@@ -22,6 +22,9 @@ ANSWER_S = 10.0
 #: Generated code, without types.
 _tables: Any = gcs_pb2
 _NORMAL_TASK: Any = common_pb2.TaskType.NORMAL_TASK  # type: ignore[attr-defined]  # generated
+_WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # generated
+#: How long a worker may take to answer: one that is frozen, or cut off, holds up the others' garbage so long.
+WORKER_ANSWER_S = 2.0
 #: A task's id ends with its job's.
 _JOB_CHARS = 8
 
@@ -71,10 +74,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTable:
-    """What the processes of the cluster own."""
+    """What the workers of the cluster own."""
 
     rows: tuple[TaskRow, ...]
-    is_whole: bool  #: Each process that Ray believes alive has answered.
+    is_whole: bool  #: Each worker that Ray believes alive has answered.
 
 
 def actors() -> list[ActorRow]:
@@ -127,13 +130,13 @@ def groups() -> list[GroupRow]:
 
 
 def tasks() -> TaskTable:
-    """All in the cluster that have not ended."""
+    """All that workers in the cluster have started, actors among them, and that have not ended."""
     rows, is_whole = [], True
     with _each_worker(_worker_addresses()) as workers:
         answers = {
             owner: stub.GetCoreWorkerStats.future(
                 messages.GetCoreWorkerStatsRequest(intended_worker_id=bytes.fromhex(owner), include_task_info=True, limit=-1),
-                timeout=ANSWER_S,
+                timeout=WORKER_ANSWER_S,
             )
             for owner, (messages, stub) in workers.items()
         }
@@ -172,7 +175,7 @@ def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
                 messages.CancelTaskRequest(
                     intended_task_id=bytes.fromhex(parent), force_kill=True, recursive=True, caller_worker_id=bytes.fromhex(owner)
                 ),
-                timeout=ANSWER_S,
+                timeout=WORKER_ANSWER_S,
             )
             for owner, (messages, stub) in workers.items()
             for parent in by_owner[owner]
@@ -182,12 +185,12 @@ def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
 
 
 def _worker_addresses() -> dict[str, str]:
-    """Of all processes that Ray believes alive, by their ids."""
+    """Of all workers that Ray believes alive, by their ids. A driver, who may be anybody's and stand still, is none."""
     workers = [_tables.WorkerTableData.FromString(data) for data in _accessor().get_worker_table()]
     return {
         worker.worker_address.worker_id.hex(): f"{worker.worker_address.ip_address}:{worker.worker_address.port}"
         for worker in workers
-        if worker.is_alive
+        if worker.is_alive and worker.worker_type == _WORKER
     }
 
 

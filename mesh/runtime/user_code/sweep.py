@@ -64,7 +64,7 @@ class Sweep:
             groups=ray_tables.groups(),
             tasks=table.rows,
             given_back=given_back,
-            own={ray.get_runtime_context().get_worker_id(), *(actor.worker for actor in actors if is_own[actor.id])},
+            own={ray.get_runtime_context().get_worker_id(), *(actor.worker for actor in actors if is_own[actor.id] and actor.worker)},
         )
         if left.parents or left.actors or left.groups:
             log.info(

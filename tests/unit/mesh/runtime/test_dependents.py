@@ -143,6 +143,10 @@ def test_tasks_of_a_task_that_is_over_go_with_the_last_stage(others: tuple[Owner
     assert parents_left([node(OVER, "n"), *others], task("orphan", "gone", owner="v")) == goes
 
 
+def test_tasks_of_a_node_that_runs_and_could_not_note_it_stay() -> None:
+    assert parents_left([node(OVER, "n")], task("m", "p", owner="runner"), task("child", "m")) == set()
+
+
 @pytest.mark.parametrize("owner", ["driver", "runner", "process of a"], ids=["the mesh", "a runner", "an actor, with which they go"])
 def test_tasks_of_others_stay(owner: str) -> None:
     assert parents_left([node(OVER, "n")], task("t", "p", owner=owner), actors=(actor("a", owner="driver"),)) == set()
