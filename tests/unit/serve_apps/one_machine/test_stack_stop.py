@@ -72,7 +72,7 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
     stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
-    stack.clusters = {"main": parts["cluster"], "more": parts["last"]}
+    stack.clusters.update(main=parts["cluster"], more=parts["last"])
     stack.root, stack._redis, stack._port = parts["root"], parts["server"], parts["port"]
     with pytest.raises(OSError, match="it does not end"):
         stack.stop()
