@@ -18,7 +18,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from benchmarks.bed import ROOT, let_sigterm_interrupt
 from benchmarks.work import Replier
 from mesh import ScheduleMesh
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 
 CPUS = 4  #: Of each node, logical ones: what is measured waits for processes and messages, and computes nothing.
 QUIET_S = 0.3

@@ -14,7 +14,7 @@ from patience import PATIENCE_S, eventually
 
 from federation.store.redis_client import connect
 from federation.store.testing import ANSWER_MS_MAX
-from mesh.runtime.process import bound_to_parent
+from mesh.runtime.cluster.process import bound_to_parent
 
 SLOTS = 16_384
 SERVICE = "ledger"

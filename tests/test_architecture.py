@@ -56,7 +56,7 @@ HARMLESS = {"simulator": ("dag.store.memory", "federation.store.memory")}
 
 #: Imports inside functions that are wanted, each with its reason: (file, module).
 LATE_IMPORTS: dict[tuple[str, str], str] = {
-    ("mesh/runtime/cluster.py", "ray"): "`up` starts clusters without it; one who enters a cluster has set the token by then",
+    ("mesh/runtime/cluster/own_cluster.py", "ray"): "`up` starts clusters without it; one who enters a cluster has set the token by then",
     (
         "serve_apps/cli/joining.py",
         "serve_apps",

@@ -16,7 +16,8 @@ import ray
 from examples.rlhf import roles
 from examples.rlhf.training import Round, Sizes, settings, train
 from mesh import ScheduleMesh, running_mesh
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 
 NODES = (NodeSpec(cpu=2), NodeSpec(cpu=2))
 STORE_BYTES = 80 * 2**20

@@ -32,7 +32,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.process import bound_to_parent
+from mesh.runtime.cluster.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
 START_MS_MAX = 30_000  #: Reading a large append-only file takes its time.

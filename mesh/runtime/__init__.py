@@ -5,7 +5,7 @@ The host of a mesh:
     host           warm runners, and room that leases pay for              bound_runner     whose a runner is, what it has yet to hear
     placement      room in Ray, kept for the next of its shape             group_keeper     an actor, so that this room outlives its host
     known_nodes    what Ray last told, asked without waiting               standing_actors  actors that are found again, and ended
-    cancellations  when those asked to stop are killed                     reach            whether anybody listens at an address
+    cancellations  when those asked to stop are killed
 
 The runner of a tenant:
 
@@ -21,13 +21,13 @@ A node's watchdog:
     watchdog       stops work whose leases nobody proves                   node_guards      an actor per node that keeps it informed
     watch_folder   a file per worker, where it finds them
 
-Ray, and the system below:
+Folders:
 
-    cluster        clusters of one's own, several side by side             node_logs        the last word of a process that aborted
-    cluster_token  the token of a cluster, without which it runs nothing   run_as           another user for a cluster's processes
-    process        who cannot outlive whom; whom a number names            ports            free for those that take a while to open them
+    cluster        Ray clusters of one's own                               supervision      the local mesh: supervisor, agents, facade
+    user_code      what a task's code creates, how it is interrupted
 
-    supervision    the local mesh: supervisor, agents, facade              plugin_loading   from packages, modules, WebAssembly files
-    wasm           strangers' code that reaches nothing, holds up nothing  tracing          spans that are told after the fact
-    user_code      what a task's code creates, and how it is interrupted
+Beside them:
+
+    plugin_loading  from packages, modules, WebAssembly files              tracing          spans that are told after the fact
+    wasm            strangers' code that reaches nothing, holds up nothing
 """

@@ -1,8 +1,9 @@
 """The stage host on Ray: warm runners, one per tenant, and placement groups that hold what leases pay for.
 
-All orders go through one thread, in order, so that `start` of a stage is before its `deliver` and `cancel`. Each runner
-has a thread that waits for its batches. A runner that dies takes the values of its tenant with it: its stages are
-reported lost, and the next stage of the tenant gets a new runner, with another holder token.
+All orders go through one thread, in order, so that `start` of a stage is before its `deliver` and `cancel`. What stages have left in
+Ray is removed by another thread, which may have to wait for Ray. Each runner has a thread that waits for its batches. A runner that
+dies takes the values of its tenant with it: its stages are reported lost, and the next stage of the tenant gets a new runner, with
+another holder token.
 
 A runner whose runs are all over holds no value that anybody will read; after a while without a new stage it is ended. One that was found
 again tells which runs it has values of.
@@ -19,7 +20,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,13 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
+from mesh.runtime.cluster.node_logs import last_word_of
+from mesh.runtime.cluster.reach import knock
 from mesh.runtime.node_guards import NodeGuards, guard_name
-from mesh.runtime.node_logs import last_word_of
-from mesh.runtime.reach import knock
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
 from mesh.runtime.user_code.collector import GarbageCollector
+from mesh.runtime.user_code.sweep import Sweep
 from mesh.stages import StageSpec
 from mesh.wire import decode, encode
 
@@ -105,7 +107,8 @@ class RayStageHost:
         self._teller: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
-        self._garbage = GarbageCollector(self._name, (self._actors.prefix, guard_name(self._name, "")))
+        sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
+        self._garbage = GarbageCollector(self._name, sweep)
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
         self._guards = NodeGuards(self._name, node_labels)
@@ -211,7 +214,7 @@ class RayStageHost:
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
         self._actors.end_all()
-        self._orders.put(self._collect)
+        self._orders.put(self._garbage.collect)
 
     def stamp(self) -> None:
         """See `StageHost`."""
@@ -229,8 +232,6 @@ class RayStageHost:
             self._session = incarnation, since
             if self._found is None:  # Else `go_on` says what is there already: a second keeper would find the room of the first taken.
                 self._orders.put(self._settle)
-        elif self._garbage.is_due:
-            self._orders.put(self._collect)
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
@@ -288,6 +289,7 @@ class RayStageHost:
         self._is_closed.set()
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
+        self._garbage.close(CANCEL_GRACE_S * 2)
 
     # -- orders, one after the other -----------------------------------------------------------------------------------
 
@@ -384,17 +386,14 @@ class RayStageHost:
             self._keeper.give_back.remote(group, reuse)
 
     def _clear(self, group: Any, *, reuse: bool = True) -> None:
-        """A stage is over: remove what its code has created, and give its group back."""
-        had_left = self._collect(() if group is None else (group.id.hex(),))
-        self._give_back(group, reuse=reuse and not had_left)
+        """A stage is over: have removed what its code has created, and its group given back then. See `ORDERS_WAIT_S`."""
+        hex_id = None if group is None else group.id.hex()
+        self._garbage.clear(hex_id, lambda is_clean: self._give_back(group, reuse=reuse and is_clean))
 
-    def _collect(self, given_back: Collection[str] = ()) -> bool:
-        """See `GarbageCollector.collect`. Nothing is removed while it is not known what an earlier process has left running."""
+    def _running(self) -> frozenset[StageId] | None:
+        """Stages that are not over. None: it is not known yet what an earlier process has left running."""
         with self._guard:
-            if self._found is not None:
-                return True
-            running = frozenset(self._of_stage)
-        return self._garbage.collect(running, given_back)
+            return frozenset(self._of_stage) if self._found is None else None
 
     def _refuse(self, spec: StageSpec, why: str) -> None:
         """Nothing of the stage can run here or anywhere: each of its tasks fails, with the reason."""
@@ -419,7 +418,7 @@ class RayStageHost:
     def _settle(self) -> None:
         """A session has begun: there is a keeper that knows it, and runners wait for tenants."""
         self._keep_house()
-        self._collect()
+        self._garbage.collect()
         if self._keeper is not None:
             self._keeper.settle.remote(*self._session)
         self._warm_up()

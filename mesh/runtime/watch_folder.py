@@ -16,7 +16,7 @@ import psutil
 import ray
 
 from mesh.ids import MeshId
-from mesh.runtime.process import start_mark
+from mesh.runtime.cluster.process import start_mark
 
 #: Ray's session folder plus this must stay under the 107 bytes that a socket's path may have.
 _SOCKET, _WORKERS, _LOCK = "s", "w", "lock"

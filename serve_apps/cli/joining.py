@@ -19,7 +19,7 @@ from federation.store.http_link import ask_terms
 from mesh.errors import AmountError, MeshError
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster_token import MODE_VARIABLE
+from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
 from serve_apps.processes.process import configure_logging

@@ -3,6 +3,7 @@
     stack           all of it                                      managed         one process of it, ended by its id
     restarts        when a part that died is started again         port_claim      a port that no other stack takes meanwhile
     ledger_keeper   who its ledger is, over restarts               left_standing   orders from before this start, told
+    own_clusters    the Ray clusters that it starts itself
 
 What is kept in its state folder, for the next start and for those who come meanwhile:
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from mesh.runtime.process import start_mark
+from mesh.runtime.cluster.process import start_mark
 from serve_apps.one_machine.state_folder import CHILDREN_FILE, StateFolder
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from mesh.runtime.cluster import FOLDER_PREFIX
+from mesh.runtime.cluster.own_cluster import FOLDER_PREFIX
 from serve_apps.one_machine.state_folder import StateFolder
 
 FILE = "clusters.json"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.process import bound_to_parent
+from mesh.runtime.cluster.process import bound_to_parent
 from serve_apps.processes.process import READY
 
 #: How much of a log an error shows.

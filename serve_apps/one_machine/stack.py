@@ -12,7 +12,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -41,37 +40,30 @@ from mesh.clock import SystemClock
 from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, TenantPath
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
-from mesh.runtime.process import start_mark
-from mesh.runtime.run_as import RunAs
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.one_machine import child_marks, left_folders
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.one_machine.left_standing import left_standing
-from serve_apps.one_machine.managed import LOOK_S, ManagedProcess
+from serve_apps.one_machine.managed import ManagedProcess
+from serve_apps.one_machine.own_clusters import TOKENS, OwnClusters
 from serve_apps.one_machine.port_claim import PortClaim
 from serve_apps.one_machine.restarts import Restarts
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import keep
-from serve_apps.one_machine.users import users_of
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
-from serve_apps.root.proxy_answers import VARIABLES
 
 log = structlog.get_logger(__name__)
 
 READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
-#: What a cluster keeps busy while it starts.
-CORES_A_START = 4
 #: A root that listens everywhere is reached here.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
-
-#: Of the state folder: a file for each cluster that runs, with its token.
-TOKENS = "tokens"
 
 Say = Callable[[str], None]
 
@@ -104,7 +96,13 @@ class Stack:
         self._tell = say
         self._is_wanted = is_wanted
         self._redis: EmbeddedRedis | None = None
-        self.clusters: dict[str, OwnCluster] = {}
+        self._own = OwnClusters(
+            config,
+            folder,
+            say=self._say,
+            check_wanted=self.check_wanted,
+            is_wanted=lambda: not self._is_ending.is_set() and self._is_wanted(),
+        )
         self.children: dict[str, ManagedProcess] = {}
         self.root: ManagedProcess | None = None
         self.address = ""
@@ -114,12 +112,13 @@ class Stack:
         self._opened: list[Stores] = []
         self._port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
-        self._users: dict[str, RunAs] = {}
         self.restarts = Restarts()
-        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
-        # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
         self._is_ending = threading.Event()
-        self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
+
+    @property
+    def clusters(self) -> dict[str, OwnCluster]:
+        """Those that it has started, by name; one that has died stays in its place until another one takes it."""
+        return self._own.running
 
     @property
     def redis_url(self) -> str:
@@ -232,43 +231,7 @@ class Stack:
                     check_token_file(section.token_file, f"clusters.{name}.token_file", whose=f"cluster {name}: ")
                 for words in open_words(section.address):
                     self._say(f"cluster {name}: {words}")
-        own = {name: section for name, section in self._config.clusters.items() if section.address is None}
-        self._users = users_of(self._config)
-        started = {name: self._starters.submit(self._start_cluster, name) for name in own}
-        try:
-            for future in started.values():
-                while not future.done():
-                    wait([future], timeout=LOOK_S)
-                    self.check_wanted()
-                future.result()
-        except BaseException:
-            for future in started.values():
-                future.cancel()
-            raise
-        self._note_folders()
-
-    def _note_folders(self) -> None:
-        left_folders.note(self._folder, (cluster.folder for cluster in self.clusters.values()))
-
-    def _start_cluster(self, name: str) -> None:
-        section = self._config.clusters[name]
-        nodes = tuple(
-            NodeSpec(
-                cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=_as_written(node.resources)
-            )
-            for node in section.nodes or ()
-        )
-        self._say(f"cluster {name}: starting Ray, {counted(len(nodes), 'node')}")
-        spec = ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes)
-        self.clusters[name] = OwnCluster.start(
-            spec,
-            token_file=self._folder.path / TOKENS / name,
-            run_as=self._users.get(name),
-            python_path=self._config.import_paths,
-            variables=VARIABLES if self._config.root.cluster == name else {},
-            logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
-            is_wanted=lambda: not self._is_ending.is_set() and self._is_wanted(),
-        )
+        self._own.start()
 
     def _address_of(self, cluster: str) -> str:
         section = self._config.clusters[cluster]
@@ -396,35 +359,16 @@ class Stack:
         if self._redis is not None and not self._redis.alive():
             self._again("redis", self._restart_redis)
         self._watch_ledger()
-        self._look_at_node_starts()
-        for name, cluster in tuple(self.clusters.items()):
-            if not cluster.alive():
-                self._again(f"cluster {name}", lambda name=name: self._restart_cluster(name))  # type: ignore[misc]
-            else:
-                self._watch_workers(name, cluster)
+        self._own.look_at_node_starts()
+        for name in self._own.dead():
+            self._again(f"cluster {name}", partial(self._restart_cluster, name))
+        for node, restart in self._own.dead_nodes():
+            self._again(node, restart)
         for mesh, child in tuple(self.children.items()):
             if not child.alive():
                 self._again(f"mesh {mesh}", lambda mesh=mesh: self._restart_child(mesh))  # type: ignore[misc]
         if self.root is not None and not self.root.alive():
             self._again("root", self._restart_root)
-
-    def _watch_workers(self, name: str, cluster: OwnCluster) -> None:
-        """A worker node that dies is started again by itself, beside all else: the head, and what runs on other nodes, goes on."""
-        for place in cluster.dead_workers():
-            node = f"cluster {name}: worker node {place}"
-            if node not in self._node_starts:
-                self._again(node, partial(self._restart_worker, node, cluster, place))
-
-    def _restart_worker(self, node: str, cluster: OwnCluster, place: int) -> None:
-        """Returns at once."""
-        self._node_starts[node] = self._starters.submit(cluster.restart_worker, place, is_wanted=lambda: not self._is_ending.is_set())
-
-    def _look_at_node_starts(self) -> None:
-        for node, start in tuple(self._node_starts.items()):
-            if start.done():
-                del self._node_starts[node]
-                failure = start.exception()
-                self._say(f"{node} is up again" if failure is None else f"{node} did not come back: {failure}")
 
     def _watch_ledger(self) -> None:
         if self._keeper is None:
@@ -459,9 +403,7 @@ class Stack:
             self._restart_root()
 
     def _restart_cluster(self, name: str) -> None:
-        self.clusters[name].stop()  # Stays in its place, dead, until another one takes it.
-        self._starters.submit(self._start_cluster, name).result()
-        self._note_folders()
+        self._own.restart(name)
         for mesh, section in self._config.meshes.items():
             if section.cluster == name and mesh in self.children:
                 self._restart_child(mesh)
@@ -504,7 +446,7 @@ class Stack:
             if self._redis is not None:
                 left.callback(self._redis.stop)
             left.callback(self._close_stores)
-            left.callback(self._stop_clusters)
+            left.callback(self._own.stop)
             left.callback(self._revoke_keys)
             processes = (*self.children.values(), *filter(None, [self.root]))
             for process in reversed(processes):
@@ -516,20 +458,3 @@ class Stack:
     def _close_stores(self) -> None:
         while self._opened:
             self._opened.pop().client.close()
-
-    def _stop_clusters(self) -> None:
-        self._starters.shutdown(wait=True)  # A cluster that is still starting breaks off by itself.
-        clusters, self.clusters = self.clusters, {}
-        with ExitStack() as left:
-            for cluster in reversed(clusters.values()):
-                left.callback(cluster.stop)
-
-
-def _at_once(clusters: int) -> int:
-    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
-    return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
-
-
-def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
-    """Custom resources in Ray's own measure."""
-    return {name: float(amount) for name, amount in resources.items()}

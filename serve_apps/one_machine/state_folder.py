@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from mesh.errors import MeshError
-from mesh.runtime.process import start_mark
+from mesh.runtime.cluster.process import start_mark
 
 #: Who runs for which mesh; see `serve_apps.one_machine.child_marks`.
 CHILDREN_FILE = "children.json"

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
-from mesh.runtime.reach import knock
+from mesh.runtime.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
+from mesh.runtime.cluster.reach import knock
 
 #: How long the cluster may take to say whether it is there.
 ANSWER_S = 5.0

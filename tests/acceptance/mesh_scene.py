@@ -15,10 +15,12 @@ import ray
 from patience import eventually, gone
 
 import mesh
-from mesh.runtime import cluster as clusters
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
-from mesh.runtime.ports import promise_ports
+from mesh.errors import RuntimeDoorError
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.ports import promise_ports
 from mesh.runtime.supervision.node_watch import NodeSeen, look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
@@ -229,17 +231,22 @@ def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
 def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
     """A node that is up. None: it has ended before, as on a machine with so much to do that a part of it took longer than Ray waits."""
     place = len(list(cluster.folder.glob("node-*.log")))  # One that no node had.
-    ports = [0] * clusters._PORTS_A_NODE * place + list(promise_ports(clusters._PORTS_A_NODE))
-    nodes = ClusterSpec(nodes=(spec,) * (place + 1), object_store_bytes=OBJECT_STORE_BYTES)
-    environment = {**clusters.node_environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS}
-    process, publish_ports = clusters._spawn_node(nodes, place, ports, cluster.address, cluster.folder, environment, None)
+    nodes = Nodes(
+        spec=ClusterSpec(nodes=(spec,) * (place + 1), object_store_bytes=OBJECT_STORE_BYTES),
+        address=cluster.address,
+        folder=cluster.folder,
+        environment={**node_environment(_python_path()), **token_environment(cluster.token_file), **QUICK_HEALTH_CHECKS},
+        run_as=None,
+    )
+    begun_s = time.time()
+    process, publish_ports = nodes.spawn(place, promise_ports(PORTS_A_NODE))
     publish_ports()
-    log = clusters._log_file(cluster.folder, place)
-    eventually(lambda: process.poll() is not None or clusters._UP in log.read_text(errors="replace"), clusters.START_S_MAX)
-    if process.poll() is None:
-        return process
-    kill_session(process.pid)
-    return None
+    try:
+        await_up({place: process}, cluster.folder, None, lambda: True, since_s=begun_s)
+    except RuntimeDoorError:
+        kill_session(process.pid)
+        return None
+    return process
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from ray.experimental import get_object_locations
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster import NodeSpec
+from mesh.runtime.cluster.cluster_spec import NodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.scheduling.tasks import TaskState
 

@@ -10,7 +10,7 @@ from patience import eventually
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster import NodeSpec
+from mesh.runtime.cluster.cluster_spec import NodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.supervision_errors import TaskNotRunning
 from mesh.scheduling.preemption import PreemptionRules, parse_cross_label

@@ -8,7 +8,7 @@ from patience import eventually
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster import NodeSpec
+from mesh.runtime.cluster.cluster_spec import NodeSpec
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.settings import SchedulerSettings

@@ -23,7 +23,8 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 

@@ -17,7 +17,8 @@ from federation.config.loading import FederationConfig, load_config
 from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.stores import Stores

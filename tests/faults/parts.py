@@ -46,8 +46,8 @@ from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageL
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime import watchdog as production_watchdog
+from mesh.runtime.cluster.process import start_mark
 from mesh.runtime.exporting import ValueUnwritable, export, import_value
-from mesh.runtime.process import start_mark
 from mesh.runtime.watch_folder import enlist, socket_of
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue

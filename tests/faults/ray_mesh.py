@@ -23,8 +23,9 @@ from federation.leases import LeaseTerms
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode
 from serve_apps.processes.settings import ChildSettings, StoreSettings

@@ -7,6 +7,7 @@ import queue
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.user_code import ray_tables
 from mesh.runtime.user_code.ownership import references
@@ -39,6 +41,8 @@ PATIENCE_S = 90.0
 eventually = partial(patience.eventually, patience_s=PATIENCE_S)
 MESH = MeshId("user-code")
 ONE_CPU = ResourceSet.of({"cpu": 1})
+#: Tasks of `leave_tasks_elsewhere` that come to run, by the names of their files.
+ELSEWHERE = ("spread", "affinity", "group", "thread", "below")
 
 
 class Mesh:
@@ -109,6 +113,14 @@ def actors() -> set[str]:
     return {actor.name for actor in ray_tables.actors()}
 
 
+def is_alive(pid_file: Path) -> bool:
+    """The process that the file names."""
+    try:
+        return psutil.Process(int(pid_file.read_text())).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def write(path: str, text: object) -> None:
     Path(f"{path}.part").write_text(str(text))
     Path(f"{path}.part").rename(path)
@@ -138,6 +150,24 @@ def make_a_group_and_wait(path: str) -> None:
     group = placement_group([{"CPU": 1}])
     assert group.wait(60)
     write(path, group.id.hex())
+    time.sleep(600)
+
+
+def make_a_group_and_go_on(path: str, when: str) -> None:
+    """Ends when that file is there."""
+    import time
+
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(60)
+    write(path, group.id.hex())
+    while not Path(when).exists():
+        time.sleep(0.01)
+
+
+def wait(path: str) -> None:
+    import time
+
+    write(path, "runs")
     time.sleep(600)
 
 
@@ -181,6 +211,64 @@ def leave_a_task_behind(path: str) -> None:
         time.sleep(0.01)
 
 
+def leave_a_task_elsewhere(path: str) -> None:
+    import os
+    import time
+
+    @ray.remote(num_cpus=0, scheduling_strategy="SPREAD")
+    def stay() -> None:
+        write(path, os.getpid())
+        time.sleep(600)
+
+    stay.remote()
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+def leave_tasks_elsewhere(folder: str) -> None:
+    """Tasks outside of the stage's placement group, each by another way; returns when all of them run."""
+    import os
+    import threading
+    import time
+
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+    @ray.remote(num_cpus=0)
+    def stay(name: str) -> None:
+        write(f"{folder}/{name}", os.getpid())
+        time.sleep(600)
+
+    @ray.remote(num_cpus=0, scheduling_strategy="SPREAD")
+    def below(name: str) -> None:
+        stay.options(scheduling_strategy="SPREAD").remote(name)
+        while not Path(f"{folder}/{name}").exists():
+            time.sleep(0.01)
+
+    group = placement_group([{"CPU": 1}])
+    here = ray.get_runtime_context().get_node_id()
+    stay.options(scheduling_strategy="SPREAD").remote("spread")
+    stay.options(scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False)).remote("affinity")
+    stay.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote("group")
+    stay.options(num_cpus=64, scheduling_strategy="SPREAD").remote("no room")
+    thread = threading.Thread(target=lambda: stay.options(scheduling_strategy="SPREAD").remote("thread"))
+    thread.start()
+    ray.get(below.remote("below"))
+    while not all(Path(f"{folder}/{name}").exists() for name in ELSEWHERE):
+        time.sleep(0.01)
+
+
+def have_a_task_elsewhere_and_wait(folder: str) -> None:
+    import os
+    import time
+
+    @ray.remote(num_cpus=0, scheduling_strategy="SPREAD")
+    def stay() -> None:
+        write(f"{folder}/mine", os.getpid())
+        time.sleep(600)
+
+    ray.get(stay.remote())
+
+
 def have_a_task_make_a_group() -> str:
     @ray.remote(num_cpus=0)
     def below() -> str:
@@ -191,7 +279,7 @@ def have_a_task_make_a_group() -> str:
     return str(ray.get(below.remote()))
 
 
-def test_fault_48_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+def test_fault_51_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
     stage = mesh.start("group", make_a_group, str(tmp_path / "made"))
     mesh.until(stage, StageEnded)
     assert isinstance(mesh.until(stage, NodeSucceeded), NodeSucceeded)
@@ -201,39 +289,87 @@ def test_fault_48_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: R
     row.held("what the code of a stage had created was gone with it, and its room was free")
 
 
-def test_fault_48_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
+def test_fault_51_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
     stage = mesh.start("actors", make_actors)
     mesh.until(stage, NodeSucceeded)
     mesh.until(stage, StageEnded)
     eventually(lambda: not actors() & {"inside", "apart"})
 
 
-def test_fault_48_a_task_that_nobody_waits_for_ends(mesh: Mesh, tmp_path: Path) -> None:
+def test_fault_51_a_task_that_nobody_waits_for_ends(mesh: Mesh, tmp_path: Path) -> None:
     stage = mesh.start("task", leave_a_task_behind, str(tmp_path / "pid"))
     mesh.until(stage, StageEnded)
-    pid = int((tmp_path / "pid").read_text())
-    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: not is_alive(tmp_path / "pid"))
 
 
-def test_fault_48_a_killed_node_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
+def test_fault_51_tasks_outside_of_its_group_end_with_their_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+    stage = mesh.start("elsewhere", leave_tasks_elsewhere, str(tmp_path))
+    mesh.until(stage, StageEnded)
+    eventually(lambda: not any(is_alive(tmp_path / name) for name in ELSEWHERE))
+    eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no room for too.
+    row.held("tasks that a node had sent elsewhere ended with its stage, whatever their scheduling strategy")
+
+
+def test_fault_51_tasks_of_another_stage_go_on(mesh: Mesh, tmp_path: Path) -> None:
+    running = mesh.start("running-task", have_a_task_elsewhere_and_wait, str(tmp_path))
+    eventually((tmp_path / "mine").exists)
+    ended = mesh.start("ended-task", leave_a_task_elsewhere, str(tmp_path / "theirs"))
+    mesh.until(ended, StageEnded)
+    eventually(lambda: not is_alive(tmp_path / "theirs"))
+    assert is_alive(tmp_path / "mine")
+    mesh.host.cancel(running)
+    mesh.until(running, StageEnded)
+    eventually(lambda: not is_alive(tmp_path / "mine"))
+
+
+def test_fault_51_a_killed_node_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
     stage = mesh.start("killed", make_and_die, str(tmp_path / "made"))
     assert mesh.until(stage, NodeFailed).failure.reason is Reason.WORKER_LOST
     mesh.until(stage, StageEnded)
     eventually(lambda: (tmp_path / "made").read_text() not in groups() and "orphan" not in actors())
 
 
-def test_fault_48_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
+def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> None:
     made = tmp_path / "made"
     stage = mesh.start("runner", make_a_group_and_wait, str(made))
     eventually(made.exists)
-    for name in ray.util.list_named_actors():
-        if name.startswith(f"mesh/{MESH}/runner"):
-            ray.kill(ray.get_actor(name))
+    runners = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith(f"mesh/{MESH}/runner")]
+    (bound,) = [runner for runner in runners if ray.get(runner.roll.remote()).tenant]  # The warm one waits for the next stage.
+    ray.kill(bound)
     assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
     eventually(lambda: made.read_text() not in groups())
 
 
-def test_fault_48_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
+@contextmanager
+def frozen_control_service() -> Iterator[None]:
+    """Of the cluster that this process is a driver of: it takes connections, and answers nothing."""
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    (service,) = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "gcs_server" and f"--gcs_server_port={port}" in process.info["cmdline"]
+    ]
+    service.suspend()
+    try:
+        yield
+    finally:
+        service.resume()
+
+
+def test_fault_51_orders_go_on_while_the_control_service_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+    made, runs, may_end = tmp_path / "made", tmp_path / "runs", tmp_path / "may_end"
+    ends, running = mesh.start("ends", make_a_group_and_go_on, str(made), str(may_end)), mesh.start("runs", wait, str(runs))
+    eventually(lambda: made.exists() and runs.exists())
+    with frozen_control_service():
+        may_end.touch()
+        mesh.until(ends, StageEnded)  # From now on the mesh wants to remove its group.
+        mesh.host.cancel(running)
+        mesh.until(running, StageEnded)
+    eventually(lambda: made.read_text() not in groups())
+    row.held("while Ray's control service was frozen another stage was cancelled; what the ended one had created was removed afterwards")
+
+
+def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     running = mesh.start("running", make_a_group_and_wait, str(mine))
     eventually(mine.exists)
@@ -247,7 +383,7 @@ def test_fault_48_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> N
     eventually(lambda: not {mine.read_text(), below} & groups())
 
 
-def test_fault_48_what_a_task_below_has_made_goes_too(mesh: Mesh) -> None:
+def test_fault_51_what_a_task_below_has_made_goes_too(mesh: Mesh) -> None:
     before = groups()
     stage = mesh.start("below", have_a_task_make_a_group)
     mesh.until(stage, NodeSucceeded)
@@ -255,7 +391,7 @@ def test_fault_48_what_a_task_below_has_made_goes_too(mesh: Mesh) -> None:
     eventually(lambda: groups() <= before)
 
 
-def test_fault_48_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> None:
+def test_fault_51_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> None:
     blocker = placement_group([{"CPU": 1}], name="blocker")
     eventually(lambda: blocker.wait(0))
     stage = mesh.start("waits", int, 3, slots=3)

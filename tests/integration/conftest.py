@@ -16,7 +16,8 @@ import ray
 from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded, StageMessage
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.runner import StageRunner
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode, encode

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import ray
 
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHON_PATH = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "integration")

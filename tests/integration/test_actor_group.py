@@ -21,7 +21,7 @@ from mesh.actors.errors import CallTimeout, DispatchError, GroupCallFailed, Grou
 from mesh.actors.members import Member
 from mesh.actors.per_rank import PerRank
 from mesh.ids import AgentId, TaskId
-from mesh.runtime.cluster import OwnCluster
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.agent_orders import Hosted, HostOrder, StopOrder

@@ -19,9 +19,10 @@ import ray
 from patience import gone
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster import FOLDER_BYTES_MAX, ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import token_environment
-from mesh.runtime.reach import knock
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
+from mesh.runtime.cluster.reach import knock
 from serve_apps.processes.ray_access import asks_for_token
 
 pytestmark = pytest.mark.ray
@@ -152,7 +153,8 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
 def test_a_cluster_dies_with_the_process_that_started_it():
     script = textwrap.dedent("""
         import sys, time
-        from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
+        from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+        from mesh.runtime.cluster.own_cluster import OwnCluster
         cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
         print(*cluster.pids, cluster.folder, flush=True)
         sys.stdin.read()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from federation.config.loading import load_config
-from mesh.runtime import cluster as clusters
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import MODE_VARIABLE
+from mesh.runtime.cluster import own_cluster as clusters
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words

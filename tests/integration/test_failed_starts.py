@@ -14,7 +14,7 @@ from patience import eventually
 
 import mesh
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.ports import promise_ports
+from mesh.runtime.cluster.ports import promise_ports
 from mesh.runtime.supervision import supervised_mesh
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.journal_file import JournalFile

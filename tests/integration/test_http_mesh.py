@@ -25,7 +25,7 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
-from mesh.runtime.cluster_token import token_environment
+from mesh.runtime.cluster.cluster_token import token_environment
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.stores import Stores

@@ -13,8 +13,8 @@ import ray
 from patience import gone
 from supervised import two_nodes
 
-from mesh.runtime.cluster import OwnCluster
-from mesh.runtime.cluster_token import token_environment
+from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.runtime.cluster.own_cluster import OwnCluster
 
 pytestmark = pytest.mark.ray
 

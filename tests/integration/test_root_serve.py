@@ -15,9 +15,10 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.cluster_token import use_token
-from mesh.runtime.ports import promise_ports
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_token import use_token
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.ports import promise_ports
 from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
 from serve_apps.root.proxy_answers import VARIABLES

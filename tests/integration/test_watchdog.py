@@ -21,8 +21,8 @@ import ray
 
 from mesh.ids import MeshId
 from mesh.runtime import node_guards
+from mesh.runtime.cluster.process import start_mark
 from mesh.runtime.node_guards import NodeGuards
-from mesh.runtime.process import start_mark
 from mesh.runtime.watch_folder import enlist, register, socket_of, watch_folder, workers_of
 
 LIMIT_S = 90.0

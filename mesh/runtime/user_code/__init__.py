@@ -6,7 +6,8 @@ What it creates in Ray goes with its stage:
 
     ownership    notes for each actor and placement group which stage has created it
     dependents   what belongs to stages that are over, told from what others own
-    collector    removes that
-    ray_tables   Ray's tables of actors and placement groups
+    sweep        one look at all of it, and its removal
+    collector    when that is done: on a thread that may wait for Ray, until nothing is left
+    ray_tables   Ray's tables of actors, placement groups and tasks
     room         what holds the room that a stage waits for
 """

@@ -3,16 +3,17 @@
 Ray's tables name the job of a placement group, and the worker process of an actor. Both are shared by nodes of many runs: so the worker
 notes for which stage it works at that moment. Kubernetes calls this an owner reference, and has a garbage collector follow it.
 
-A mark of the stage is written before its code creates anything: with it, what a killed process created and could not note, and what
-tasks below the node created, is still found (`dependents`). Records are keys in Ray's internal store: they end with the cluster alone,
-as what they name does.
+A mark of the stage, with the task that creates, is written before its code creates anything. With it are found: the tasks that this
+task starts, what a killed process created and could not note, and what tasks below the node created (`dependents`). Records are keys
+in Ray's internal store: they end with the cluster alone, as what they name does.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import wraps
 from typing import Any
@@ -35,7 +36,7 @@ _BETWEEN = "|"
 class Kind(str, Enum):
     """What a record is about."""
 
-    STAGE = "stage"  #: Its code is about to create something.
+    STAGE = "stage"  #: A task of its code is about to create something.
     ACTOR = "actor"
     GROUP = "group"
 
@@ -46,7 +47,7 @@ class OwnerReference:
 
     stage: StageId
     kind: Kind
-    id: str  #: Ray's, in hex; empty for a mark.
+    id: str  #: Ray's, in hex; in a mark of the task.
     worker: str  #: Ray's id of the process that noted it.
     job: str
     at_ms: int  #: Milliseconds since the epoch, on the worker's clock.
@@ -89,7 +90,8 @@ class _Notes:
 
     mesh: MeshId | None = None
     stage: StageId | None = None
-    is_marked: bool = False
+    task: str | None = None  #: The node's, by Ray's id.
+    marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread an id of its own.
     sees_creation: bool = False
 
 
@@ -97,11 +99,14 @@ _notes = _Notes()
 
 
 def attribute_to(mesh: MeshId, stage: StageId) -> None:
-    """What this process creates in Ray from now on belongs to the stage, by threads that outlive its node too."""
+    """What this task creates in Ray belongs to the stage, and what threads of this process create from now on.
+
+    A task below a node may come to run in this process later: of it only its owner is known, which is another process.
+    """
     if not _notes.sees_creation:
         _notes.sees_creation = True
         _see_creation()
-    _notes.mesh, _notes.stage, _notes.is_marked = mesh, stage, False
+    _notes.mesh, _notes.stage, _notes.task, _notes.marked = mesh, stage, ray.get_runtime_context().get_task_id(), set()
 
 
 def _see_creation() -> None:
@@ -121,9 +126,12 @@ def _see_creation() -> None:
 def _noted(create: Callable[..., Any], kind: Kind, id_of: Callable[[Any], str] | None) -> Callable[..., Any]:
     @wraps(create)
     def create_and_note(*args: Any, **kwargs: Any) -> Any:
-        if not _notes.is_marked:
-            _note(Kind.STAGE, "")
-            _notes.is_marked = True
+        task = ray.get_runtime_context().get_task_id() or ""
+        if task != _notes.task and threading.current_thread() is threading.main_thread():
+            return create(*args, **kwargs)
+        if task not in _notes.marked:
+            _note(Kind.STAGE, task)
+            _notes.marked.add(task)
         created = create(*args, **kwargs)
         if id_of is not None:
             _note(kind, id_of(created))

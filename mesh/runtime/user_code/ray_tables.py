@@ -1,24 +1,32 @@
-"""Ray's own tables of actors and placement groups, and how to end what stands there without a handle of it.
+"""Ray's own tables of actors and placement groups, its workers' lists of tasks, and how to end what stands there without a handle.
 
-The State API needs a dashboard, and Ray's public functions tell neither creators nor owners.
+The State API needs a dashboard, and Ray's public functions tell neither creators nor owners. Of tasks the control service keeps events,
+a second late and dropped under load; the process that owns a task knows it until it has ended, so that is asked.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray._raylet import PlacementGroupID
-from ray.core.generated import gcs_pb2
+from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 #: How long the control service may take to answer; seconds.
 ANSWER_S = 10.0
 #: Generated code, without types.
 _tables: Any = gcs_pb2
+_NORMAL_TASK: Any = common_pb2.TaskType.NORMAL_TASK  # type: ignore[attr-defined]  # generated
+_WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # generated
+#: How long a worker may take to answer: one that is frozen, or cut off, holds up the others' garbage so long.
+WORKER_ANSWER_S = 2.0
+#: A task's id ends with its job's.
+_JOB_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,28 @@ class GroupRow:
     is_placed: bool
     created_ms: int
     amounts: dict[str, float]  #: Of all its bundles, by Ray's names.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A call of a remote function that has not ended."""
+
+    id: str
+    parent: str  #: The task that has started it; each thread of a process counts as one.
+    owner: str  #: The process that has started it.
+
+    @property
+    def job(self) -> str:
+        """By Ray's id."""
+        return self.id[-_JOB_CHARS:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTable:
+    """What the workers of the cluster own."""
+
+    rows: tuple[TaskRow, ...]
+    is_whole: bool  #: Each worker that Ray believes alive has answered.
 
 
 def actors() -> list[ActorRow]:
@@ -99,6 +129,91 @@ def groups() -> list[GroupRow]:
     return rows
 
 
+def tasks() -> TaskTable:
+    """All that workers in the cluster have started, actors among them, and that have not ended."""
+    rows, is_whole = [], True
+    with _each_worker(_worker_addresses()) as workers:
+        answers = {
+            owner: stub.GetCoreWorkerStats.future(
+                messages.GetCoreWorkerStatsRequest(intended_worker_id=bytes.fromhex(owner), include_task_info=True, limit=-1),
+                timeout=WORKER_ANSWER_S,
+            )
+            for owner, (messages, stub) in workers.items()
+        }
+        for owner, answer in answers.items():
+            try:
+                entries = answer.result().owned_task_info_entries
+            except Exception:  # noqa: BLE001  gRPC is not imported here; the process ends, is frozen, or cut off
+                is_whole = False
+                continue
+            rows += [
+                TaskRow(id=entry.task_id.hex(), parent=entry.parent_task_id.hex(), owner=owner)
+                for entry in entries
+                if entry.type == _NORMAL_TASK
+            ]
+    return TaskTable(rows=tuple(rows), is_whole=is_whole)
+
+
+def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
+    """Kill all tasks that these have started and that have not ended, and those that they have started. Harmless when there are none.
+
+    `ray.cancel` needs a reference, and the owner may have dropped it. An owner that is asked to cancel a task cancels its children too,
+    also when the task itself is over; it does not try again what it has cancelled. Returns before the processes have ended.
+
+    Args:
+        parents: The owner's process and the task, by Ray's ids.
+    """
+    by_owner: dict[str, list[str]] = {}
+    for owner, parent in parents:
+        by_owner.setdefault(owner, []).append(parent)
+    if not by_owner:
+        return
+    addresses = {owner: address for owner, address in _worker_addresses().items() if owner in by_owner}
+    with _each_worker(addresses) as workers:
+        answers = [
+            stub.CancelTask.future(
+                messages.CancelTaskRequest(
+                    intended_task_id=bytes.fromhex(parent), force_kill=True, recursive=True, caller_worker_id=bytes.fromhex(owner)
+                ),
+                timeout=WORKER_ANSWER_S,
+            )
+            for owner, (messages, stub) in workers.items()
+            for parent in by_owner[owner]
+        ]
+        for answer in answers:
+            answer.exception()  # Whoever does not answer is asked again: its tasks are still in the table.
+
+
+def _worker_addresses() -> dict[str, str]:
+    """Of all workers that Ray believes alive, by their ids. A driver, who may be anybody's and stand still, is none."""
+    workers = [_tables.WorkerTableData.FromString(data) for data in _accessor().get_worker_table()]
+    return {
+        worker.worker_address.worker_id.hex(): f"{worker.worker_address.ip_address}:{worker.worker_address.port}"
+        for worker in workers
+        if worker.is_alive and worker.worker_type == _WORKER
+    }
+
+
+@contextmanager
+def _each_worker(addresses: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Messages and a client for each process."""
+    utils, messages, services = _grpc("core_worker")
+    channels = {worker: utils.create_gcs_channel(address) for worker, address in addresses.items()}
+    try:
+        yield {worker: (messages, services.CoreWorkerServiceStub(channel)) for worker, channel in channels.items()}
+    finally:
+        for channel in channels.values():
+            channel.close()
+
+
+def _grpc(service: str) -> tuple[Any, Any, Any]:
+    """gRPC takes a quarter of a second to import, and runners, which only read the tables, start without it."""
+    generated = f"ray.core.generated.{service}"
+    names = ("ray._private.gcs_utils", f"{generated}_pb2", f"{generated}_pb2_grpc")
+    utils, messages, services = (importlib.import_module(name) for name in names)
+    return utils, messages, services
+
+
 def kill_actors(ids: Collection[str]) -> None:
     """Kill them for good, restartable ones too; harmless when they are dead.
 
@@ -109,20 +224,15 @@ def kill_actors(ids: Collection[str]) -> None:
     """
     if not ids:
         return
-    # gRPC takes a quarter of a second to import, and runners, which only read the tables, start without it.
-    utils, requests, services = (
-        importlib.import_module(name)
-        for name in ("ray._private.gcs_utils", "ray.core.generated.gcs_service_pb2", "ray.core.generated.gcs_service_pb2_grpc")
-    )
-    channel = utils.GcsChannel(gcs_address=ray.get_runtime_context().gcs_address)
-    channel.connect()
+    utils, messages, services = _grpc("gcs_service")
+    channel = utils.create_gcs_channel(ray.get_runtime_context().gcs_address)
     try:
-        stub = services.ActorInfoGcsServiceStub(channel.channel())
+        stub = services.ActorInfoGcsServiceStub(channel)
         for hex_id in ids:
-            request = requests.KillActorViaGcsRequest(actor_id=bytes.fromhex(hex_id), force_kill=True, no_restart=True)
+            request = messages.KillActorViaGcsRequest(actor_id=bytes.fromhex(hex_id), force_kill=True, no_restart=True)
             stub.KillActorViaGcs(request, timeout=ANSWER_S)
     finally:
-        channel.channel().close()
+        channel.close()
 
 
 def remove_groups(ids: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mesh.runtime.ports import promise_ports
+from mesh.runtime.cluster.ports import promise_ports
 
 
 @pytest.fixture(autouse=True)

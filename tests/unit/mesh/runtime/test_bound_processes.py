@@ -9,14 +9,14 @@ import sys
 import psutil
 import pytest
 
-from mesh.runtime.process import bound_to_parent
+from mesh.runtime.cluster.process import bound_to_parent
 
 END_S_MAX = 60.0
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds a process to its parent")
 #: Starts a child that waits, tells its number once it has become that child, does what is put in, and waits to be told to go on.
 STARTER = """
 import os, subprocess, sys, threading
-from mesh.runtime.process import bound_to_parent
+from mesh.runtime.cluster.process import bound_to_parent
 {before}
 waits = [sys.executable, "-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"]
 child = subprocess.Popen(bound_to_parent(waits), stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -14,10 +14,11 @@ import psutil
 import pytest
 from patience import gone
 
-from mesh.runtime import cluster
-from mesh.runtime.cluster import ClusterSpec, NodeSpec, OwnCluster
-from mesh.runtime.node_logs import RAY_FOLDER, SESSION, keep_logs
-from mesh.runtime.run_as import RunAs
+from mesh.runtime.cluster import node_start
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.node_logs import RAY_FOLDER, SESSION, keep_logs
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.run_as import RunAs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may start processes of another user")
 
@@ -69,7 +70,7 @@ def of_root() -> Iterator[Path]:
 
 @pytest.fixture
 def started(user: RunAs, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
-    monkeypatch.setattr(cluster, "_command", lambda _spec, _index, _ports, _address, folder: [sys.executable, "-c", NODE, folder])
+    monkeypatch.setattr(node_start, "_command", lambda _spec, _index, _ports, _address, folder: [sys.executable, "-c", NODE, folder])
     started = OwnCluster.start(TWO_NODES, run_as=user)
     yield started
     started.kill()
@@ -114,9 +115,9 @@ def test_port_files_are_written_with_the_users_rights(started: OwnCluster, user:
     assert link(user, of_root / "file", session / "metrics_agent_port_0a") == []
     assert link(user, of_root / "new", session / "metrics_agent_port_0b") == []
     for node_id in ("0a", "0b"):
-        cluster._publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
+        node_start._publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
     assert held(of_root) == before
-    cluster._publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
+    node_start._publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
     written = session / "runtime_env_agent_port_0c"
     assert (written.read_text(), written.stat().st_uid) == ("6", user.uid)
 

@@ -16,8 +16,10 @@ import pytest
 from patience import gone
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime import cluster
-from mesh.runtime.cluster import STARTS_MAX, ClusterSpec, NodeSpec, NodeTooSlow, NotWanted, OwnCluster
+from mesh.runtime.cluster import node_start, own_cluster
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.node_start import NodeTooSlow, NotWanted
+from mesh.runtime.cluster.own_cluster import STARTS_MAX, OwnCluster
 
 SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1), NodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
@@ -48,7 +50,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str
     def told(failing: int, why: str) -> Path:
         tries = tmp_path / "tries"
         monkeypatch.setattr(
-            cluster,
+            node_start,
             "_command",
             lambda _spec, _index, _ports, _address, folder: [sys.executable, "-c", NODE, folder, tries, str(failing), why],
         )
@@ -113,8 +115,8 @@ def test_what_was_killed_is_waited_for_as_long_as_a_busy_machine_takes_to_end_it
     started = OwnCluster.start(SPEC)
     look, still_there, passed_s = OwnCluster._left, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
     with monkeypatch.context() as busy:
-        busy.setattr(OwnCluster, "_left", lambda cluster, sessions: look(cluster, sessions) | next(still_there, set()))
-        busy.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: next(passed_s, 30.0), sleep=time.sleep))
+        busy.setattr(OwnCluster, "_left", lambda *asked: look(*asked) | next(still_there, set()))
+        busy.setattr(own_cluster, "time", SimpleNamespace(monotonic=lambda: next(passed_s, 30.0), sleep=time.sleep))
         started.kill()
     assert next(still_there, None) is None
     assert not started.folder.exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from mesh.runtime.cluster_token import token_environment, write_token
+from mesh.runtime.cluster.cluster_token import token_environment, write_token
 
 
 def test_a_token_is_drawn_anew_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -9,16 +9,19 @@ import pytest
 from mesh.ids import StageId
 from mesh.runtime.user_code.dependents import SKEW_MS, Dependents, dependents
 from mesh.runtime.user_code.ownership import Kind, OwnerReference
-from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow
+from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow, TaskRow
 
 OVER, RUNS = StageId("over"), StageId("runs")
 
 
+JOB = "0000000j"
+
+
 def noted(stage: StageId, kind: Kind = Kind.STAGE, name: str = "", *, worker: str = "w", at_ms: int = 10_000) -> OwnerReference:
-    return OwnerReference(stage=stage, kind=kind, id=name, worker=worker, job="j", at_ms=at_ms)
+    return OwnerReference(stage=stage, kind=kind, id=name, worker=worker, job=JOB, at_ms=at_ms)
 
 
-def actor(name: str, *, owner: str = "w", worker: str = "", group: str = "", created_ms: int = 20_000, job: str = "j") -> ActorRow:
+def actor(name: str, *, owner: str = "w", worker: str = "", group: str = "", created_ms: int = 20_000, job: str = JOB) -> ActorRow:
     return ActorRow(
         id=name,
         name="",
@@ -33,7 +36,7 @@ def actor(name: str, *, owner: str = "w", worker: str = "", group: str = "", cre
     )
 
 
-def group(name: str, *, creator: str = "", created_ms: int = 20_000, job: str = "j") -> GroupRow:
+def group(name: str, *, creator: str = "", created_ms: int = 20_000, job: str = JOB) -> GroupRow:
     return GroupRow(id=name, name="", job=job, creator=creator, is_placed=True, created_ms=created_ms, amounts={})
 
 
@@ -43,10 +46,21 @@ def left(references: list[OwnerReference], *rows: Any, given_back: tuple[str, ..
         running={RUNS},
         actors=[row for row in rows if isinstance(row, ActorRow)],
         groups=[row for row in rows if isinstance(row, GroupRow)],
+        tasks=(),
         given_back=given_back,
-        driver="driver",
+        own={"driver"},
     )
     return set(found.actors), set(found.groups)
+
+
+def task(name: str, parent: str, *, owner: str = "w") -> TaskRow:
+    return TaskRow(id=f"{name}{JOB}", parent=f"{parent}{JOB}", owner=owner)
+
+
+def parents_left(references: list[OwnerReference], *tasks: TaskRow, actors: tuple[ActorRow, ...] = ()) -> set[str]:
+    """Whose tasks go."""
+    found = dependents(references, running={RUNS}, actors=actors, groups=(), tasks=tasks, given_back=(), own={"driver", "runner"})
+    return {parent.removesuffix(JOB) for _, parent in found.parents}
 
 
 def test_what_was_noted_goes_with_its_stage() -> None:
@@ -105,3 +119,38 @@ def test_an_actor_that_waits_for_room_goes_with_the_last_stage() -> None:
     waiting = actor("waiting", owner="w", created_ms=0)
     assert left([noted(OVER)], waiting) == ({"waiting"}, set())
     assert left([noted(OVER), noted(RUNS)], waiting) == (set(), set())
+
+
+def node(stage: StageId, name: str) -> OwnerReference:
+    """The mark of a node that has started a task."""
+    return noted(stage, name=f"{name}{JOB}")
+
+
+def test_tasks_go_with_the_node_that_has_started_them() -> None:
+    assert parents_left([node(OVER, "n"), node(RUNS, "m")], task("a", "n"), task("b", "m")) == {"n"}
+
+
+def test_a_thread_of_two_stages_keeps_its_tasks_for_both() -> None:
+    assert parents_left([node(OVER, "thread"), node(RUNS, "thread")], task("a", "thread")) == set()
+
+
+def test_what_a_task_that_goes_has_started_goes_by_itself() -> None:
+    assert parents_left([node(OVER, "n")], task("a", "n"), task("below", "a", owner="v")) == {"n"}
+
+
+@pytest.mark.parametrize(("others", "goes"), [((), {"gone"}), ((node(RUNS, "m"),), set())], ids=["all stages are over", "one runs"])
+def test_tasks_of_a_task_that_is_over_go_with_the_last_stage(others: tuple[OwnerReference, ...], goes: set[str]) -> None:
+    assert parents_left([node(OVER, "n"), *others], task("orphan", "gone", owner="v")) == goes
+
+
+def test_tasks_of_a_node_that_runs_and_could_not_note_it_stay() -> None:
+    assert parents_left([node(OVER, "n")], task("m", "p", owner="runner"), task("child", "m")) == set()
+
+
+@pytest.mark.parametrize("owner", ["driver", "runner", "process of a"], ids=["the mesh", "a runner", "an actor, with which they go"])
+def test_tasks_of_others_stay(owner: str) -> None:
+    assert parents_left([node(OVER, "n")], task("t", "p", owner=owner), actors=(actor("a", owner="driver"),)) == set()
+
+
+def test_tasks_of_another_job_stay() -> None:
+    assert parents_left([node(OVER, "n")], TaskRow(id="t0000000k", parent="p0000000k", owner="w")) == set()

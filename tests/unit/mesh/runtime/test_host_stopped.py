@@ -20,6 +20,8 @@ from mesh.runtime.bound_runner import RunnerKey
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.runner import Roll
 from mesh.runtime.standing_actors import FoundActors
+from mesh.runtime.user_code.collector import GarbageCollector
+from mesh.runtime.user_code.sweep import Swept
 from mesh.stages import StageSpec, TaskSpec
 
 PATIENCE_S = 60.0
@@ -62,7 +64,7 @@ class Host(RayStageHost):
         self._runners[key] = runner
 
     def _take_group(self, _slot: Any, _slots: int) -> Any:
-        return object()
+        return SimpleNamespace(id=b"group")
 
 
 def a_stage(run: str = "r") -> StageSpec:
@@ -79,6 +81,26 @@ def test_a_stage_whose_turn_comes_after_everything_was_stopped_is_neither_starte
     may_go_on.set()
     host.close()
     assert (host.asked, host.reports) == (["bind"], [])
+
+
+def test_orders_are_carried_out_while_ray_does_not_answer_the_garbage_collector(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    answers, is_carried_out = threading.Event(), threading.Event()
+
+    def sweep(_: object) -> Swept:
+        answers.wait(PATIENCE_S)
+        return Swept.CLEAN
+
+    host._garbage = GarbageCollector(MeshId("m"), sweep)
+    host.start(a_stage(), 1, 7, {}, {})
+    end_of(host, StageId("r.1"))
+    host.start(a_stage("s"), 1, 7, {}, {})
+    host._orders.put(is_carried_out.set)
+    assert is_carried_out.wait(PATIENCE_S)
+    assert not answers.is_set()
+    assert host.asked[-1] == "start"
+    answers.set()
+    host.close()
 
 
 # -- idle runners ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.runtime.node_logs import RAY_FOLDER, SESSION, fatal_line, is_too_slow, keep_logs, last_word_of
+from mesh.runtime.cluster.node_logs import RAY_FOLDER, SESSION, fatal_line, is_too_slow, keep_logs, last_word_of
 
 SLOW = "Check failed: status.ok() Timed out waiting for file /tmp/sm-x/session/dashboard_agent_listen_port_0a"
 BROKEN = "Check failed: plasma Failed to open the store"

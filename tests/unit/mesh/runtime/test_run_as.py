@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime import run_as
-from mesh.runtime.run_as import RunAs, share_folder
+from mesh.runtime.cluster import run_as
+from mesh.runtime.cluster.run_as import RunAs, share_folder
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may start processes of another user")
 

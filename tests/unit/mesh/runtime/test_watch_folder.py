@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mesh.runtime.process import start_mark
+from mesh.runtime.cluster.process import start_mark
 from mesh.runtime.watch_folder import enlist, registered, workers_of
 
 

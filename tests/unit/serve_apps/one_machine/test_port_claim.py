@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.ports import promise_ports
+from mesh.runtime.cluster.ports import promise_ports
 from serve_apps.one_machine import port_claim
 from serve_apps.one_machine.port_claim import PortClaim
 

@@ -11,8 +11,8 @@ import pytest
 
 from federation.config.loading import load_config
 from federation.errors import StoreUnavailable
-from mesh.runtime.cluster import OwnCluster
-from mesh.runtime.cluster_token import write_token
+from mesh.runtime.cluster.cluster_token import write_token
+from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.managed import ManagedProcess
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
@@ -72,7 +72,7 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
     stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
-    stack.clusters = {"main": parts["cluster"], "more": parts["last"]}
+    stack.clusters.update(main=parts["cluster"], more=parts["last"])
     stack.root, stack._redis, stack._port = parts["root"], parts["server"], parts["port"]
     with pytest.raises(OSError, match="it does not end"):
         stack.stop()

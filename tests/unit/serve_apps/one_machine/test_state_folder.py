@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from mesh.runtime.process import start_mark
+from mesh.runtime.cluster.process import start_mark
 from serve_apps.one_machine.state_folder import AlreadyRunning, StateFolder
 
 

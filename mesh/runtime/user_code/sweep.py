@@ -1,0 +1,85 @@
+"""One look at all that the code of stages has created in Ray, and the removal of what belongs to stages that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+import ray
+import structlog
+
+from mesh.ids import MeshId, StageId
+from mesh.runtime.user_code import ray_tables
+from mesh.runtime.user_code.dependents import dependents
+from mesh.runtime.user_code.ownership import forget, references
+
+log = structlog.get_logger(__name__)
+
+
+class Swept(Enum):
+    """What a sweep came to."""
+
+    CLEAN = "clean"  #: No stage that is over had created anything.
+    REMOVED = "removed"  #: One had, and all of it is removed; or nobody may look yet.
+    LEFT = "left"  #: Something may still be there: sweep again.
+
+
+class Sweep:
+    """Of one mesh, for the process that orders its stages. Level-triggered: each call looks at all that is noted.
+
+    Args:
+        mesh: Its `standing_name`.
+        own: What the names of the mesh's own actors begin with.
+        running: Stages that are not over. None: that is not known yet, and nothing may be removed.
+    """
+
+    def __init__(self, mesh: MeshId, own: tuple[str, ...], running: Callable[[], Collection[StageId] | None]) -> None:
+        self._mesh = mesh
+        self._own = own
+        self._running = running
+
+    def __call__(self, given_back: Collection[str]) -> Swept:
+        """Remove what stages that do not run have created.
+
+        Args:
+            given_back: Placement groups of stages that have just ended, by Ray's ids.
+
+        Raises:
+            Exception: Ray's control service is away, for which Ray has many ways.
+        """
+        known = {one.stage for one in references(self._mesh)}
+        running = self._running()
+        if running is None:
+            return Swept.REMOVED
+        ended = known.difference(running)
+        if not ended:
+            return Swept.CLEAN
+        noted = references(self._mesh)  # Again: a stage may have noted more, and ended, since the first look.
+        table, actors = ray_tables.tasks(), ray_tables.actors()
+        is_own = {actor.id: actor.is_detached and actor.name.startswith(self._own) for actor in actors}
+        left = dependents(
+            noted,
+            running={one.stage for one in noted} - ended,
+            actors=[actor for actor in actors if not is_own[actor.id]],
+            groups=ray_tables.groups(),
+            tasks=table.rows,
+            given_back=given_back,
+            own={ray.get_runtime_context().get_worker_id(), *(actor.worker for actor in actors if is_own[actor.id] and actor.worker)},
+        )
+        if left.parents or left.actors or left.groups:
+            log.info(
+                "what stages have left in Ray is removed",
+                mesh=self._mesh,
+                stages=sorted(ended),
+                tasks_of=sorted(parent for _, parent in left.parents),
+                actors=sorted(left.actors),
+                placement_groups=sorted(left.groups),
+            )
+        ray_tables.cancel_children(left.parents)
+        ray_tables.kill_actors(left.actors)
+        ray_tables.remove_groups(left.groups)
+        if left.parents or not table.is_whole:  # Tasks are known to have ended when their owners list them no more.
+            return Swept.LEFT
+        for stage in ended:
+            forget(self._mesh, stage)
+        return Swept.REMOVED

@@ -1,0 +1,148 @@
+"""The Ray clusters that a stack starts itself: side by side, watched, and stopped with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from functools import partial
+
+from federation.config.loading import FederationConfig
+from mesh.counting import counted
+from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.runtime.cluster.run_as import RunAs
+from serve_apps.one_machine import left_folders
+from serve_apps.one_machine.managed import LOOK_S
+from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.users import users_of
+from serve_apps.root.proxy_answers import VARIABLES
+
+#: What a cluster keeps busy while it starts.
+CORES_A_START = 4
+#: Of the state folder: a file for each cluster that runs, with its token.
+TOKENS = "tokens"
+
+
+class OwnClusters:
+    """Of one stack, for its own thread.
+
+    Args:
+        say: Told each step, in words for people; may raise when the step is the last that is wanted.
+        check_wanted: Called while clusters start; raises when they are not wanted any more.
+        is_wanted: The same as an answer, for the threads that start them.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        folder: StateFolder,
+        *,
+        say: Callable[[str], None],
+        check_wanted: Callable[[], None],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        self.running: dict[str, OwnCluster] = {}  #: By name; one that has died stays until another one takes its place.
+        self._config = config
+        self._folder = folder
+        self._say = say
+        self._check_wanted = check_wanted
+        self._is_wanted = is_wanted
+        self._users: dict[str, RunAs] = {}
+        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
+        # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
+        self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
+
+    def start(self) -> None:
+        """Start all of them; returns when they are up.
+
+        Raises:
+            RuntimeDoorError: One did not come up, or has no user; what has started goes on until `stop`.
+        """
+        self._users = users_of(self._config)
+        names = [name for name, section in self._config.clusters.items() if section.address is None]
+        started = [self._starters.submit(self._start, name) for name in names]
+        try:
+            for future in started:
+                while not future.done():
+                    wait([future], timeout=LOOK_S)
+                    self._check_wanted()
+                future.result()
+        except BaseException:
+            for future in started:
+                future.cancel()
+            raise
+        self._note_folders()
+
+    def restart(self, name: str) -> None:
+        """End what is left of a cluster that has died, and start it anew. Raises RuntimeDoorError when it does not come up."""
+        self.running[name].stop()
+        self._starters.submit(self._start, name).result()
+        self._note_folders()
+
+    def dead(self) -> tuple[str, ...]:
+        """Clusters that have died."""
+        return tuple(name for name, cluster in self.running.items() if not cluster.alive())
+
+    def dead_nodes(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Worker nodes that have died, by words that name them, and what starts each again and returns at once.
+
+        A node is started beside all else: the head, and what runs on other nodes, goes on.
+        """
+        for name, cluster in tuple(self.running.items()):
+            for place in cluster.dead_workers() if cluster.alive() else ():
+                node = f"cluster {name}: worker node {place}"
+                if node not in self._node_starts:
+                    yield node, partial(self._restart_node, node, cluster, place)
+
+    def look_at_node_starts(self) -> None:
+        """Say which worker nodes are up again, and which are not."""
+        for node, start in tuple(self._node_starts.items()):
+            if start.done():
+                del self._node_starts[node]
+                failure = start.exception()
+                self._say(f"{node} is up again" if failure is None else f"{node} did not come back: {failure}")
+
+    def stop(self) -> None:
+        """Stop all of them, the last first. Where one cannot be stopped, the others are, and the error is raised at the end."""
+        self._starters.shutdown(wait=True)  # A cluster that is still starting breaks off by itself.
+        clusters, self.running = self.running, {}
+        with ExitStack() as left:
+            for cluster in reversed(clusters.values()):
+                left.callback(cluster.stop)
+
+    def _note_folders(self) -> None:
+        left_folders.note(self._folder, (cluster.folder for cluster in self.running.values()))
+
+    def _start(self, name: str) -> None:
+        section = self._config.clusters[name]
+        nodes = tuple(
+            NodeSpec(
+                cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=_as_written(node.resources)
+            )
+            for node in section.nodes or ()
+        )
+        self._say(f"cluster {name}: starting Ray, {counted(len(nodes), 'node')}")
+        self.running[name] = OwnCluster.start(
+            ClusterSpec(nodes=nodes, object_store_bytes=section.object_store_bytes),
+            token_file=self._folder.path / TOKENS / name,
+            run_as=self._users.get(name),
+            python_path=self._config.import_paths,
+            variables=VARIABLES if self._config.root.cluster == name else {},
+            logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
+            is_wanted=self._is_wanted,
+        )
+
+    def _restart_node(self, node: str, cluster: OwnCluster, place: int) -> None:
+        self._node_starts[node] = self._starters.submit(cluster.restart_worker, place, is_wanted=self._is_wanted)
+
+
+def _at_once(clusters: int) -> int:
+    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
+    return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
+
+
+def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
+    """Custom resources in Ray's own measure."""
+    return {name: float(amount) for name, amount in resources.items()}
