@@ -246,7 +246,7 @@ KEPT = frozenset(
 
 def special_methods():
     """All that the language's own reference describes, and those that its abstract classes are made of."""
-    told = set(re.findall(r"\b(?:object|class)\.(__\w+__)\(", "".join(topics.values())))
+    told = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
     kinds = [kind for module in (collections.abc, contextlib, numbers, os) for kind in vars(module).values() if isinstance(kind, type)]
     asked = {name for kind in kinds for name in getattr(kind, "__abstractmethods__", ())}
     made = {name for name, member in vars(contextlib.AbstractAsyncContextManager).items() if inspect.isfunction(member)}
