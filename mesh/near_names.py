@@ -13,6 +13,8 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
 #: How alike the names of two resources are, by `difflib`, when one is a slip for the other: `cpus` and `cpu` are, `npu` and `gpu` are not.
 _ALIKE = 0.8
+#: How it begins that a resource is nowhere in the federation.
+NO_MESH_HAS = "no mesh has"
 _DIGITS = re.compile(r"\d+")
 _BETWEEN_WORDS = re.compile(r"[-_. ]")
 
@@ -32,6 +34,17 @@ def near_resource(name: str, known: Iterable[str]) -> str | None:
     plain = {_plain(other): other for other in sorted(known, reverse=True) if other != name and _DIGITS.findall(other) == numbers}
     close = get_close_matches(_plain(name), plain, n=1, cutoff=_ALIKE)
     return plain[close[0]] if close else None
+
+
+def unheld(nobody: str, name: str, known: Iterable[str]) -> str:
+    """`no mesh has TPU; did you mean tpu?`, or else what there is.
+
+    Args:
+        nobody: Whose the known resources are, as in `no mesh has`.
+    """
+    held = sorted(known)
+    meant = near_resource(name, held)
+    return f"{nobody} {name}; " + (f"did you mean {meant}?" if meant is not None else f"there is {', '.join(held) or 'none'}")
 
 
 def _plain(name: str) -> str:
