@@ -135,4 +135,4 @@ class Snapshot:
 
     def resources(self) -> frozenset[str]:
         """Every resource that a pool of a mesh has, of those that are not there too."""
-        return resources_of(mesh.record for mesh in (*self.meshes, *self.absent))
+        return resources_of((*(view.record for view in self.meshes), *(away.record for away in self.absent)))
