@@ -17,11 +17,12 @@ from dag.from_ray import foreign
 from dag.graph import circle_in_words, topological_order
 from dag.options import NodeOptions
 from dag.pickling import by_value as pickled_by_value
-from dag.spec import DagSpec, NodeSpec
+from dag.spec import PROBLEMS_MAX, DagSpec, NodeSpec
 from dag.strict_json import pointer
 from dag.tasks import Node, Task, name_of, signature_of
 from dag.writing import FormWriter, exact_bytes, nodes_in
 from mesh.ids import MeshId, NodeId
+from mesh.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.resources import ResourceSet
 from mesh.stages import ArgumentForm, blobs_of
 
@@ -271,6 +272,22 @@ def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
             is_output=node in outputs,
         )
     return plans
+
+
+def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Custom resources that no mesh has, and that are almost called like a known one: (place, problem), each name once.
+
+    One that is like no known one is not among them: a mesh that has it may come.
+    """
+    asked: dict[str, str] = {}
+    options = {"/defaults": spec.defaults, **{f"{pointer('/nodes', name)}/options": node.options for name, node in spec.nodes.items()}}
+    for place, told in options.items():
+        for name in told.resources or ():
+            asked.setdefault(name, pointer(f"{place}/resources", name))
+    problems = [
+        (place, unheld(NO_MESH_HAS, name, known)) for name, place in asked.items() if name not in known and near_resource(name, known)
+    ]
+    return tuple(problems[:PROBLEMS_MAX])
 
 
 def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bool) -> tuple[tuple[str, str], ...]:

@@ -17,11 +17,40 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from dag.errors import GraphTypeError, SpecError
 from dag.from_ray import RAY_OPTIONS, RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
 from dag.options import RETRIES_MAX, NodeOptions, checked
+from mesh.near_names import wrong_call
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def named_call(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; a call that its parameters do not fit raises `GraphTypeError`, which names the parameter that was meant."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            signature = inspect.signature(function)
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as wrong:
+                name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                raise GraphTypeError(f"{name}(){wrong_call(signature, args, kwargs, str(wrong))}{_of_a_task(name, kwargs)}") from None
+            raise
+
+    return called
+
+
+def _of_a_task(called: str, kwargs: Mapping[str, Any]) -> str:
+    """Where the options of a task belong that something else was called with."""
+    given = [name for name in kwargs if name in Options.__slots__] if called != Options.__name__ else []
+    return "".join(f"; {name} is an option of a task: dag.task(f).options({name}={kwargs[name]!r})" for name in given[:1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +139,9 @@ class Options:
         return {name: value for name, value in changed.items() if value is not None}
 
 
+Options.__init__ = named_call(Options.__init__)  # type: ignore[method-assign]  # the dataclass makes it
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
     """One call that a graph will make. Made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
@@ -143,29 +175,57 @@ class Node:
         return f"<node {self.settings.name or name_of(self.function)}>"
 
 
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 #: What Python calls when a program uses a node as if it were its value, and what to write instead.
+#:
+#: `==` and `hash` are not among them, since nodes are found again by identity, nor is `str`: `print`, a log and a debugger show a node
+#: by it. An f-string is refused: the text of a node in a path or in a query would be a wrong value, and nothing would tell.
 _USES_OF_A_VALUE = {
     **dict.fromkeys(
-        ("__iter__", "__len__", "__contains__"),
+        ("__iter__", "__next__", "__reversed__", "__aiter__", "__anext__", "__len__", "__length_hint__", "__contains__"),
         "cannot be iterated over, unpacked or measured; take each part by its place, like dag.bind(operator.getitem, node, 0)",
     ),
     "__getitem__": "has no parts; take one by its place or key, like dag.bind(operator.getitem, node, 0)",
+    **dict.fromkeys(
+        ("__setitem__", "__delitem__"),
+        "has no parts to change; change them inside a task that takes the node and returns what it made",
+    ),
+    **dict.fromkeys(
+        ("__setattr__", "__delattr__"),
+        "cannot be changed; give other options by node.options(…), bind the function again with other arguments, or change the value "
+        "inside a task that takes the node as an argument",
+    ),
     "__bool__": "is neither true nor false; decide inside a task that takes the node as an argument",
     "__call__": "is a call already; bind the function again, with other arguments",
     "__await__": "cannot be awaited; submit it: await dag.submit(node)",
     **dict.fromkeys(
-        tuple(f"__{side}{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul") for side in ("", "r")),
+        ("__enter__", "__exit__", "__aenter__", "__aexit__"),
+        "cannot be entered by `with`; do that inside a task that takes the node as an argument",
+    ),
+    **dict.fromkeys(
+        (
+            *(f"__{side}{name}__" for name in _OPERATORS for side in ("", "r", "i") if side + name != "idivmod"),
+            *("__neg__", "__pos__", "__abs__", "__invert__"),
+        ),
         "cannot be computed with; bind a function that does, like dag.bind(operator.add, node, 1)",
     ),
     **dict.fromkeys(
-        ("__lt__", "__le__", "__gt__", "__ge__", "__int__", "__float__", "__index__", "__neg__"),
+        (
+            *("__lt__", "__le__", "__gt__", "__ge__", "__int__", "__float__", "__complex__", "__index__", "__bytes__", "__buffer__"),
+            *("__round__", "__trunc__", "__floor__", "__ceil__", "__fspath__"),
+        ),
         "cannot be compared or converted; do that inside a task that takes the node as an argument",
+    ),
+    "__format__": "cannot be written into a text; do that inside a task that takes the node as an argument, or show the node by {node!r}",
+    **dict.fromkeys(
+        ("__instancecheck__", "__subclasscheck__", "__mro_entries__"),
+        "is no class; use it inside a task that takes the node as an argument",
     ),
 }
 
 
 def _refused(instead: str) -> Callable[..., NoReturn]:
-    def refuse(node: Node, *_: Any) -> NoReturn:
+    def refuse(node: Node, *_: Any, **__: Any) -> NoReturn:
         raise GraphTypeError(f"{node!r} stands for a value that is not there before the run: it {instead}")
 
     return refuse

@@ -1,5 +1,6 @@
 """Tenants, leases and meshes at one instant: all that routing and people look at."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -60,6 +61,11 @@ class MeshView:
     def unsteady_ms(self, now_ms: int) -> int:
         """For how much longer it is on probation because it was lost; 0 when it is steady."""
         return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
+
+
+def resources_of(records: Iterable[MeshRecord]) -> frozenset[str]:
+    """Every resource that a pool of these meshes has."""
+    return frozenset(name for record in records for pool in record.pools for name in pool.capacity)
 
 
 class Whereabouts(str, Enum):
@@ -126,3 +132,7 @@ class Snapshot:
     version: int = 0  #: Of the tree.
     epoch: int = 0  #: Of the ledger.
     learn_ms: int = 0  #: For how long the ledger grants nothing new.
+
+    def resources(self) -> frozenset[str]:
+        """Every resource that a pool of a mesh has, of those that are not there too."""
+        return resources_of((*(view.record for view in self.meshes), *(away.record for away in self.absent)))

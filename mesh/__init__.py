@@ -37,6 +37,7 @@ What all share:
     errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
     counting             `1 slot`, `2 slots`                            testing               a stage host without Ray, in virtual time
     printable            what names may not hold, and texts show escaped
+    near_names           what a wrong name was meant to be
 """
 
 from __future__ import annotations

@@ -109,6 +109,7 @@ class World:
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
+            roster=self.roster,
         )
 
     def dependencies(self) -> Dependencies:

@@ -56,7 +56,10 @@ class Recalls:
                 self.recall(kept)
 
     def recall(self, node: NodeRecord) -> None:
-        """Back to where it can be placed again, at no cost."""
+        """Take the node out of its stage, so that it is placed again. It spends no retry and no loss.
+
+        Its attempt number grows where its mesh may have begun to run it.
+        """
         if self._may_have_begun(node):
             node.attempt += 1
         if node.state is NodeState.RUNNING:

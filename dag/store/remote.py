@@ -34,6 +34,7 @@ from dag.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
+from dag.tasks import named_call
 from mesh.clock import Clock, SystemClock
 from mesh.ids import RunId
 from mesh.wire import decode
@@ -79,6 +80,7 @@ class Client:
         self.clock = clock or SystemClock()
         self._calls = HttpCalls(access, http=http, patience_s=patience_s)
 
+    @named_call
     def submit(
         self,
         outputs: Outputs,
@@ -113,6 +115,7 @@ class Client:
         spec = self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
         return self.submit_spec(spec, idempotency_key=idempotency_key, durability=durability)
 
+    @named_call
     def spec_of(
         self,
         outputs: Outputs,
@@ -129,6 +132,7 @@ class Client:
         spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
         return {**spec, "user": user} if user is not None else spec
 
+    @named_call
     def submit_spec(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None, durability: str | None = None) -> Run:
         """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""
         named = dict(spec)
@@ -245,6 +249,7 @@ class Run:
         line = self._client.ask(f"{self.path}/summary")
         return Progress(state=RunState(line["state"]), counts={NodeState(state): count for state, count in line["counts"].items()})
 
+    @named_call
     def wait(self, timeout: float | None = None) -> RunState:
         """Wait for the end of the run; how it ended.
 
@@ -266,6 +271,7 @@ class Run:
             if left_s == 0:
                 raise ResultTimeout(f"run {self.id} is {state.value} after {timeout:g} s; it goes on")
 
+    @named_call
     def result(self, timeout: float | None = None) -> Any:
         """The value of the output; of a run with several outputs, a dict of them.
 
@@ -317,6 +323,7 @@ class Run:
             if after == before and self.status in RUN_ENDS:
                 return  # It had ended before `after`.
 
+    @named_call
     def cancel(self, reason: str = "") -> None:
         """Ask the run to stop; its running tasks are stopped too. Harmless when it has ended. Raises UnknownRun, ApiError."""
         self._client.tell(f"{self.path}/cancel", {"reason": reason})
@@ -338,6 +345,7 @@ class Run:
         return f"Run({self.id!r})"
 
 
+@named_call
 def connect(address: str | None = None, api_key: str | None = None) -> Client:
     """A client of the federation at `address`; without arguments, of the one that the environment or a state folder names.
 
@@ -347,6 +355,7 @@ def connect(address: str | None = None, api_key: str | None = None) -> Client:
     return Client(find_access(address, api_key, environment=os.environ, folder=Path.cwd()))
 
 
+@named_call
 def submit(
     outputs: Outputs,
     *,
@@ -372,6 +381,7 @@ def submit(
     )
 
 
+@named_call
 def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same
     """A run by its id. Errors: see `connect` and `Client.run`."""
     return (client or _shared()).run(id)

@@ -26,6 +26,7 @@ from federation.redis_url import read_redis_url
 from mesh.errors import AmountError, SelectorError
 from mesh.ids import TenantPath
 from mesh.labels import mismatch, wishes_of
+from mesh.near_names import unheld
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
 Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
@@ -307,19 +308,16 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
     return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
 
 
-def _other_case(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
-    """Quota of `TPU`, where the pools of the flavor have `tpu`: nothing could ever be charged to it."""
-    exact: defaultdict[str, set[str]] = defaultdict(set)
-    held: defaultdict[str, dict[str, str]] = defaultdict(dict)
+def _unheld(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+    """Quota of a resource that no pool of the flavor has, as `TPU` where they have `tpu`: nothing could ever be charged to it."""
+    held: defaultdict[str, set[str]] = defaultdict(set)
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
-            held[pool.flavor].update({resource.lower(): resource for resource in pool.capacity})
-            exact[pool.flavor].update(pool.capacity)
+            held[pool.flavor].update(pool.capacity)
     for tenant in forest.tenants:
         for flavor, resource, _, place in _each_quota(tenant):
-            meant = held[flavor].get(resource.lower(), resource)
-            if meant != resource and resource not in exact[flavor]:
-                yield Problem(path=place, text=f"the pools of {flavor} have no {resource}; did you mean {meant}? Case counts in names")
+            if flavor in held and resource not in held[flavor]:
+                yield Problem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
 
 
 def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -354,7 +352,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
 )
 #: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
 CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _windows, _sums, domains_apart)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _other_case, _lent_beyond, root_among_tenants)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _unheld, _lent_beyond, root_among_tenants)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:

@@ -99,7 +99,7 @@ def choose(
         pieces: How many like it get this answer. A flavor with room for all of them goes before one with room for some.
     """
     if not asked.accepting:
-        return _refuse(asked.demand, _with_absent(asked))
+        return _refuse(asked.demand, _with_absent(asked), asked.unheld)
     fits = _fits(asked, near, planned or {})
     best, *others = nsmallest(2, fits)
     passed = best
@@ -206,7 +206,7 @@ def _with_absent(asked: Survey) -> tuple[Verdict, ...]:
     return tuple(sorted((*asked.verdicts, *told), key=lambda verdict: verdict.mesh)) if told else asked.verdicts
 
 
-def _refuse(demand: Demand, verdicts: tuple[Verdict, ...]) -> Refused:
+def _refuse(demand: Demand, verdicts: tuple[Verdict, ...], unheld: str) -> Refused:
     asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
     if not asked:
         if demand.mesh is not None:
@@ -216,6 +216,6 @@ def _refuse(demand: Demand, verdicts: tuple[Verdict, ...]) -> Refused:
     common = reasons.pop() if len(reasons) == 1 else None
     return Refused(
         reason=common or Reason.NO_MESH_FITS,
-        detail="; ".join(f"{verdict.mesh}: {verdict.detail}" for verdict in asked),
+        detail="; ".join((*([unheld] if unheld else ()), *(f"{verdict.mesh}: {verdict.detail}" for verdict in asked))),
         verdicts=verdicts,
     )

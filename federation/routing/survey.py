@@ -21,6 +21,7 @@ from federation.routing.verdicts import Verdict
 from federation.routing.work_before import load_before, wait_behind_ms
 from federation.snapshot import AbsentMesh, MeshView, PoolRecord, Snapshot
 from mesh.ids import FlavorName, MeshId
+from mesh.near_names import NO_MESH_HAS, unheld
 from mesh.reasons import PASSING, Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
@@ -54,6 +55,7 @@ class Survey:
     rules: CostRules
     has_choice: bool = False  #: Flavors have an order, and there are several of them.
     absent: tuple[AbsentMesh, ...] = ()  #: Meshes that are known and not there, whatever they might say.
+    unheld: str = ""  #: The first resource of the work that no mesh has, in words; empty: some mesh has each, or none is known.
 
 
 def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
@@ -74,8 +76,19 @@ def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, he
         accepting.extend(accepted)
     has_choice = bool(demand.settings.flavors) and len({accepted.pool.flavor for accepted in accepting}) > 1
     return Survey(
-        demand=demand, verdicts=tuple(verdicts), accepting=tuple(accepting), rules=rules, has_choice=has_choice, absent=snapshot.absent
+        demand=demand,
+        verdicts=tuple(verdicts),
+        accepting=tuple(accepting),
+        rules=rules,
+        has_choice=has_choice,
+        absent=snapshot.absent,
+        unheld="" if accepting else _unheld(demand.slot, snapshot.resources()),
     )
+
+
+def _unheld(slot: ResourceSet, known: frozenset[str]) -> str:
+    lacking = next((name for name in slot if name not in known), None) if known else None
+    return unheld(NO_MESH_HAS, lacking, known) if lacking is not None else ""
 
 
 class _Pace(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from difflib import get_close_matches
 
 from mesh.errors import MeshError
 from mesh.labels import check_selector
+from mesh.near_names import near_resource
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -16,8 +16,6 @@ from mesh.scheduling.settings import SettingError
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
 
-#: How like two words are, by `difflib`: `cpus` is, `npu` is not.
-_NEAR = 0.8
 STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
 
@@ -93,8 +91,8 @@ def _known_resources(state: MeshState) -> set[str]:
 
 
 def _like(name: str, known: set[str]) -> str:
-    close = get_close_matches(name.lower(), sorted(known), n=1, cutoff=_NEAR)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    meant = near_resource(name, known)
+    return f"; did you mean {meant!r}?" if meant is not None else ""
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-from dag.compiling import refused_functions, tasks_of
-from dag.errors import SpecError, UnknownStage
+from dag.compiling import tasks_of
+from dag.errors import UnknownStage
 from dag.rehearsal import rehearse
 from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
 from dag.sending import spec_of
@@ -27,7 +27,7 @@ from mesh.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.reasons import PASSING, Reason
 from mesh.resources import ResourceSet
 from serve_apps.answers.stopping import check_reach
-from serve_apps.answers.submission import read_spec, tenant_of, user_of
+from serve_apps.answers.submission import check_against, read_spec, tenant_of, user_of
 from serve_apps.looks.snapshots import snapshot_now
 from serve_apps.looks.waits import QUEUE_DEPTH_MAX, Queues, queues_of
 from serve_apps.requests.access import EVERYBODY, reaches, tops
@@ -134,9 +134,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     spec = read_spec(body)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
-    problems = refused_functions(spec, *_rights_of(snapshot, tenant))
-    if problems:
-        raise SpecError(tuple(problems))
+    check_against(spec, snapshot, tenant, ports.roster)
     record = RunRecord(
         run=RunId(spec.id or "new"),
         tenant=tenant,
@@ -273,11 +271,6 @@ def _running_in(record: RunRecord) -> Iterator[BegunStage]:
                 priority=sent.priority,
                 started_ms=stage.started_ms,
             )
-
-
-def _rights_of(snapshot: Snapshot, tenant: TenantPath) -> tuple[tuple[str, ...], bool]:
-    allowed = snapshot.tree.tenant(tenant)
-    return allowed.functions, allowed.pickled_code
 
 
 def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:

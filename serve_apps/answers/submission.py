@@ -6,11 +6,13 @@ import hashlib
 import uuid
 from dataclasses import dataclass
 
-from dag.compiling import refused_functions
+from dag.compiling import misspelt_resources, refused_functions
 from dag.errors import SpecError
 from dag.runs import NodeRecord, RunRecord
 from dag.spec import DagSpec, digest, kept_form, parse
 from federation.durability import Durability, check_reachable
+from federation.roster import Roster
+from federation.snapshot import Snapshot, resources_of
 from mesh.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
@@ -45,10 +47,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     spec = read_spec(submission.body)
     tenant = tenant_of(spec, principal)
     snapshot = ports.ledger.snapshot()
-    allowed = snapshot.tree.tenant(tenant)
-    problems = refused_functions(spec, allowed.functions, allowed.pickled_code)
-    if problems:
-        raise SpecError(tuple(problems))
+    check_against(spec, snapshot, tenant, ports.roster)
     if submission.durability is not None:
         check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
@@ -76,6 +75,20 @@ def read_spec(body: bytes) -> DagSpec:
         if all(place == "" for place, _ in wrong.problems):
             raise MalformedBody(f"the body cannot be read: {wrong}", wrong.problems) from None
         raise
+
+
+def check_against(spec: DagSpec, snapshot: Snapshot, tenant: TenantPath, roster: Roster) -> None:
+    """Check the spec against what the tenant may run and what meshes have, those included that only the root's file names.
+
+    Raises:
+        SpecError: It holds what the tenant may not run, or a resource whose name was misspelt.
+        UnknownTenant: There is no such tenant.
+    """
+    allowed = snapshot.tree.tenant(tenant)
+    resources = snapshot.resources() | resources_of(roster.meshes.values())
+    problems = (*refused_functions(spec, allowed.functions, allowed.pickled_code), *misspelt_resources(spec, resources))
+    if problems:
+        raise SpecError(problems)
 
 
 def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:

@@ -19,7 +19,7 @@ from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec
-from serve_apps.configuration.config_file import read_config
+from serve_apps.configuration.config_file import read_config, unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _check_spec(file: Path) -> _Checked:
         body = file.read_bytes()
         spec = parse(body)
     except OSError as refused:
-        return _Checked(problems=(Located(source=str(file), message=f"cannot be read: {refused.strerror}"),))
+        return _Checked(problems=(unread(file, refused),))
     except SpecError as wrong:
         return _Checked(problems=tuple(sorted(_located(file, body, wrong), key=lambda one: (one.line or 0, one.column or 0, one.place))))
     return _Checked(told=f"{file}: ok, {counted(len(spec.nodes), 'node')}, {counted(len(spec.outputs), 'output')}")

@@ -31,7 +31,7 @@ from serve_apps.cli.interrupt import Interrupt, ignore_signals
 from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
-from serve_apps.cli.state import DEFAULT_CONFIG, STATE, ConfigArgument, StateOption, read_told, root_settings, running_stores
+from serve_apps.cli.state import STATE, ConfigOrDefault, StateOption, named_or_default, read_told, root_settings, running_stores
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import refuse_another
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    config: ConfigArgument = DEFAULT_CONFIG,
+    config: ConfigOrDefault = None,
     state: StateOption = STATE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
     rebuild_ledger: Annotated[
@@ -69,12 +69,13 @@ def up(
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = console_for()
-    checked = read_told(config)
-    refuse_another(StateFolder(state), checked, config)
+    file = named_or_default(config)
+    checked = read_told(file)
+    refuse_another(StateFolder(state), checked, file)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
-        _up_detached(config, state, console, rebuild_ledger=rebuild_ledger)
+        _up_detached(file, state, console, rebuild_ledger=rebuild_ledger)
 
 
 def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
@@ -176,13 +177,13 @@ def load_redis_verbs(
 
 
 def demo(
-    config: ConfigArgument = DEFAULT_CONFIG,
+    config: ConfigOrDefault = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything up, and print the address.")] = False,
     out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
     console = console_for()
-    checked = read_told(config)
+    checked = read_told(named_or_default(config))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), StackLog(console)) as stack:
         started = time.monotonic()

@@ -23,21 +23,31 @@ StateOption = Annotated[
     Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="The state folder: Redis' file, logs, keys.")
 ]
 ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
-
-
 #: The file that is meant when none is named: a checkout has it, an installation does not.
 DEFAULT_CONFIG = Path("configs/quickstart.yaml")
+ConfigOrDefault = Annotated[
+    Path | None, typer.Argument(help=f"The federation file; {DEFAULT_CONFIG} when left out.", metavar="CONFIG", show_default=False)
+]
+
+
+def named_or_default(config: Path | None) -> Path:
+    """The file that was named, or else the default.
+
+    Raises:
+        MeshError: No file was named, and this folder has no default.
+    """
+    if config is None and not DEFAULT_CONFIG.exists():
+        told = f"no federation file is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}"
+        raise MeshError(f"{told}; name one as the command's argument")
+    return DEFAULT_CONFIG if config is None else config
 
 
 def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
     """The checked file; its warnings are printed, those of these sections alone where some are named.
 
     Raises:
-        MeshError: No file was named, and this folder has no default.
         ConfigError: It cannot be read, or is wrong.
     """
-    if config == DEFAULT_CONFIG and not config.exists():
-        raise MeshError(f"no federation file is named, and there is no {config} in {Path.cwd()}; name one as the command's argument")
     checked = read_config(config)
     for warning in checked.warnings:
         if about is not None and warning.place.partition(".")[0] not in about:

@@ -20,7 +20,7 @@ def read_config(path: str | Path) -> FederationConfig:
     except UnicodeDecodeError as broken:
         raise ConfigError(located=(Located(source=str(path), message=f"is not UTF-8 text (byte {broken.start})"),)) from None
     except OSError as refused:
-        raise ConfigError(located=(Located(source=str(path), message=f"cannot be read: {refused.strerror}"),)) from None
+        raise ConfigError(located=(unread(path, refused),)) from None
     folder = Path(path).resolve().parent
     config = load_config(text, source=str(path), is_folder=lambda entry: (folder / entry).is_dir())
     clusters = {
@@ -29,3 +29,9 @@ def read_config(path: str | Path) -> FederationConfig:
     }
     paths = tuple(str((folder / entry).resolve()) for entry in config.import_paths)
     return config.model_copy(update={"import_paths": paths, "clusters": clusters})
+
+
+def unread(path: str | Path, refused: OSError) -> Located:
+    """What is told of a file that was named and cannot be read."""
+    remedy = "name a file that can be read" if Path(path).is_absolute() else f"name a file that can be read from {Path.cwd()}"
+    return Located(source=str(path), message=f"cannot be read: {refused.strerror}", remedy=remedy)

@@ -57,7 +57,7 @@ from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh
 from serve_apps.requests.auth import MeshPrincipal
 from serve_apps.requests.dependencies import Dependencies, dependencies_of
-from serve_apps.requests.described import MESH_KEY, link_answer, link_operation, refused
+from serve_apps.requests.described import BYTES_KIND, MESH_KEY, OF_MESH_KEY, link_answer, link_operation, refused
 from serve_apps.requests.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.requests.limits import CallBudget, RunBytes
 from serve_apps.requests.observing import log
@@ -308,13 +308,13 @@ for _verb in VERBS:
 # -- blobs -------------------------------------------------------------------------------------------------------------
 
 
-_BYTES: dict[str, Any] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+_BYTES: dict[str, Any] = {"content": {BYTES_KIND: {"schema": {"type": "string", "format": "binary"}}}}
 
 
 @router.put(
     "/blobs/{run}/{sha256}",
     response_class=Response,
-    responses={200: {"content": {"application/json": {"schema": {"type": "null"}}}}, **refused(401, 409, 429, 503)},
+    responses={200: {"content": {"application/json": {"schema": {"type": "null"}}}}, **refused(*OF_MESH_KEY)},
     openapi_extra={"security": [{MESH_KEY: []}], "requestBody": {**_BYTES, "required": True}},
 )
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
@@ -345,7 +345,7 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
 @router.get(
     "/blobs/{run}/{sha256}",
     response_class=Response,
-    responses={200: _BYTES, **refused(401, 404, 429, 503)},
+    responses={200: _BYTES, **refused(404, *OF_MESH_KEY)},
     openapi_extra={"security": [{MESH_KEY: []}]},
 )
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
@@ -359,7 +359,7 @@ async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     data = await desk.do(Budget.CALL, work)
     if data is None:
         raise UnknownBlob(f"run {run} has no such blob")
-    return Response(data, media_type="application/octet-stream")
+    return Response(data, media_type=BYTES_KIND)
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------

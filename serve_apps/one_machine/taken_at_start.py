@@ -86,7 +86,7 @@ def _leaves(config: FederationConfig) -> dict[str, str]:
 
 def _walk(path: str, value: object) -> Iterator[tuple[str, str]]:
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if entries is not None and value:
+    if entries is not None:  # An empty one has nothing that could change; what comes into it is told by itself.
         for key, part in entries:
             yield from _walk(f"{path}.{key}" if path else str(key), part)
     else:

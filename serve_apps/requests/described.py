@@ -23,11 +23,16 @@ from serve_apps.schemas.errors import ErrorBody
 _OF_PARAMETERS = (422,)
 #: Of an operation that reads a body: not JSON, too slow, too large, not what it takes.
 _OF_BODY = (400, 408, 413, 422)
+#: Of one that takes bytes as they are: nothing is read in them.
+_OF_BYTES = (408, 413, 422)
 #: By the dependency: no key, out of reach, too often; a record that cannot be read, a store that does not answer.
 _OF_DEPENDENCY: dict[Callable[..., Any], tuple[int, ...]] = {asking: (401, 429, 502, 503), operating: (403,), looking: (429,)}
+#: Of a route of the link that looks at the mesh's key: none, too often; a record that cannot be read, a store that does not answer.
+OF_MESH_KEY = (401, 429, 502, 503)
 #: Of every verb of the link; the same, and what the sessions and leases of a mesh do not allow.
 LINK_STATUSES = (400, 401, 403, 408, 409, 413, 415, 422, 429, 502, 503)
 MESH_KEY = "Mesh key"
+BYTES_KIND = "application/octet-stream"
 _REF = "#/components/schemas/{}"
 
 
@@ -65,8 +70,9 @@ def statuses_of(route: APIRoute) -> set[int]:
     found = {status for call in _calls_of(route.dependant) for status in _OF_DEPENDENCY.get(call, ())}
     if route.path_format.startswith("/v1/"):
         found |= set(_OF_PARAMETERS)
-    if route.dependant.body_params or "requestBody" in (route.openapi_extra or {}):
-        found |= set(_OF_BODY)
+    told = (route.openapi_extra or {}).get("requestBody")
+    if route.dependant.body_params or told is not None:
+        found |= set(_OF_BYTES if told is not None and BYTES_KIND in told["content"] else _OF_BODY)
     return found
 
 

@@ -11,9 +11,8 @@ import inspect
 import math
 import reprlib
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache, wraps
 from numbers import Integral
 from typing import Annotated, Any, TypeVar
@@ -21,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from mesh.near_names import nearest, wrong_call
 from mesh.runtime.supervision.supervision_errors import ArgumentError
 
 C = TypeVar("C")
@@ -135,12 +135,6 @@ def check_not_below_zero(path: str, value: Any) -> None:
         raise ArgumentError(f"{path} is {value!r}; give zero or more")
 
 
-def nearest(word: str, known: tuple[str, ...]) -> str:
-    """`; did you mean 'main'?`, where a known word is like it; else empty."""
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(call)
 
@@ -149,7 +143,7 @@ def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise ArgumentError(f"{call.__name__}(){_wrong_call(signature, args, kwargs, str(wrong))}") from None
+            raise ArgumentError(f"{call.__name__}(){wrong_call(signature, args, kwargs, str(wrong))}") from None
         readers = _readers(call)
         for name, value in bound.arguments.items():
             reader = readers.get(name)
@@ -236,33 +230,3 @@ def _wanted(error: ErrorDetails) -> str:
     if error["type"] in ("less_than_equal", "less_than"):
         return f"{context.get('le', context.get('lt'))} or less"
     return _WANTED.get(error["type"], error["msg"])
-
-
-def _wrong_call(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], words: str) -> str:
-    parameters = signature.parameters.values()
-    by_place = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if len(args) > len(by_place):
-        by_name = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in kwargs]
-        return _too_many([name for name in by_place if name not in ("self", "cls")], by_name, args[len(by_place) :])
-    known = tuple(_named(signature))
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    unknown = next((given for given in kwargs if given not in known), None)
-    if unknown is None or takes_any:
-        return f": {words}; its parameters are {', '.join(known)}"
-    return f" has no parameter {unknown!r}{nearest(unknown, known) or '; there are ' + ', '.join(known)}"
-
-
-def _too_many(by_place: Sequence[str], by_name: Sequence[str], surplus: Sequence[Any]) -> str:
-    """What was given by its place and cannot be: it belongs to the parameters that go by their names, as far as there are any."""
-    if not by_name:
-        return f" takes {', '.join(by_place) or 'nothing'}, and {_SHOWN.repr(surplus[0])} is one value too many"
-    meant = list(zip(by_name, surplus, strict=False))
-    names, verb = " and ".join(name for name, _ in meant), "has" if len(meant) == 1 else "have"
-    written = ", ".join(f"{name}={_SHOWN.repr(value)}" for name, value in meant)
-    return f" takes {', '.join(by_place) or 'nothing'} by place: {names} {verb} to be given by name, like {written}"
-
-
-def _named(signature: inspect.Signature) -> Iterator[str]:
-    for one in signature.parameters.values():
-        if one.name not in ("self", "cls") and one.kind not in (one.VAR_KEYWORD, one.POSITIONAL_ONLY):
-            yield one.name

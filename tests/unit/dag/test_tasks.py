@@ -1,12 +1,19 @@
 """`task`, `bind`, options: what a user writes."""
 
+import asyncio
+import collections.abc
+import contextlib
 import copy
-import dataclasses
 import functools
+import inspect
+import numbers
 import operator
+import os
 import pickle
+import re
 import subprocess
 import sys
+from pydoc_data.topics import topics
 
 import cloudpickle
 import pytest
@@ -174,6 +181,15 @@ def unpack(node):
     return a, b
 
 
+async def awaiting(node):
+    return await node
+
+
+def entering(node):
+    with node:
+        pass
+
+
 @pytest.mark.parametrize(
     ("use", "remedy"),
     [
@@ -191,7 +207,24 @@ def unpack(node):
         pytest.param(lambda node: node(), "bind the function again", id="called"),
         pytest.param(task(add), "add() was called with <node add>, which has no value yet; bind it: add.bind", id="given to a call"),
         pytest.param(dag.bind, "is a node already", id="bound"),
-        pytest.param(lambda node: node.__await__(), "await dag.submit(node)", id="awaited"),
+        pytest.param(lambda node: asyncio.run(awaiting(node)), "await dag.submit(node)", id="awaited"),
+        pytest.param(next, "dag.bind(operator.getitem, node, 0)", id="asked for the next one"),
+        pytest.param(lambda node: divmod(7, node), "dag.bind(operator.add, node, 1)", id="divided by"),
+        pytest.param(lambda node: {} | node, "dag.bind(operator.add, node, 1)", id="merged"),
+        pytest.param(lambda node: operator.iadd(node, 1), "dag.bind(operator.add, node, 1)", id="added to in place"),
+        pytest.param(operator.invert, "dag.bind(operator.add, node, 1)", id="inverted"),
+        pytest.param(abs, "dag.bind(operator.add, node, 1)", id="taken without its sign"),
+        pytest.param(round, "inside a task", id="rounded"),
+        pytest.param(open, "inside a task", id="opened as a path"),
+        pytest.param(lambda node: node(rate=2), "bind the function again", id="called with a keyword"),
+        pytest.param(lambda node: setattr(node, "rate", 2), "node.options(…)", id="given an attribute"),
+        pytest.param(lambda node: delattr(node, "args"), "node.options(…)", id="robbed of an attribute"),
+        pytest.param(lambda node: operator.setitem(node, 0, 1), "change them inside a task", id="given a part"),
+        pytest.param(lambda node: operator.delitem(node, 0), "change them inside a task", id="robbed of a part"),
+        pytest.param(lambda node: f"{node:.2f}", "show the node by {node!r}", id="formatted"),
+        pytest.param(lambda node: f"s3://in/{node}", "show the node by {node!r}", id="written into a path"),
+        pytest.param(entering, "cannot be entered by `with`", id="entered"),
+        pytest.param(lambda node: isinstance(1, node), "is no class", id="taken for a class"),
     ],
 )
 def test_a_node_is_not_its_value(use, remedy):
@@ -199,6 +232,56 @@ def test_a_node_is_not_its_value(use, remedy):
         use(task(add).bind(1))
     assert "<node add>" in str(told.value)
     assert remedy in str(told.value)
+
+
+#: Of what any object is, not of what a value can do: how it is made, found, shown, looked into and kept in a class.
+KEPT = frozenset(
+    f"__{name}__"
+    for name in (
+        *("new", "init", "del", "repr", "str", "hash", "eq", "ne", "dir", "getattr", "getattribute", "replace", "release_buffer"),
+        *("get", "set", "delete", "set_name", "init_subclass", "class_getitem", "missing"),
+    )
+)
+
+
+def special_methods():
+    """All that the language's own reference describes, and those that its abstract classes are made of."""
+    told = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
+    kinds = [kind for module in (collections.abc, contextlib, numbers, os) for kind in vars(module).values() if isinstance(kind, type)]
+    asked = {name for kind in kinds for name in getattr(kind, "__abstractmethods__", ())}
+    made = {name for name, member in vars(contextlib.AbstractAsyncContextManager).items() if inspect.isfunction(member)}
+    return told | {name for name in asked | made if name.startswith("__")}
+
+
+def test_no_special_method_of_python_is_forgotten():
+    node = task(add).bind(1)
+    assert {"__matmul__", "__rdivmod__", "__imul__", "__aenter__", "__fspath__", "__anext__", "__mro_entries__"} <= special_methods()
+    for name in sorted(special_methods() - KEPT):
+        with pytest.raises(GraphTypeError, match=r"^<node add> stands for a value that is not there before the run: it .*; "):
+            getattr(type(node), name)(node, *["a"] * 3)
+
+
+def test_a_node_can_be_shown():
+    node = task(add).bind(1)
+    assert str(node) == repr(node) == f"{node!r}" == "<node add>"
+    assert {node: 1}[node] == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        pytest.param(lambda: dag.Options(num_gpu=1), r"^Options\(\) has no parameter 'num_gpu'; did you mean 'num_gpus'", id="a near miss"),
+        pytest.param(lambda: dag.Options(queue="a"), r"has no parameter 'queue'; there are num_cpus, num_gpus", id="nothing near"),
+        pytest.param(lambda: dag.Options(2), r"num_cpus has to be given by name, like num_cpus=2$", id="by its place"),
+        pytest.param(lambda: dag.submit(1, prams={}), r"^submit\(\) has no parameter 'prams'; did you mean 'params'", id="of a submission"),
+        pytest.param(dag.submit, r"^submit\(\): missing a required argument: 'outputs'", id="nothing to submit"),
+        pytest.param(lambda: dag.submit(1, retries=2), r"an option of a task: dag\.task\(f\)\.options\(retries=2\)$", id="of a task"),
+        pytest.param(lambda: dag.get_run("r", clent=1), r"get_run\(\) has no parameter 'clent'; did you mean 'client'\?$", id="of a run"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_the_parameter(call, words):
+    with pytest.raises(GraphTypeError, match=words):
+        call()
 
 
 def test_a_part_of_a_value_is_taken_as_the_remedy_says():
@@ -238,7 +321,7 @@ def test_nothing_at_all_is_no_function():
 
 def test_a_node_does_not_change():
     node = task(add).bind(1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(GraphTypeError, match="cannot be changed"):
         node.args = ()
     assert node != task(add).bind(1)
 

@@ -594,7 +594,13 @@ def test_too_much_quota_is_told_at_the_number_that_is_too_much(tenants: str, pla
 def test_a_resource_that_pools_write_otherwise_is_a_warning():
     pools = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, tpu: 2")
     told = [str(warning) for warning in loaded(pools + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
-    assert any("the pools of standard have no TPU; did you mean tpu?" in line for line in told)
+    assert any("quotas.standard.TPU: no pool of the flavor standard has TPU; did you mean tpu?" in line for line in told)
     both = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, TPU: 2, tpu: 2")
     told = [str(warning) for warning in loaded(both + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
     assert not any("did you mean" in line for line in told)
+
+
+def test_a_resource_that_no_pool_of_the_flavor_has_is_a_warning_at_its_line():
+    told = [str(warning) for warning in loaded(SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n        lamp: {nominal: 1}").warnings]
+    line = (SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n").count("\n") + 1
+    assert f"x.yaml:{line}:9: tenants.a.quotas.standard.lamp: no pool of the flavor standard has lamp; there is cpu, memory" in told

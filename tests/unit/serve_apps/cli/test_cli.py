@@ -703,10 +703,52 @@ def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_apply_tells_what_of_the_file_it_does_not_take(applied):
-    code, told = applied("port: 8000", "port: 8001")
+@pytest.mark.parametrize("command", ["up", "demo", "apply", "validate"])
+def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    assert run_command([command, "configs/quickstart.yaml"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; name a file that can be read from {tmp_path}" in told
+    assert "no federation file is named" not in told
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        pytest.param("port: 8000", "port: 8001", ["root.port: 8000 → 8001"], id="a number of the root"),
+        pytest.param(
+            "capacity: {cpu: 2,", "capacity: {cpu: 1,", ["meshes.east.pools.general.capacity.cpu: 2 → 1"], id="a number of a pool"
+        ),
+        pytest.param(
+            "capacity: {cpu: 2, memory: 1GiB}",
+            "capacity: {cpu: 2, lamp: 3}",
+            ["meshes.east.pools.general.capacity.lamp (new)", "meshes.east.pools.general.capacity.memory (gone)"],
+            id="keys of a pool that came and went",
+        ),
+        pytest.param(
+            "    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (gone)"], id="a key that went and left nothing beside"
+        ),
+        pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="a label that came"),
+        pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
+    ],
+)
+def test_apply_tells_what_of_the_file_it_does_not_take(applied, old, new, words):
+    code, told = applied(old, new)
     assert code == 0
-    assert "not applied, these take `down` and `up`: root.port: 8000 → 8001" in told
+    line = "not applied, these take `down` and `up`: "
+    assert [row.removeprefix(line) for row in told.splitlines() if row.startswith(line)] == ([", ".join(words)] if words else [])
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
+def test_apply_tells_of_a_password_that_it_changed_and_neither_the_old_nor_the_new_one(applied, tmp_path, more):
+    assert applied("redis: {url: null}", 'redis: {url: "redis://:hunter2@h:1/0"}')[0] == 0
+    keep(StateFolder(tmp_path), read_config(tmp_path / "x.yaml"))
+    code, told = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
+    assert code == 0
+    assert "redis.url (changed)" in told
+    kept = "".join(file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.json"))
+    assert not [secret for secret in ("hunter2", "correct-horse") if secret in told + kept]
 
 
 def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):

@@ -8,10 +8,11 @@ from federation.estimates import Pace
 from federation.leases import Aim, Want
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.registry import Note
+from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from federation.testing import HandMesh
-from mesh.ids import NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.messages import StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -284,6 +285,62 @@ def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
     spec["nodes"]["a"]["options"] = {"labels": {"zone": "north"}}
     view = world.http(RESEARCH).post("/v1/plan", json=spec).json()
     assert (view["stages"], view["blocked"][0]["reason"]) == ([], "LABEL_MISMATCH")
+
+
+def with_tpus() -> World:
+    """A mesh with `cpu` and `tpu` is there; the root's file names one with `fpga_card`, too."""
+    away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
+    built = World(roster=Roster(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")}))
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8, "tpu": 4}))
+    HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    return built
+
+
+def asking_for(run: str, **resources: float):
+    spec = spec_of("a", id=run)
+    spec["nodes"]["a"]["options"] = {"resources": resources}
+    return spec
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/plan"])
+@pytest.mark.parametrize(
+    ("resource", "meant"),
+    [
+        pytest.param("TPU", "tpu", id="another case"),
+        pytest.param("tpus", "tpu", id="a letter too many"),
+        pytest.param("fpga-card", "fpga_card", id="of a mesh that is only in the file"),
+    ],
+)
+def test_a_resource_that_is_almost_one_of_a_mesh_is_refused_at_its_place(path, resource, meant):
+    world = with_tpus()
+    answer = world.http(RESEARCH).post(path, json=asking_for("t", **{resource: 1}))
+    assert answer.status_code == 422
+    problem = {"place": f"/nodes/a/options/resources/{resource}", "problem": f"no mesh has {resource}; did you mean {meant}?"}
+    assert answer.json()["error"]["problems"] == [problem]
+    assert world.runs.summary("t") is None
+
+
+def test_a_misspelt_resource_among_the_defaults_is_refused_there():
+    answer = with_tpus().http(RESEARCH).post("/v1/runs", json={**asking_for("t"), "defaults": {"resources": {"TPU": 1}}})
+    assert [problem["place"] for problem in answer.json()["error"]["problems"]] == ["/defaults/resources/TPU"]
+
+
+def test_a_resource_that_no_mesh_has_is_told_by_dry_run_and_explain():
+    world = with_tpus()
+    words = "no mesh has lamp; there is cpu, fpga_card, tpu"
+    (node,) = world.http(RESEARCH).post("/v1/plan", json=asking_for("t", lamp=1)).json()["blocked"]
+    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("CAPACITY_TOO_SMALL", words)
+    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("t", lamp=1)).status_code == 202
+    world.coordinator().step(0)
+    (node,) = get(world, "/v1/runs/t/explain", RESEARCH)["blocked"]
+    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("CAPACITY_TOO_SMALL", words)
+
+
+def test_what_a_known_mesh_has_or_may_bring_is_not_refused():
+    world = with_tpus()
+    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("here", tpu=1)).status_code == 202
+    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("away", fpga_card=1)).status_code == 202
+    assert World().http(RESEARCH).post("/v1/runs", json=asking_for("nowhere", TPU=1)).status_code == 202
 
 
 def test_a_dry_run_refuses_what_a_submission_refuses(world):
