@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -16,6 +17,8 @@ from dag.from_ray import foreign
 
 #: The oldest protocol with out-of-band buffers: the two sides may run different minor versions of Python.
 PROTOCOL = 5
+#: Held while modules are registered: cloudpickle's registry is the whole process', and graphs are compiled in many threads.
+_REGISTRY_LOCK = threading.RLock()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -43,7 +46,7 @@ def sha256_of(data: bytes) -> str:
 def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
     """Within the block, functions of these modules are pickled whole instead of being named: workers cannot import them.
 
-    A module that was registered before stays so afterwards. The registry is the process's own: not for two threads at once.
+    A module that was registered before stays so afterwards. One thread at a time: another thread's block waits for this one's end.
 
     Raises:
         GraphTypeError: What was given is no list of modules.
@@ -54,17 +57,18 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
     for module in modules:
         if not isinstance(module, ModuleType):
             raise GraphTypeError(f"by_value takes modules, not {module!r}; {_remedy(module)}")
-    known = cloudpickle.list_registry_pickle_by_value()
-    added: list[ModuleType] = []
-    try:
-        for module in modules:
-            if module.__name__ not in known:
-                cloudpickle.register_pickle_by_value(module)
-                added.append(module)
-        yield
-    finally:
-        for module in added:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _REGISTRY_LOCK:
+        known = cloudpickle.list_registry_pickle_by_value()
+        added: list[ModuleType] = []
+        try:
+            for module in modules:
+                if module.__name__ not in known:
+                    cloudpickle.register_pickle_by_value(module)
+                    added.append(module)
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def _remedy(given: object) -> str:

@@ -45,6 +45,7 @@ DOORS = frozenset({
 
 #: Doors that a core file may import all the same, each with its reason.
 EXCEPTIONS = {
+    ("dag/pickling.py", "threading"): "cloudpickle's registry is the whole process', so one thread at a time may change it",
     ("mesh/conformance/program.py", "pathlib"): "the program reads the files of cases that it is given",
     ("mesh/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
     ("simulator/mesh_world.py", "random"): "as world.py: chance of its seed alone",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,19 @@ import httpx
 import psutil
 import pytest
 import ray
+from faults.running_federation import TENANT, Federation
 from faults.table import Row
 from patience import eventually
 
 import dag
-from dag.store.client_access import Access
-from dag.store.remote import Client, Run
+from dag.store.remote import Run
 from federation.child.cadence import interval_ms
 from federation.child.deadlines import Deadlines
-from federation.config.loading import load_config
 from mesh.ids import MeshId
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).parents[2]
-TENANT = "acme"
 LIMIT_S = 240.0
 #: Of the issue: short enough that a restart of a few seconds is a large part of it.
 BRIEF_MS, BRIEF_BEAT_MS = 10_000, 1_000
@@ -61,7 +55,7 @@ meshes:
   east: {{cluster: only, node_labels: {{zone: east}}, labels: {{zone: east}}, {pools}}}
   west: {{cluster: only, node_labels: {{zone: west}}, labels: {{zone: west}}, {pools}}}
 tenants:
-  acme: {{quotas: {{standard: {{cpu: {{nominal: 4}}}}}}, pickled_code: true}}
+  {TENANT}: {{quotas: {{standard: {{cpu: {{nominal: 4}}}}}}, pickled_code: true}}
 """
 
 
@@ -86,43 +80,9 @@ def starts(folder: Path, name: str) -> int:
     return len(lines.read_text().splitlines()) if lines.exists() else 0
 
 
-class Federation:
-    """A stack, watched as `schedulemesh up` watches it, and a client of it."""
-
-    def __init__(self, folder: Path, ttl: str) -> None:
-        self.said: list[str] = []
-        self.folder = StateFolder(folder)
-        self.folder.__enter__()
-        self.stack = Stack(load_config(config(ttl), source="tests/faults/test_fault_recovery.py"), self.folder, say=self.said.append)
-        self.stack.start()
-        self.client = Client(Access(address=self.stack.address, api_key=self.stack.api_key, tenant=TENANT))
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="watcher")
-        self._watcher.start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.2):
-            self.stack.watch()
-
-    def close(self) -> None:
-        self._over.set()
-        self._watcher.join()
-        self.client.close()
-        self.stack.stop()
-        self.folder.__exit__(None, None, None)
-
-    def pid(self, mesh: str) -> int:
-        return self.stack.children[mesh].pid
-
-    def joins(self, mesh: str) -> list[tuple[float, bool]]:
-        """When its processes joined, in seconds since the epoch, and whether they went on with work."""
-        found = re.findall(r"timestamp='(\S+)Z' .*event='joined' .*goes_on=(\w+)", self.stack.children[mesh].log.read_text())
-        return [(datetime.fromisoformat(f"{at}+00:00").timestamp(), goes_on == "True") for at, goes_on in found]
-
-
 @pytest.fixture(scope="module")
 def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    federation = Federation(tmp_path_factory.mktemp("brief"), f"{BRIEF_MS}ms")
+    federation = Federation(tmp_path_factory.mktemp("brief"), config(f"{BRIEF_MS}ms"))
     yield federation
     federation.close()
 
@@ -130,7 +90,7 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """No session ends by itself, however busy the machine is."""
-    federation = Federation(tmp_path_factory.mktemp("patient"), "60s")
+    federation = Federation(tmp_path_factory.mktemp("patient"), config("60s"))
     yield federation
     federation.close()
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -286,17 +287,56 @@ def test_a_parameter_that_is_no_plain_data_is_refused():
         compile_graph(double.bind(1), params={"day": {1, 2}})
 
 
-def test_a_module_can_be_sent_along():
+@pytest.fixture
+def unknown_module():
+    """A module that no worker can import."""
     module = ModuleType("not_on_any_worker")
-    exec("def triple(x):\n    return 3 * x\n", module.__dict__)  # noqa: S102  a module that no worker can import
+    exec("def triple(x):\n    return 3 * x\n", module.__dict__)  # noqa: S102  it has no file
     sys.modules[module.__name__] = module
-    try:
-        spec = sent(dag.bind(module.triple, 5), by_value=[module])
-        named = compile_graph(dag.bind(module.triple, 5))["blobs"]
-    finally:
-        del sys.modules[module.__name__]
+    yield module
+    sys.modules.pop(module.__name__, None)
+
+
+def test_a_module_can_be_sent_along(unknown_module):
+    spec = sent(dag.bind(unknown_module.triple, 5), by_value=[unknown_module])
+    named = compile_graph(dag.bind(unknown_module.triple, 5))["blobs"]
+    del sys.modules[unknown_module.__name__]
     assert list(run(spec).values()) == [15]
     assert all(b"not_on_any_worker" in base64.b64decode(text) for text in named.values())
+
+
+class Meets:
+    """Says that it is being pickled, and is pickled once the other event has come."""
+
+    def __init__(self, own: threading.Event, other: threading.Event) -> None:
+        self._own, self._other = own, other
+
+    def __reduce__(self):
+        self._own.set()
+        assert self._other.wait(60)
+        return int, (0,)
+
+
+def test_two_threads_send_a_module_along_at_once(unknown_module):
+    first_is_inside, second_begins, first_is_done, second_is_inside = (threading.Event() for _ in range(4))
+
+    def modules():
+        assert first_is_inside.wait(60)
+        second_begins.set()
+        yield unknown_module
+
+    def written(meets: Meets, modules) -> dict[str, Any]:
+        return compile_graph([double.bind(meets), dag.bind(unknown_module.triple, 5)], by_value=modules)
+
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(written, Meets(second_is_inside, first_is_done), modules())
+        try:
+            written(Meets(first_is_inside, second_begins), [unknown_module])
+        finally:
+            first_is_done.set()
+        spec = DagSpec.model_validate(second.result(60))
+    del sys.modules[unknown_module.__name__]
+    assert 15 in run(spec).values()
 
 
 @pytest.mark.parametrize(
