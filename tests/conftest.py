@@ -1,8 +1,12 @@
 """What holds for all tests."""
 
 import signal
+from collections.abc import Generator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from sharing import SHARED, SHARING
 
 pytest_plugins = ("faults.table",)
 
@@ -15,3 +19,30 @@ settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthC
 # What a change is refused for is what it did, so the same code gets the same examples each time. `make fresh` looks for others.
 settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
 settings.load_profile("same")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """After a file of tests: end what was shared and is not used by the next one."""
+    yield
+    SHARING.close_unused(item, nextitem)
+
+
+def pytest_sessionfinish() -> None:
+    """End what an interrupted run has left open."""
+    SHARING.close_unused(None, None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, and files that share something go to one process."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # Where `-n` is known, it is there.
+
+    class LoadSharedScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return SHARED.get(file, file)
+
+    return LoadSharedScheduling(config, log)

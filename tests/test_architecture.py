@@ -1,24 +1,28 @@
-"""Who may import whom, read from the source: layers, doors, and no import where nobody looks for it; and is every file on a map.
+"""Lints over the source tree: each test reads every file and lists all violations, with file and line.
 
     serve_apps > simulator > dag > federation > mesh
 
-Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and `serve_apps`, which has
-an order of rooms of its own.
+Imports go down only. Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and
+`serve_apps`, which has an order of rooms of its own. Every file stands on a map, and what users import is explained.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
+import typer
+from source_tree import FILES, LAYERS, ROOT, Definition, Import, forget, imports, imports_of, module_of, public_definitions, source
 
-ROOT = Path(__file__).parent.parent
-LAYERS = ("mesh", "federation", "dag", "simulator", "serve_apps")  #: Lowest first.
+from serve_apps.cli.app import app
+
 DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
 
 #: The rooms of `serve_apps`, lowest first; "" is the package's own folder.
@@ -64,26 +68,33 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
     ): "its child_process imports Ray: once its mode is set, and for this command alone",
 }
 
-FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
-FOLDERS = sorted({file.rpartition("/")[0] for file in FILES})
+#: What users see beside `__all__` of the packages, the ports of `federation` and the commands: errors, plugins, HTTP models, settings.
+USERS_FILES = (
+    "mesh/errors.py",
+    "mesh/plugins.py",
+    "dag/errors.py",
+    "federation/errors.py",
+    "serve_apps/schemas/",
+    "federation/config/sections/",
+)
+
+#: What this project counts in words.
+# fmt: off
+COUNTED = frozenset({
+    "agents", "attempts", "bundles", "bytes", "calls", "characters", "clusters", "edges", "flavors", "leases", "levels", "lines", "members",
+    "meshes", "nodes", "outputs", "parts", "pools", "problems", "ranks", "rows", "slots", "stages", "tasks", "tenants", "values", "workers",
+})
+# fmt: on
 
 
-def imports_of(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """The modules that are imported anywhere below `tree`; for `from a import b` both `a.b` and `a`, as `b` may be a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name,) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield from ((f"{module}.{alias.name}", module) for alias in node.names)
+@pytest.fixture(scope="module", autouse=True)
+def _source() -> Iterator[None]:
+    yield
+    forget()
 
 
-def source(file: str) -> ast.Module:
-    return ast.parse((ROOT / file).read_text(encoding="utf-8"), filename=file)
-
-
-def module_of(file: str) -> str:
-    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def all_imports() -> Iterator[tuple[str, Import]]:
+    return ((file, each) for file in FILES for each in imports(file))
 
 
 def doors_in(names: tuple[str, ...]) -> set[str]:
@@ -95,6 +106,114 @@ def room_of(module: str) -> str:
     """The room of a module of `serve_apps`; empty for one that stands in the package's own folder."""
     room = module.removeprefix("serve_apps").removeprefix(".").partition(".")[0]
     return "" if room in OUTSIDE_OF_ROOMS else room
+
+
+def is_core(file: str) -> bool:
+    return not file.startswith(tuple(f"{folder}/" for folder in DOOR_FOLDERS))
+
+
+# -- imports -----------------------------------------------------------------------------------------------------------
+
+
+def test_imports_name_the_whole_module():
+    assert [f"{file}:{each.line}: {each.name}" for file, each in all_imports() if each.name.startswith(".")] == []
+
+
+def test_imports_go_down_the_layers_only():
+    upward = []
+    for file, each in all_imports():
+        layer, imported = file.partition("/")[0], each.name.partition(".")[0]
+        if imported in LAYERS[LAYERS.index(layer) + 1 :]:
+            upward.append(f"{file}:{each.line}: {layer} imports {each.name}")
+    assert upward == []
+
+
+def test_imports_go_down_the_rooms_only():
+    upward = []
+    for file, each in all_imports():
+        if file.startswith("serve_apps/") and each.name.partition(".")[0] == "serve_apps":
+            own, imported = room_of(module_of(file)), room_of(each.name)
+            if imported not in ROOMS[: ROOMS.index(own) + 1]:
+                upward.append(f"{file}:{each.line}: the room {own!r} imports {each.name}")
+    assert upward == []
+
+
+def test_every_room_of_serve_apps_has_its_place():
+    package = ROOT / "serve_apps"
+    assert {folder.parent.name for folder in package.glob("*/__init__.py")} == set(ROOMS) - {""}
+    assert {file.stem for file in package.glob("*.py")} == OUTSIDE_OF_ROOMS
+
+
+def test_a_core_file_opens_no_door():
+    opened = [
+        f"{file}:{each.line}: {door}; take it as an argument, or move the file to a folder of doors"
+        for file, each in all_imports()
+        if is_core(file)
+        for door in sorted(doors_in(each.names))
+        if (file, door) not in EXCEPTIONS
+    ]
+    assert opened == []
+
+
+def test_a_core_file_imports_no_folder_of_doors():
+    folders = tuple(folder.replace("/", ".") for folder in DOOR_FOLDERS)
+    reached = []
+    for file, each in all_imports():
+        package = file.partition("/")[0]
+        is_own_front = file.endswith("/__init__.py") and each.name.startswith(f"{package}.")  # It may offer what stands behind its doors.
+        is_harmless = each.name.startswith(HARMLESS.get(package, ()))
+        if is_core(file) and each.name.startswith(folders) and not is_own_front and not is_harmless:
+            reached.append(f"{file}:{each.line}: {each.name}")
+    assert reached == []
+
+
+def test_imports_stand_at_the_top():
+    late = [f"{file}:{each.line}: {each.names[-1]}" for file, each in all_imports() if each.is_late]
+    listed = {f"{file}:{each.line}: {each.names[-1]}" for file, each in all_imports() if (file, each.names[-1]) in LATE_IMPORTS}
+    assert [each for each in late if each not in listed] == [], "move them up, or list them here with their reason"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = {module_of(file) for file in FILES}
+    graph = nx.DiGraph()
+    for file, each in all_imports():
+        imported = next((name for name in each.names if name in modules), None)
+        if imported is not None and imported != module_of(file):
+            graph.add_edge(module_of(file), imported)
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+
+
+def test_every_listed_exception_is_still_needed():
+    assert set(EXCEPTIONS) <= {(file, door) for file, each in all_imports() for door in doors_in(each.names)}
+    assert set(LATE_IMPORTS) <= {(file, each.names[-1]) for file, each in all_imports() if each.is_late}
+
+
+@pytest.mark.parametrize(
+    ("line", "opened"),
+    [
+        pytest.param("import time", {"time"}, id="a door by name"),
+        pytest.param("from urllib import request", {"urllib.request"}, id="a door taken out of its package"),
+        pytest.param("import redis.asyncio as r", {"redis"}, id="a module below a door"),
+        pytest.param("from urllib.parse import urlsplit", set(), id="a harmless sibling of a door"),
+        pytest.param("import timeit_like", set(), id="a name that only begins like a door"),
+        pytest.param("try:\n  if x:\n    import time\nexcept E:\n  import os", {"time", "os"}, id="doors inside other statements"),
+        pytest.param("match x:\n  case 1:\n    with y:\n      import time", {"time"}, id="a door inside a case"),
+    ],
+)
+def test_doors_are_seen(line: str, opened: set[str]):
+    assert {door for each in imports_of(ast.parse(line)) for door in doors_in(each.names)} == opened
+
+
+def test_late_imports_are_seen():
+    text = "import a\nclass C:\n  import b\n  async def f(self):\n    for x in y:\n      import c\n"
+    assert [(each.name, each.line, each.is_late) for each in imports_of(ast.parse(text))] == [
+        ("a", 1, False),
+        ("b", 3, False),
+        ("c", 6, True),
+    ]
+
+
+# -- maps and files ----------------------------------------------------------------------------------------------------
 
 
 def files_in(folder: Path) -> set[str]:
@@ -109,41 +228,13 @@ def names_on_map(text: str) -> set[str]:
     return {name for cells in rows if len(cells) % 2 == 0 for name in cells[::2]}
 
 
-def is_core(file: str) -> bool:
-    return not file.startswith(tuple(f"{folder}/" for folder in DOOR_FOLDERS))
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_imports_say_the_whole_name(file: str):
-    assert not [names[0] for names in imports_of(source(file)) if names[0].startswith(".")]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_imports_go_down_only(file: str):
-    own = LAYERS.index(file.partition("/")[0])
-    upward = {names[0] for names in imports_of(source(file)) if names[0].partition(".")[0] in LAYERS[own + 1 :]}
-    assert not upward, f"{file} belongs to {LAYERS[own]} and imports from above: {sorted(upward)}"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("serve_apps/")])
-def test_imports_go_down_the_rooms_only(file: str):
-    allowed = ROOMS[: ROOMS.index(room_of(module_of(file))) + 1]
-    imported = {names[0] for names in imports_of(source(file)) if names[0].partition(".")[0] == "serve_apps"}
-    upward = {name for name in imported if room_of(name) not in allowed}
-    assert not upward, f"{file} imports from rooms above its own: {sorted(upward)}"
-
-
-def test_every_room_of_serve_apps_has_its_place():
-    package = ROOT / "serve_apps"
-    assert {folder.parent.name for folder in package.glob("*/__init__.py")} == set(ROOMS) - {""}
-    assert {file.stem for file in package.glob("*.py")} == OUTSIDE_OF_ROOMS
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_folder_has_a_map_of_its_files(folder: str):
-    files, named = files_in(ROOT / folder), names_on_map(ast.get_docstring(source(f"{folder}/__init__.py")) or "")
-    assert not files - named, f"the map in {folder}/__init__.py lacks {sorted(files - named)}"
-    assert not named - files, f"the map in {folder}/__init__.py names what is not there: {sorted(named - files)}"
+def test_every_folder_has_a_map_of_its_files():
+    wrong = []
+    for folder in sorted({file.rpartition("/")[0] for file in FILES}):
+        files, named = files_in(ROOT / folder), names_on_map(ast.get_docstring(source(f"{folder}/__init__.py")) or "")
+        wrong += [f"{folder}/__init__.py:1: the map lacks {name}" for name in sorted(files - named)]
+        wrong += [f"{folder}/__init__.py:1: the map names {name}, which is not there" for name in sorted(named - files)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -159,65 +250,154 @@ def test_names_on_a_map_are_seen(text: str, names: set[str]):
     assert names_on_map(text) == names
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if is_core(file)])
-def test_a_core_file_opens_no_door(file: str):
-    opened = {door for names in imports_of(source(file)) for door in doors_in(names) if (file, door) not in EXCEPTIONS}
-    assert not opened, f"{file} is core and imports {sorted(opened)}; take it as an argument, or move the file to a folder of doors"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if is_core(file)])
-def test_a_core_file_reaches_no_folder_of_doors(file: str):
-    folders = tuple(folder.replace("/", ".") for folder in DOOR_FOLDERS)
-    reached = {names[0] for names in imports_of(source(file)) if names[0].startswith(folders)}
-    package = file.partition("/")[0]
-    if file.endswith("/__init__.py"):  # a package's own front may offer what stands behind its doors
-        reached = {name for name in reached if not name.startswith(f"{package}.")}
-    reached = {name for name in reached if not name.startswith(HARMLESS.get(package, ()))}
-    assert not reached, f"{file} is core and imports the doors {sorted(reached)}"
-
-
 def test_no_two_files_of_tests_have_one_name():
     """pytest imports them by it, wherever they stand, and collects none of the second."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py"))
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_imports_stand_at_the_top(file: str):
-    functions = (node for node in ast.walk(source(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    late = {names[-1] for function in functions for names in imports_of(function)}
-    unlisted = {name for name in late if (file, name) not in LATE_IMPORTS}
-    assert not unlisted, f"{file} imports {sorted(unlisted)} inside a function; move it up, or list it here with its reason"
+def test_no_test_imports_from_another_file_of_tests():
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if re.match(r"\s*(from|import) ([\w.]+\.)?(test_\w+|conftest)\b", line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert found == [], "move what they share to a module without tests"
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    modules = {module_of(file): file for file in FILES}
-    graph = nx.DiGraph()
-    for module, file in modules.items():
-        for names in imports_of(source(file)):
-            imported = next((name for name in names if name in modules), None)
-            if imported is not None and imported != module:
-                graph.add_edge(module, imported)
-    circles = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
-    assert not circles, f"modules in a circle: {circles}"
+# -- public names ------------------------------------------------------------------------------------------------------
 
 
-def test_every_exception_is_still_needed():
-    needed = {(file, door) for file in FILES for names in imports_of(source(file)) for door in doors_in(names)}
-    late = {(file, names[-1]) for file in FILES for names in imports_of(source(file))}
-    assert set(EXCEPTIONS) <= needed
-    assert set(LATE_IMPORTS) <= late
+def declared(tree: ast.Module) -> list[str] | None:
+    """What `__all__` names; None where there is none."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    return None
 
 
-@pytest.mark.parametrize(
-    ("line", "opened"),
-    [
-        pytest.param("import time", {"time"}, id="a door by name"),
-        pytest.param("from urllib import request", {"urllib.request"}, id="a door taken out of its package"),
-        pytest.param("import redis.asyncio as r", {"redis"}, id="a module below a door"),
-        pytest.param("from urllib.parse import urlsplit", set(), id="a harmless sibling of a door"),
-        pytest.param("import timeit_like", set(), id="a name that only begins like a door"),
-    ],
-)
-def test_doors_are_seen(line: str, opened: set[str]):
-    assert {door for names in imports_of(ast.parse(line)) for door in doors_in(names)} == opened
+def is_registration(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.func.attr in ("get", "post")
+
+
+def offered(file: str) -> set[str]:
+    """Public functions and classes of the file; of a package's front, what it takes from its own modules too.
+
+    What a decorator hands over (`@router.get(…)`) is reached by that way, and by nobody's import.
+    """
+    tree = source(file)
+    names = {name for name, node in public_definitions(tree.body) if "." not in name and not any(map(is_registration, node.decorator_list))}
+    if file.endswith("/__init__.py"):
+        own = file.partition("/")[0]
+        taken = [node for node in tree.body if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == own]
+        names |= {alias.asname or alias.name for node in taken for alias in node.names}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_what_modules_declare_is_sorted_whole_and_there():
+    wrong = []
+    for file in FILES:
+        names = declared(source(file))
+        if names is not None:
+            module = importlib.import_module(module_of(file))
+            wrong += [f"{file}: __all__ is not sorted, or has a name twice"] if names != sorted(set(names)) else []
+            wrong += [f"{file}: __all__ names {name}, which is not there" for name in names if not hasattr(module, name)]
+            wrong += [f"{file}: __all__ lacks {name}" for name in sorted(offered(file) - set(names))]
+    assert wrong == []
+
+
+def test_packages_declare_what_they_offer():
+    fronts = [f"{package}/__init__.py" for package in LAYERS]
+    assert [front for front in fronts if declared(source(front)) is None and offered(front)] == []
+    assert len(declared(source("dag/__init__.py")) or []) > 1
+
+
+def test_every_module_says_what_it_is():
+    assert [f"{file}:1" for file in FILES if source(file).body and not ast.get_docstring(source(file))] == []
+
+
+def definitions_behind(thing: Any) -> Iterator[tuple[str, str, Definition]]:
+    """File, name and definition of a class or function and of its public members, inherited ones too; nothing of what is made elsewhere."""
+    for kind in getattr(thing, "__mro__", (thing,)):
+        file = str(getattr(kind, "__module__", "")).replace(".", "/") + ".py"
+        if file in FILES:
+            found = public_definitions(source(file).body)
+            own = getattr(kind, "__qualname__", "")
+            yield from ((file, name, node) for name, node in found if name == own or name.startswith(f"{own}."))
+
+
+def ports() -> Iterator[tuple[str, str, Definition]]:
+    """The protocols of `federation`, each with its members."""
+    for file in FILES:
+        if re.fullmatch(r"federation/\w+\.py", file):
+            kinds = [node for node in source(file).body if isinstance(node, ast.ClassDef)]
+            kinds = [node for node in kinds if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)]
+            yield from ((file, name, node) for name, node in public_definitions(kinds))
+
+
+def callbacks(group: Any) -> Iterator[Any]:
+    """The functions behind the commands of the terminal."""
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from callbacks(command)
+        else:
+            yield command.callback
+
+
+def what_users_see() -> Iterator[tuple[str, str, Definition]]:
+    """What docstrings are asked of."""
+    for front in (f"{package}/__init__.py" for package in LAYERS):
+        module = importlib.import_module(module_of(front))
+        for name in declared(source(front)) or ():
+            yield from definitions_behind(getattr(module, name))
+    for file in FILES:
+        if file.startswith(USERS_FILES):
+            yield from ((file, name, node) for name, node in public_definitions(source(file).body))
+    yield from ports()
+    for callback in callbacks(typer.main.get_command(app)):
+        yield from definitions_behind(callback)
+
+
+def test_what_users_see_is_explained():
+    seen = set(what_users_see())
+    assert sorted(f"{file}:{node.lineno}: {name}" for file, name, node in seen if not ast.get_docstring(node)) == []
+    names = {name for _, name, _ in seen}
+    assert {"TaskCalls.submit_task", "Client.submit", "LeaseLedger.snapshot", "RunView", "submit", "DagError"} <= names
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def bare_counts(text: ast.JoinedStr) -> list[str]:
+    """Values of an f-string with a word for several right behind them; constants of a module are never 1."""
+    return [
+        f"{{{ast.unparse(value.value)}}}{words.value[:12]}"
+        for value, words in zip(text.values, text.values[1:], strict=False)
+        if isinstance(value, ast.FormattedValue) and isinstance(words, ast.Constant) and words.value.startswith(" ")
+        if words.value.replace(",", " ").replace(";", " ").split(" ")[1] in COUNTED
+        if not any(isinstance(part, (ast.Name, ast.Attribute)) and name_of(part).isupper() for part in ast.walk(value.value))
+    ]
+
+
+def name_of(part: ast.Name | ast.Attribute) -> str:
+    return (part.id if isinstance(part, ast.Name) else part.attr).replace("_", "")
+
+
+def test_a_word_for_several_behind_one_is_found():
+    text = ast.parse("f'{len(x)} slots, {NODES_MAX} nodes, {name} goes'").body[0]
+    assert isinstance(text, ast.Expr)
+    assert isinstance(text.value, ast.JoinedStr)
+    assert bare_counts(text.value) == ["{len(x)} slots, "]
+
+
+def test_every_count_goes_through_the_one_function():
+    examples = [path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py")]
+    found = [
+        f"{file}:{node.lineno}: {count}"
+        for file in (*FILES, *examples)
+        for node in ast.walk(source(file))
+        if isinstance(node, ast.JoinedStr)
+        for count in bare_counts(node)
+    ]
+    assert found == [], "word it with mesh.counting"

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ PAGES = sorted(
 MESH = "docs/mesh"  #: The pages about the local mesh, read as one: a reader looks for a name in all of them.
 
 
+@cache
 def text_of(page: str) -> str:
     if page == MESH:
         return re.sub(r"^# ", "## ", "".join(text_of(f"{MESH}/{name}.md") for name in mesh_pages()), flags=re.MULTILINE)
@@ -67,6 +69,7 @@ def test_the_readme_of_the_mesh_lists_all_its_pages():
     assert sorted(mesh_pages()) == sorted(page.stem for page in (ROOT / MESH).glob("*.md"))
 
 
+@cache
 def sections(page: str, level: str) -> dict[str, str]:
     """Heading to what stands below it, up to the next heading of this level or a higher one."""
     found = re.findall(rf"^{level} (.+)\n([\s\S]*?)(?=^#{{1,{len(level)}}} |\Z)", text_of(page), flags=re.MULTILINE)
@@ -119,10 +122,9 @@ def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[A
         assert drawn == {other.value for other in after}
 
 
-@pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.value)
-def test_every_reason_has_its_meaning_on_the_page(reason: Reason):
+def test_every_reason_has_its_meaning_on_the_page():
     told = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
-    assert told[reason.value].endswith(".")
+    assert [reason.value for reason in Reason if not told.get(reason.value, "").endswith(".")] == []
 
 
 def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
@@ -131,10 +133,10 @@ def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
         yield from models(model)
 
 
-@pytest.mark.parametrize("model", list(models()), ids=lambda model: model.__name__)
-def test_every_key_of_the_federation_file_stands_on_its_page(model: type[Section]):
-    keys = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
-    assert {field.alias or name for name, field in model.model_fields.items()} <= keys
+def test_every_key_of_the_federation_file_stands_on_its_page():
+    told = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
+    keys = [(model.__name__, field.alias or name) for model in models() for name, field in model.model_fields.items()]
+    assert [f"{model}: {key}" for model, key in keys if key not in told] == []
 
 
 # -- the terminal ------------------------------------------------------------------------------------------------------
@@ -163,13 +165,14 @@ def told_of(command: tuple[str, ...]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_and_option_stands_on_the_terminals_page(command: tuple[str, ...]):
-    told = told_of(command)
-    assert told, f"`schedulemesh {' '.join(command)}` has no row"
-    options = [option for parameter in COMMANDS[command].params for option in (*parameter.opts, *parameter.secondary_opts)]
-    missing = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", told)]
-    assert not missing
+def test_every_command_and_option_stands_on_the_terminals_page():
+    missing = []
+    for command, made in COMMANDS.items():
+        told = told_of(command)
+        options = [option for parameter in made.params for option in (*parameter.opts, *parameter.secondary_opts)]
+        lacking = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", told)]
+        missing += [f"`schedulemesh {' '.join(command)}` {option}" for option in (lacking if told else ["has no row"])]
+    assert missing == []
 
 
 def test_the_terminals_page_names_no_command_and_no_option_that_is_not_there():
@@ -191,15 +194,21 @@ def command_lines() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "line"), command_lines())
-def test_every_command_line_in_the_documents_can_be_given(page: str, line: str):
-    words = shlex.split(line)[1:]
-    depth = 2 if tuple(words[:1]) not in COMMANDS else 1
-    command = COMMANDS[tuple(words[:depth])]
-    try:
-        command.make_context("schedulemesh", words[depth:])
-    except click.UsageError as wrong:
-        pytest.fail(f"{page}: `{line}`: {wrong.message}")
+def test_every_command_line_in_the_documents_can_be_given():
+    wrong = []
+    for page, line in command_lines():
+        words = shlex.split(line)[1:]
+        depth = 2 if tuple(words[:1]) not in COMMANDS else 1
+        command = COMMANDS.get(tuple(words[:depth]))
+        try:
+            if command is None:
+                wrong.append(f"{page}: `{line}`: there is no such command")
+            else:
+                command.make_context("schedulemesh", words[depth:])
+        except click.UsageError as refused:
+            wrong.append(f"{page}: `{line}`: {refused.message}")
+    assert wrong == []
+    assert command_lines()
 
 
 # -- HTTP --------------------------------------------------------------------------------------------------------------
@@ -212,11 +221,10 @@ def test_the_page_about_http_tells_of_every_route_and_of_no_other():
     assert set(sections("docs/http.md", "###")) == set(ROUTES)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_every_parameter_of_a_route_is_told_where_the_route_is(route: str):
-    told = sections("docs/http.md", "###")[route].lower()
-    named = [parameter["name"].lower() for parameter in ROUTES[route].get("parameters", []) if parameter["in"] != "path"]
-    assert [name for name in named if f"`{name}`" not in told] == []
+def test_every_parameter_of_a_route_is_told_where_the_route_is():
+    told = {route: text.lower() for route, text in sections("docs/http.md", "###").items()}
+    named = [(route, each["name"].lower()) for route, made in ROUTES.items() for each in made.get("parameters", []) if each["in"] != "path"]
+    assert [f"{route}: {name}" for route, name in named if f"`{name}`" not in told[route]] == []
 
 
 def test_every_error_code_stands_with_its_status():
@@ -251,9 +259,8 @@ def first_cells() -> set[str]:
     return {told for cells in rows(text_of("docs/python.md")) for told in re.findall(r"`([^`]+)`", cells[0])}
 
 
-@pytest.mark.parametrize("name", dag.__all__)
-def test_every_public_name_has_a_row(name: str):
-    assert any(re.match(rf"dag\.{name}\b", told) for told in first_cells())
+def test_every_public_name_has_a_row():
+    assert [name for name in dag.__all__ if not any(re.match(rf"dag\.{name}\b", told) for told in first_cells())] == []
 
 
 @pytest.mark.parametrize("kind", [dag.Client, dag.Run], ids=lambda kind: kind.__name__)
@@ -306,10 +313,10 @@ def test_every_error_of_the_client_is_told():
     assert own <= set(re.findall(r"`(\w+)`", sections("docs/python.md", "##")["Errors"]))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
-def test_python_in_the_documents_compiles(page: str):
-    for block in blocks(page, "python"):
-        compile(block, page, "exec")
+def test_python_in_the_documents_compiles():
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            compile(block, page, "exec")
 
 
 def test_the_graph_of_the_readme_is_one():
@@ -364,22 +371,28 @@ def own_parameters(call: Any) -> dict[str, Parameter]:
     return {one.name: Parameter(one.kind is one.KEYWORD_ONLY, shown[one.name]) for one in wanted}
 
 
-@pytest.mark.parametrize("name", mesh.__all__)
-def test_every_public_name_of_the_mesh_is_told(name: str):
-    assert re.search(rf"\b{name}\b", text_of(MESH))
+def test_every_public_name_of_the_mesh_is_told():
+    assert [name for name in mesh.__all__ if not re.search(rf"\b{name}\b", text_of(MESH))] == []
 
 
-@pytest.mark.parametrize(
-    ("face", "name"), [pytest.param(face, name, id=f"{face.__name__}.{name}") for face in FACES for name in members_of(face)]
-)
-def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults(face: type, name: str):
-    cells = [cell for cell in cells_of_mesh() if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
-    assert cells, f"`.{name}` has no row"
-    member, calls = getattr(face, name), [cell for cell in cells if "(" in cell]
-    if callable(member) and calls:
-        own = own_parameters(member)
-        parts = [told_parameters(cell).items() <= own.items() for cell in calls if "..." in cell]
-        assert any(parts) or own in [told_parameters(cell) for cell in calls if "..." not in cell]
+def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults():
+    told, wrong = cells_of_mesh(), []
+    for face, name in [(kind, name) for kind in FACES for name in members_of(kind)]:
+        cells = [cell for cell in told if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
+        if not cells:
+            wrong.append(f"`{face.__name__}.{name}` has no row")
+        elif not has_its_parameters(getattr(face, name), [cell for cell in cells if "(" in cell]):
+            wrong.append(f"`{face.__name__}.{name}` has other parameters or defaults: {own_parameters(getattr(face, name))}")
+    assert wrong == []
+
+
+def has_its_parameters(member: Any, calls: list[str]) -> bool:
+    """Whether one of the cells shows the member's parameters, or a part of them and `...`; one that is shown without any has all."""
+    if not callable(member) or not calls:
+        return True
+    own = own_parameters(member)
+    parts = [told_parameters(cell).items() <= own.items() for cell in calls if "..." in cell]
+    return any(parts) or own in [told_parameters(cell) for cell in calls if "..." not in cell]
 
 
 @pytest.mark.parametrize(
@@ -460,6 +473,7 @@ def test_every_metric_is_told_and_no_other():
     assert {re.sub(r"_(total|seconds)$", "", name) for name in told} == made
 
 
+@cache
 def slugs(page: str) -> set[str]:
     """The anchors that a page's headings make."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
@@ -476,26 +490,26 @@ def test_every_protection_is_shown_by_a_test_that_is_there():
             assert re.search(rf"^(async )?def {test}\(", text_of(file), flags=re.MULTILINE), f"{file} has no {test}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_somewhere(page: str):
-    broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
-        if re.match(r"[a-z]+:", link):
-            continue
-        path, _, anchor = link.partition("#")
-        target = (ROOT / page).parent / path if path else ROOT / page
-        is_there = target.exists() and target.resolve().is_relative_to(ROOT)
-        if not is_there or (anchor and anchor not in slugs(target.resolve().relative_to(ROOT).as_posix())):
-            broken.append(link)
-    assert not broken
+def leads_somewhere(page: str, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = ((ROOT / page).parent / path if path else ROOT / page).resolve()
+    is_there = target.exists() and target.is_relative_to(ROOT)
+    return is_there and (not anchor or anchor in slugs(target.relative_to(ROOT).as_posix()))
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_file_that_is_named_is_there(page: str):
+def test_every_link_leads_somewhere():
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)) if not re.match(r"[a-z]+:", link)]
+    assert links
+    assert [f"{page}: {link}" for page, link in links if not leads_somewhere(page, link)] == []
+
+
+def test_every_file_that_is_named_is_there():
     folders = "configs|examples|tests|docs|dag|mesh|federation|serve_apps|simulator|benchmarks"
-    named = re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.-]+\.(?:py|md|yaml|json|lua))", text_of(page))
-    folders_of_it = (ROOT, (ROOT / page).parent)  # A link may name a file beside its page.
-    assert [file for file in named if not any((folder / file).exists() for folder in folders_of_it)] == []
+    form = re.compile(rf"(?<![\w/.])((?:{folders})/[\w/.-]+\.(?:py|md|yaml|json|lua))")
+    named = [(page, file) for page in PAGES for file in form.findall(text_of(page))]
+    assert named
+    missing = [(page, file) for page, file in named if not any((folder / file).exists() for folder in (ROOT, (ROOT / page).parent))]
+    assert [f"{page}: {file}" for page, file in missing] == []
 
 
 def test_every_decision_is_listed():

@@ -1,4 +1,4 @@
-"""Arguments that differ by rank: one program with another role at each rank."""
+"""Arguments that differ by rank: one program for all, with another part to play at each place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mesh.counting import counted
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Rank with its coordinates."""
+    """Where a rank stands."""
 
     rank: int
-    count: int  #: Number of ranks in the group.
+    count: int  #: Ranks of the group.
     coordinates: Mapping[str, int]
 
     def __getitem__(self, dimension: str) -> int:
@@ -25,28 +25,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PerRank:
-    """Replaces an argument or a method's name: `PerRank(["lead", "follow"])`, `PerRank(lambda place: place["tensor"])`."""
+    """In place of an argument, or of a method's name: `PerRank(["lead", "follow"])`, `PerRank(lambda place: place["tensor"])`."""
 
-    values: Sequence[Any] | Callable[[Place], Any]  #: [ranks], or a function from a place to its value.
+    values: Sequence[Any] | Callable[[Place], Any]  #: [ranks], or what makes the value of a place.
 
     def at(self, rank: int, dimensions: Dimensions) -> Any:
-        """Return the value of the rank.
-
-        Raises:
-            DispatchError: The number of values and ranks differs.
-        """
+        """The value of the rank. Raises `DispatchError` when there is not exactly one value for each rank."""
         if callable(self.values):
             return self.values(Place(rank, dimensions.count, dimensions.coordinates(rank)))
         if len(self.values) != dimensions.count:
             has = f"PerRank has {counted(len(self.values), 'value')}"
-            raise DispatchError(f"{has}, but the group has {counted(dimensions.count, 'rank')} ({dimensions})")
+            raise DispatchError(f"{has}, and the group has {counted(dimensions.count, 'rank')} ({dimensions})")
         return self.values[rank]
 
 
 def at_rank(value: Any, rank: int, dimensions: Dimensions) -> Any:
-    """Return the value itself, or the rank's own one if it is a `PerRank`.
-
-    Raises:
-        DispatchError: As `PerRank.at`.
-    """
+    """The value itself, or the rank's own one. Raises `DispatchError` as `PerRank.at`."""
     return value.at(rank, dimensions) if isinstance(value, PerRank) else value

@@ -1,4 +1,4 @@
-"""Results of the ranks of a collective call."""
+"""What the ranks of a collective call returned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mesh.actors.dimensions import Dimensions
 
 @dataclass(frozen=True, slots=True)
 class Results(Sequence[Any]):
-    """Collected values in order of dispatch: one per rank, or one per call that the dispatch made.
+    """The kept values in the order in which the calls were dealt: one per rank, or as many as the dispatch made.
 
-    A sequence of plain values, so that `sum`, `max` or `np.vstack` can be used to collect them.
+    A sequence of plain values, so that `sum`, `max` or `np.vstack` can collect them as they are.
     """
 
     values: tuple[Any, ...]  #: [calls]
-    ranks: tuple[int, ...]  #: [calls], rank of each value.
+    ranks: tuple[int, ...]  #: [calls], who returned it.
     dimensions: Dimensions
 
     @overload
@@ -36,12 +36,12 @@ class Results(Sequence[Any]):
         return iter(self.values)
 
     def by_rank(self) -> dict[int, list[Any]]:
-        """Return the values by rank in order; ranks that were not called are absent."""
+        """Rank to its values in order; a rank that was not called is not there."""
         found: dict[int, list[Any]] = {}
         for rank, value in zip(self.ranks, self.values, strict=True):
             found.setdefault(rank, []).append(value)
         return found
 
 
-#: From results to the value of the whole call. Any function of a sequence will do.
+#: Results to the value of the whole call. Any function of a sequence will do.
 Collect = Callable[[Results], Any]

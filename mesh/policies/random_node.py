@@ -1,4 +1,4 @@
-"""Any node that fits, with equal probability."""
+"""Any node that has room, all with the same chance."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:  # noqa: ARG001  the signature of all scores
-    """Return the same score for all nodes [n]."""
+    """The same for all [n]."""
     return np.zeros(len(view.total))
 
 
 def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
-    """Return a random row."""
+    """One of the rows by chance."""
     rows = np.flatnonzero(scores > -np.inf)
     return int(rows[draw(len(rows))]) if len(rows) else None
 

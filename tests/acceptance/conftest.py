@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from federation_bed import CONFIG, TENANT, eventually, patient_stores
+from sharing import SHARING
 
 from dag.spec import load
 from dag.store.client_access import Access
@@ -23,20 +24,30 @@ from serve_apps.processes.stores import Stores
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture(scope="module")
 def written() -> str:
     """The federation's file; tests of a file may have another."""
     return CONFIG
 
 
 @pytest.fixture(scope="module")
-def stack(folder: Path, written: str) -> Iterator[Stack]:
-    """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the tests are over. Each file has its own:
-    one that idled beside the tests of other files would cost them more than its start costs."""
+def federation(written: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Stack, Path]:
+    """A stack and its folder; files that follow each other share it, unless they have another federation's file."""
+    return SHARING.get("federation", written, lambda: _running_stack(written, tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="module")
+def stack(federation: tuple[Stack, Path]) -> Stack:
+    return federation[0]
+
+
+@pytest.fixture(scope="module")
+def folder(federation: tuple[Stack, Path]) -> Path:
+    return federation[1]
+
+
+@contextlib.contextmanager
+def _running_stack(written: str, folder: Path) -> Iterator[tuple[Stack, Path]]:
+    """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the block is over."""
     before = _running_here()
     config = load_config(written, source="tests/acceptance/conftest.py")
     said: list[str] = []
@@ -52,7 +63,7 @@ def stack(folder: Path, written: str) -> Iterator[Stack]:
 
         watcher = threading.Thread(target=watch, name="watcher")
         watcher.start()
-        yield stack
+        yield stack, folder
         over.set()
         watcher.join()
         stack.stop()

@@ -200,6 +200,8 @@ def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
     assert {event.reason for event in run.events() if event.node == "kept" and event.reason} == {Reason.WORKER_LOST}
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     run = submit(client, dag.task(wait_for_gate, name="late").bind(str(tmp_path), "late"))
     eventually(lambda: _assert(len(attempts(tmp_path, "late")) == 1))

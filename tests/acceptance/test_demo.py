@@ -39,7 +39,14 @@ def test_the_demo_runs_over_both_meshes_shows_its_result_and_leaves_nothing(tmp_
     assert (tmp_path / "confusion-matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("moment", ["cluster local: starting", "root: deploying", "root: answers at"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "cluster local: starting",
+        pytest.param("root: deploying", marks=[pytest.mark.faults, pytest.mark.slow]),
+        pytest.param("root: answers at", marks=[pytest.mark.faults, pytest.mark.slow]),
+    ],
+)
 def test_ctrl_c_at_any_point_of_the_demo_ends_everything(tmp_path: Path, moment: str) -> None:
     command = [*DEMO, "--out", str(tmp_path)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:

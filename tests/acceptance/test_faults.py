@@ -74,6 +74,8 @@ def meshes_of(run: Run, node: str) -> list[str | None]:
     return [event.mesh for event in run.events() if event.node == node and event.after == "ASSIGNED"]
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late(stack: Stack, client: Client, tmp_path: Path) -> None:
     value = dag.task(begin, labels=WEST).bind(1)
     run = submit(client, dag.task(add).bind(value, dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path))))
@@ -88,6 +90,8 @@ def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late
     assert meshes_of(run, "slow") == ["west", "west"]
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_the_late_result_of_a_mesh_that_slept_too_long_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(wait_for_gate, name="gated").bind(str(tmp_path)))
     eventually(lambda: assert_attempts(tmp_path, 1))

@@ -23,7 +23,7 @@ from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.processes.stores import Stores
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
 OWNER, GUEST = "shared/owner", "shared/guest"
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=3_000)

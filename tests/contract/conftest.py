@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -18,12 +19,35 @@ from federation.store.redis_scripts import has_functions_of, load_verbs
 from federation.store.testing import ANSWER_MS_MAX, running_redis, servers
 from serve_apps.link_testing import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
+#: Back-ends, as fixtures call them, that are left to `make faults`; `make test` has memory and one Redis, and samples of these.
+OTHERS = frozenset(
+    {
+        *("redis with functions", "http", "cluster", "narrow user", "narrow user of functions"),
+        *("newer_redis_process", "cluster_client", "narrow_client", "narrow_newer_client"),
+    }
+)
 VERBS = ("federation.store.lua", "dag.store.lua")
 #: The narrow user's client and that of one who may do everything.
 NARROW = {
     "narrow user": ("narrow_client", "redis_process"),
     "narrow user of functions": ("narrow_newer_client", "newer_redis_process"),
 }
+
+
+@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses by the marks.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the contracts on the other back-ends to `make faults`, but for the tests that are marked as samples of all."""
+    for item in items:
+        is_of_here = item.path.is_relative_to(Path(__file__).parent)
+        if is_of_here and is_on_another_back_end(item) and item.get_closest_marker("every_form") is None:
+            item.add_marker("faults")
+            item.add_marker("slow")
+
+
+def is_on_another_back_end(item: pytest.Item) -> bool:
+    """Whether a parameter of the test is the name of one."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return any(isinstance(value, str) and value in OTHERS for value in params.values())
 
 
 @pytest.fixture(scope="session")

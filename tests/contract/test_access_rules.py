@@ -21,6 +21,9 @@ from federation.tenants import TenantTree
 KEYS, TERMS = Keys("contract"), LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 
 
+pytestmark = pytest.mark.every_form  # What a server lets its users do differs with its version.
+
+
 @pytest.fixture(params=["redis_server", "newer_redis_process"])
 def admin(request: pytest.FixtureRequest) -> redis.Redis:
     """A server without anybody's verbs, and both users on it."""

@@ -18,6 +18,7 @@ def named(data: bytes) -> str:
 ODD, EMPTY, ONE, TWO, NOBODYS = b"\x80\x00 pickled \xff", b"", b"1", b"2", named(b"nobody has put it")
 
 
+@pytest.mark.every_form
 def test_bytes_come_back_as_they_were_put(store):
     store.blobs.put(RUN, named(ODD), ODD)
     store.blobs.put(RUN, named(EMPTY), EMPTY)

@@ -35,6 +35,7 @@ def seats_on(client: redis.Redis) -> tuple[CoordinatorSeat, CoordinatorSeat]:
     return CoordinatorSeat(client, KEYS, "one"), CoordinatorSeat(client, KEYS, "two")
 
 
+@pytest.mark.every_form
 def test_one_has_the_seat_and_keeps_it(client: redis.Redis):
     one, two = seats_on(client)
     assert [one.hold(60_000), two.hold(60_000), one.hold(60_000)] == [True, False, True]

@@ -33,6 +33,7 @@ def test_a_name_is_given_once_and_for_ever(ring):
     assert (found.tenant, found.revoked) == ("acme/lab", True)
 
 
+@pytest.mark.every_form
 def test_revoking_marks_the_key_and_nothing_else(ring):
     ring.add(a_key())
     ring.add(a_key("00000002"))

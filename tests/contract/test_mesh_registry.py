@@ -55,6 +55,7 @@ def test_a_note_changes_only_what_it_names(registry):
     assert registry.standings() == Standings(meshes={EAST: Standing(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2)
 
 
+@pytest.mark.every_form
 def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
     assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}), 0)
     before = registry.standings()

@@ -123,6 +123,7 @@ def loaded(runs: RunStore, run: RunId = RUN) -> RunRecord:
 # ---- create and load
 
 
+@pytest.mark.every_form
 def test_a_run_comes_back_as_it_was_created(runs):
     record = a_record(detail="Größe, 数", outbox=(CancelStage(stage=StageId("digits-1.1")),))
     assert runs.create(record, {})
@@ -171,6 +172,7 @@ def test_what_was_handed_out_is_not_what_is_kept(runs):
 # ---- commit
 
 
+@pytest.mark.every_form
 def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
     record = a_record()
     runs.create(record, {})
@@ -376,6 +378,7 @@ def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> Non
     runs.settle(record.run)
 
 
+@pytest.mark.every_form
 def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     runs = kept.runs
     an_ended_run(store, runs, "before", 100)
@@ -449,6 +452,7 @@ def test_a_follower_of_an_ended_run_gets_the_rest_and_is_done(kept):
     assert asyncio.run(_follow(kept, after=1201)) == []
 
 
+@pytest.mark.every_form
 def test_a_follower_gets_events_as_they_come_until_the_last(kept):
     record = a_record()
     kept.runs.create(record, {})

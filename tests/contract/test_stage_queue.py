@@ -182,6 +182,7 @@ def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
 # ---- claim
 
 
+@pytest.mark.every_form
 def test_a_claim_brings_the_spec_and_the_inputs_so_far(store, west):
     store.queue.submit(WEST, spec())
     store.queue.deliver(ONE, NodeId("x"), VALUE)
@@ -300,6 +301,7 @@ def test_claims_of_tells_what_is_held_now(store, west):
 # ---- report
 
 
+@pytest.mark.every_form
 def test_every_message_reaches_the_inbox_as_it_was_said(store, west):
     claim = claimed(store, west)
     failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nö", pickled=VALUE)
@@ -315,6 +317,7 @@ def test_every_message_reaches_the_inbox_as_it_was_said(store, west):
     assert inbox(store) == list(said)
 
 
+@pytest.mark.every_form
 def test_a_batch_is_taken_in_once(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (started(claim),))
@@ -639,6 +642,7 @@ def test_the_snapshot_counts_waiting_and_claimed_stages(store, west):
 # ---- inputs
 
 
+@pytest.mark.every_form
 def test_an_input_is_delivered_once_and_the_mesh_told_once(store, west):
     claimed(store, west)
     cursor, _ = store.queue.mail(WEST, "", 0)
@@ -662,6 +666,7 @@ def test_an_input_for_a_stage_that_has_ended_is_dropped(store, west):
 # ---- cancel and forget
 
 
+@pytest.mark.every_form
 def test_a_queued_stage_is_cancelled_at_once(store, west):
     store.queue.submit(WEST, spec())
     pay(west)

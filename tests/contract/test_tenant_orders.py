@@ -53,11 +53,13 @@ def test_where_nothing_was_published_the_defaults_hold(orders):
     assert orders.in_force() == OrdersInForce()
 
 
+@pytest.mark.every_form
 def test_what_a_file_says_comes_back_whole(orders):
     orders.publish(FILED)
     assert orders.in_force() == OrdersInForce(filed=FILED)
 
 
+@pytest.mark.every_form
 def test_a_stop_stays_until_it_is_taken_back_whatever_a_file_says_meanwhile(orders):
     orders.stop(NLP, BUDGET)
     orders.publish(FILED)

@@ -22,7 +22,7 @@ from dag.runs import RunEvent
 from dag.states import NodeState, RunState
 from dag.store.remote import Run
 from mesh.reasons import Reason
-from mesh.runtime.node_logs import SESSION
+from mesh.runtime.cluster.node_logs import SESSION
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 

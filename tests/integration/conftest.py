@@ -12,6 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 import ray
+from sharing import SHARING
+from supervised import two_nodes_running
 
 from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded, StageMessage
@@ -44,6 +46,20 @@ def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
         ray.shutdown()
     ray_cluster.connect(namespace="tests")
     yield ray_cluster
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[OwnCluster]:
+    """A cluster of two nodes with two CPUs each, which files share, and this process as its driver for one of them.
+
+    Each file stops the meshes that it starts; they have names of their own.
+    """
+    if ray.is_initialized():
+        ray.shutdown()
+    cluster = SHARING.get("two_nodes", "two nodes", two_nodes_running)
+    cluster.connect(namespace="tests")
+    yield cluster
     ray.shutdown()
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import ray
 
 from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
@@ -65,16 +64,13 @@ class Broken:
         raise ValueError("the model file is missing")
 
 
-def two_nodes() -> Iterator[OwnCluster]:
-    """A cluster of two nodes with two CPUs each, and this process as its driver; for a fixture."""
-    if ray.is_initialized():
-        ray.shutdown()
+@contextmanager
+def two_nodes_running() -> Iterator[OwnCluster]:
+    """A cluster of two nodes with two CPUs each."""
     nodes = (NodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), NodeSpec(cpu=2, labels={"zone": "west"}))
-    cluster = OwnCluster.start(
-        ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20),
-        python_path=tuple(map(str, PYTHON_PATH)),
-    )
-    cluster.connect(namespace="tests")
-    yield cluster
-    ray.shutdown()
-    cluster.stop()
+    spec = ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20)
+    cluster = OwnCluster.start(spec, python_path=tuple(map(str, PYTHON_PATH)))
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

@@ -69,6 +69,8 @@ def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
     assert f"{len(went_on)} rollouts gave way (label role:rollout); every ledger agrees" in told
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 @pytest.mark.ray
 def test_ctrl_c_stops_all_of_it():
     with started("--rounds", "100") as example, killed_at_last(example):

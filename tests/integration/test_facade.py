@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 import ray
 from patience import eventually
-from supervised import Counter, Looper, two_nodes
+from supervised import Counter, Looper
 
 import mesh
 from mesh.actors.errors import NoMembers
@@ -63,10 +63,9 @@ class Script:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    for _ in two_nodes():
-        with mesh.running_mesh("facade", state_dir=tmp_path_factory.mktemp("mesh"), **PATIENT) as started:
-            yield started
+def running(two_nodes, tmp_path_factory):
+    with mesh.running_mesh("facade", state_dir=tmp_path_factory.mktemp("mesh"), **PATIENT) as started:
+        yield started
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import signal
 import pytest
 from job_members import Leader, LeaderThatFails, PlainLeader, Worker, starts
 from patience import PATIENCE_S, eventually
-from supervised import Counter, two_nodes
+from supervised import Counter
 
 import mesh
 from mesh.jobs.states import ScheduleState, Stage
@@ -19,10 +19,9 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    for _ in two_nodes():
-        with mesh.running_mesh("jobs", state_dir=tmp_path_factory.mktemp("mesh"), standbys_per_node=0) as started:
-            yield started
+def running(two_nodes, tmp_path_factory):
+    with mesh.running_mesh("jobs", state_dir=tmp_path_factory.mktemp("mesh"), standbys_per_node=0) as started:
+        yield started
 
 
 @pytest.fixture

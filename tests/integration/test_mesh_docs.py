@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import ray
 from patience import gone
-from supervised import two_nodes
 
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
@@ -20,11 +19,6 @@ pytestmark = pytest.mark.ray
 
 REPOSITORY = Path(__file__).parents[2]
 RUN_S_MAX = 240.0
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    yield from two_nodes()
 
 
 def program_of_the_pages() -> str:
@@ -57,9 +51,9 @@ def agents_left() -> list[str]:
     return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
 
 
-def test_the_example_of_a_preemption_leaves_nothing(cluster, tmp_path):
+def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
     program = with_steps((REPOSITORY / "examples" / "preempt.py").read_text(encoding="utf-8"), 300, 800)
-    told = told_by(program, tmp_path, cluster)
+    told = told_by(program, tmp_path, two_nodes)
     why, urgent, long = told.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
     assert urgent == "urgent went through steps 0 to 20 in attempt 1"
@@ -69,8 +63,8 @@ def test_the_example_of_a_preemption_leaves_nothing(cluster, tmp_path):
     gone(agents_left)
 
 
-def test_the_program_of_the_pages_runs_and_leaves_nothing(cluster, tmp_path):
-    told = told_by(with_steps(program_of_the_pages(), 250, 800), tmp_path, cluster)
+def test_the_program_of_the_pages_runs_and_leaves_nothing(two_nodes, tmp_path):
+    told = told_by(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
     assert re.search(r"low went on at step \d+, in attempt 2", told)

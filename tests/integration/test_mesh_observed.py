@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 import ray
 from patience import PATIENCE_S, eventually
-from supervised import Counter, two_nodes
+from supervised import Counter
 
 import mesh
 from mesh.errors import RuntimeDoorError
@@ -26,17 +26,12 @@ PLUGINS = {"fewest_cpus": "own_plugins:FewestCpus", "rules": "own_plugins:Rules"
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from two_nodes()
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("mesh")
 
 
 @pytest.fixture(scope="module")
-def running(cluster, folder):
+def running(two_nodes, folder):
     options = {
         "journal_lines_max": 5,
         "metrics_port": 0,
@@ -88,7 +83,7 @@ def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_
     assert [told.words for told in news(running, NewsKind.PLUGIN_FENCED)] == [fenced.words]  # It holds still, so it is told again.
 
 
-def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(cluster, tmp_path):
+def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(two_nodes, tmp_path):
     with pytest.raises(PluginError, match="does not import"):
         mesh.ScheduleMesh.start("without", state_dir=tmp_path, plugins={"mine": "not_there:Mine"})
     eventually(lambda: "schedulemesh:without" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)])
@@ -148,7 +143,7 @@ def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool,
     assert eventually(lambda: {"task", "placing", "starting", "running"} <= (spans() or set()))
 
 
-def test_a_port_that_is_taken_is_told_and_leaves_no_mesh(cluster, running, tmp_path):
+def test_a_port_that_is_taken_is_told_and_leaves_no_mesh(running, tmp_path):
     with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
         mesh.ScheduleMesh.start("port", state_dir=tmp_path, metrics_port=running.status().metrics_port)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from patience import eventually
-from supervised import Broken, Counter, Looper, two_nodes
+from supervised import Broken, Counter, Looper
 
 import mesh
 from mesh.reasons import Reason
@@ -16,12 +16,7 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from two_nodes()
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(two_nodes, tmp_path_factory):
     mesh = ScheduleMesh.start("tests", state_dir=tmp_path_factory.mktemp("mesh"), standbys_per_node=1)
     yield mesh
     mesh.stop()

@@ -9,7 +9,7 @@ import threading
 import pytest
 import ray
 from patience import eventually
-from supervised import Counter, Gated, Looper, two_nodes
+from supervised import Counter, Gated, Looper
 
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.schedule_mesh import ScheduleMesh
@@ -19,13 +19,8 @@ from mesh.scheduling.tasks import TaskState
 pytestmark = pytest.mark.ray
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    yield from two_nodes()
-
-
 @pytest.fixture
-def running(cluster, tmp_path):
+def running(two_nodes, tmp_path):
     mesh = ScheduleMesh.start("killed", state_dir=tmp_path / "mesh", driver=DriverSettings(standbys_per_node=0))
     mesh.create_pool("main", capacity={"cpu": 4})
     mesh.create_pool("grouped", capacity={"cpu": 4}, groups=GroupPoolSpec(max_dynamic=2))

@@ -62,6 +62,7 @@ def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
     assert ask(west).slots == 1
 
 
+@pytest.mark.every_form
 def test_a_lost_grant_comes_back_as_a_claim(ledger, west, east, store):
     ask(west)
     kept = store.keep()

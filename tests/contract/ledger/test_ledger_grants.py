@@ -81,6 +81,7 @@ def test_nothing_is_granted_beyond_the_borrowing_limit(store):
     assert ask(HandMesh(store.ledger, record()), 100).slots == 6
 
 
+@pytest.mark.every_form
 def test_two_meshes_share_one_tree(west, east):
     assert ask(west, 5).slots == 5
     assert ask(east, 5).slots == 3

@@ -42,6 +42,7 @@ def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, w
     assert ledger.audit() == ()
 
 
+@pytest.mark.every_form
 def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, west):
     ask(west, 3)
     heir = HandMesh(ledger, record("west"), adopt=west.session.incarnation)

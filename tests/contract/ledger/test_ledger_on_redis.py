@@ -75,6 +75,7 @@ def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     client.config_set("maxmemory", 0)
 
 
+@pytest.mark.every_form
 def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_back(filling: redis.Redis):
     ledger, queue = redis_ledger(filling), RedisStageQueue(filling, Keys("contract"))
     ledger.configure(tree())

@@ -1,5 +1,6 @@
 """What every lease ledger promises of giving back: it returns to every node of the tree, once."""
 
+import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus
 
 from federation.leases import Kept
@@ -40,6 +41,7 @@ def test_a_mesh_cannot_give_back_the_lease_of_another(ledger, west, east):
     assert gpus(ledger, LAB) == 1
 
 
+@pytest.mark.every_form
 def test_leaving_gives_everything_back_and_is_harmless_again(ledger, west):
     ask(west, 3)
     ask(west, 3, SHOP)

@@ -51,6 +51,7 @@ def test_a_sweep_spares_sessions_within_the_grace(ledger, west, store):
     assert gpus(ledger, LAB) == 1
 
 
+@pytest.mark.every_form
 def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(ledger, west, store):
     ask(west, 2)
     ask(west, 1, SHOP)

@@ -147,6 +147,7 @@ def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, w
     assert gpus(ledger, ACME) == 8
 
 
+@pytest.mark.every_form
 def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     ask(west, 8)
     aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))

@@ -100,6 +100,7 @@ def test_a_whole_branch_may_vanish_while_it_is_charged(ledger, west):
     assert ledger.snapshot().usage == {}
 
 
+@pytest.mark.every_form
 def test_a_tenant_moves_under_another_parent_with_what_it_holds(ledger, west):
     ask(west, 3)
     version = ledger.snapshot().version

@@ -63,6 +63,7 @@ def drafts(client: redis.Redis) -> list[bytes]:
     return list(client.scan_iter(KEYS.draft("*")))
 
 
+@pytest.mark.every_form
 def test_a_tree_is_brought_in_parts_and_in_force_whole_or_not_at_all(client: redis.Redis):
     reader, seen = ledger_on(client), []
     meddler = Meddler(client, lambda _: seen.append(reader.configured()))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, record, tree
 
 from federation.leases import Lease
@@ -65,6 +66,7 @@ def test_the_story_tells_of_epochs(ledger, west, store):
     assert "restarted" in chapter.why
 
 
+@pytest.mark.every_form
 def test_an_audit_of_a_sound_ledger_finds_nothing(ledger, west, east):
     ask(west, 5)
     ask(east, 2, SHOP)

@@ -11,6 +11,7 @@ def told(ledger):
     return [(want.tenant, want.slot["gpu"] // 10_000, want.slots, want.priority) for want in ledger.snapshot().wants]
 
 
+@pytest.mark.every_form
 def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger, west, east, store):
     ask(west, 6)
     ask(east, 5, SHOP, priority=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_mesh_scheduler import POOL, RULES, Mesh, cpus, of, starts
+from scheduled_mesh import POOL, RULES, Mesh, cpus, of, starts
 
 from mesh.ids import GroupId, LabelName, NodeName, TaskId
 from mesh.reasons import Reason

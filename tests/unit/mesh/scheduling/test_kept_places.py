@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from test_mesh_scheduler import POOL, RULES, Mesh, cpus, starts
+from scheduled_mesh import POOL, RULES, Mesh, cpus, starts
 
 from mesh.ids import JobId, NodeName
 from mesh.scheduling import events

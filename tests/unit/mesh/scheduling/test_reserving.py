@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from test_mesh_scheduler import RULES, Mesh, cpus, of, starts
+from scheduled_mesh import RULES, Mesh, cpus, of, starts
 
 from mesh.ids import NodeName, PoolName, TaskId
 from mesh.pools import PoolSpec
