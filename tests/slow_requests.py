@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from patience import eventually
@@ -11,14 +12,16 @@ from patience import eventually
 CLIENTS = 40
 
 
-def slow(address: str, beginning: bytes) -> list[socket.socket]:
-    """Connections that have sent this much."""
+@contextlib.contextmanager
+def slow(address: str, beginning: bytes) -> Iterator[list[socket.socket]]:
+    """Open connections that have sent this much, and close them in the end, also when the test fails."""
     where = urlsplit(address)
-    opened = [socket.create_connection((where.hostname, where.port)) for _ in range(CLIENTS)]
-    for each in opened:
-        each.settimeout(0.01)
-        each.sendall(beginning)
-    return opened
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection((where.hostname, where.port))) for _ in range(CLIENTS)]
+        for each in opened:
+            each.sendall(beginning)
+            each.settimeout(0.01)
+        yield opened
 
 
 def is_closed(client: socket.socket, heard: bytearray) -> bool:

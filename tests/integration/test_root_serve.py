@@ -144,9 +144,9 @@ def test_the_proxy_closes_slow_connections_and_no_others(port):
     with httpx.Client(timeout=ANSWER_S) as http, http.stream("GET", f"{address}/ticks") as stream:
         ticks = (line for line in stream.iter_lines() if line)
         assert next(ticks) == "data: tick"
-        dripped = [*slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a"), *slow(address, head("/", "none"))]
-        assert answer(port) == "good day"
-        told = closed_in_the_end(dripped)
+        with slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a") as headers, slow(address, head("/", "none")) as bodies:
+            assert answer(port) == "good day"
+            told = closed_in_the_end([*headers, *bodies])
         assert [each.split(b" ", 2)[1] for each in told[CLIENTS:]] == [b"408"] * CLIENTS
         assert next(ticks) == "data: tick"
     assert answer(port) == "good day"
