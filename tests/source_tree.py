@@ -76,3 +76,10 @@ def public_definitions(body: Iterable[ast.stmt], above: str = "") -> Iterator[tu
             yield above + node.name, node
             if isinstance(node, ast.ClassDef):
                 yield from public_definitions(node.body, f"{above}{node.name}.")
+
+
+def expect_none(violations: Iterable[str], remedy: str = "") -> None:
+    """Fail with all violations, a line each: pytest shows no more than the first few of a list."""
+    found = list(violations)
+    if found:
+        raise AssertionError("\n".join([f"{len(found)} found{remedy and f'; {remedy}'}", *found]))

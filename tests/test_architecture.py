@@ -19,7 +19,20 @@ from typing import Any
 import networkx as nx
 import pytest
 import typer
-from source_tree import FILES, LAYERS, ROOT, Definition, Import, forget, imports, imports_of, module_of, public_definitions, source
+from source_tree import (
+    FILES,
+    LAYERS,
+    ROOT,
+    Definition,
+    Import,
+    expect_none,
+    forget,
+    imports,
+    imports_of,
+    module_of,
+    public_definitions,
+    source,
+)
 
 from serve_apps.cli.app import app
 
@@ -116,7 +129,7 @@ def is_core(file: str) -> bool:
 
 
 def test_imports_name_the_whole_module():
-    assert [f"{file}:{each.line}: {each.name}" for file, each in all_imports() if each.name.startswith(".")] == []
+    expect_none([f"{file}:{each.line}: {each.name}" for file, each in all_imports() if each.name.startswith(".")])
 
 
 def test_imports_go_down_the_layers_only():
@@ -125,7 +138,7 @@ def test_imports_go_down_the_layers_only():
         layer, imported = file.partition("/")[0], each.name.partition(".")[0]
         if imported in LAYERS[LAYERS.index(layer) + 1 :]:
             upward.append(f"{file}:{each.line}: {layer} imports {each.name}")
-    assert upward == []
+    expect_none(upward)
 
 
 def test_imports_go_down_the_rooms_only():
@@ -135,7 +148,7 @@ def test_imports_go_down_the_rooms_only():
             own, imported = room_of(module_of(file)), room_of(each.name)
             if imported not in ROOMS[: ROOMS.index(own) + 1]:
                 upward.append(f"{file}:{each.line}: the room {own!r} imports {each.name}")
-    assert upward == []
+    expect_none(upward)
 
 
 def test_every_room_of_serve_apps_has_its_place():
@@ -152,7 +165,7 @@ def test_a_core_file_opens_no_door():
         for door in sorted(doors_in(each.names))
         if (file, door) not in EXCEPTIONS
     ]
-    assert opened == []
+    expect_none(opened)
 
 
 def test_a_core_file_imports_no_folder_of_doors():
@@ -164,13 +177,13 @@ def test_a_core_file_imports_no_folder_of_doors():
         is_harmless = each.name.startswith(HARMLESS.get(package, ()))
         if is_core(file) and each.name.startswith(folders) and not is_own_front and not is_harmless:
             reached.append(f"{file}:{each.line}: {each.name}")
-    assert reached == []
+    expect_none(reached)
 
 
 def test_imports_stand_at_the_top():
     late = [f"{file}:{each.line}: {each.names[-1]}" for file, each in all_imports() if each.is_late]
     listed = {f"{file}:{each.line}: {each.names[-1]}" for file, each in all_imports() if (file, each.names[-1]) in LATE_IMPORTS}
-    assert [each for each in late if each not in listed] == [], "move them up, or list them here with their reason"
+    expect_none([each for each in late if each not in listed], "move them up, or list them here with their reason")
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -180,7 +193,7 @@ def test_no_modules_import_each_other_in_a_circle():
         imported = next((name for name in each.names if name in modules), None)
         if imported is not None and imported != module_of(file):
             graph.add_edge(module_of(file), imported)
-    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+    expect_none([", ".join(sorted(circle)) for circle in nx.strongly_connected_components(graph) if len(circle) > 1])
 
 
 def test_every_listed_exception_is_still_needed():
@@ -234,7 +247,7 @@ def test_every_folder_has_a_map_of_its_files():
         files, named = files_in(ROOT / folder), names_on_map(ast.get_docstring(source(f"{folder}/__init__.py")) or "")
         wrong += [f"{folder}/__init__.py:1: the map lacks {name}" for name in sorted(files - named)]
         wrong += [f"{folder}/__init__.py:1: the map names {name}, which is not there" for name in sorted(named - files)]
-    assert wrong == []
+    expect_none(wrong)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +266,7 @@ def test_names_on_a_map_are_seen(text: str, names: set[str]):
 def test_no_two_files_of_tests_have_one_name():
     """pytest imports them by it, wherever they stand, and collects none of the second."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py"))
-    assert [name for name, count in names.items() if count > 1] == []
+    expect_none([name for name, count in names.items() if count > 1])
 
 
 def test_no_test_imports_from_another_file_of_tests():
@@ -262,7 +275,7 @@ def test_no_test_imports_from_another_file_of_tests():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if re.match(r"\s*(from|import) ([\w.]+\.)?(test_\w+|conftest)\b", line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
-    assert found == [], "move what they share to a module without tests"
+    expect_none(found, "move what they share to a module without tests")
 
 
 # -- public names ------------------------------------------------------------------------------------------------------
@@ -304,17 +317,17 @@ def test_what_modules_declare_is_sorted_whole_and_there():
             wrong += [f"{file}: __all__ is not sorted, or has a name twice"] if names != sorted(set(names)) else []
             wrong += [f"{file}: __all__ names {name}, which is not there" for name in names if not hasattr(module, name)]
             wrong += [f"{file}: __all__ lacks {name}" for name in sorted(offered(file) - set(names))]
-    assert wrong == []
+    expect_none(wrong)
 
 
 def test_packages_declare_what_they_offer():
     fronts = [f"{package}/__init__.py" for package in LAYERS]
-    assert [front for front in fronts if declared(source(front)) is None and offered(front)] == []
+    expect_none([front for front in fronts if declared(source(front)) is None and offered(front)])
     assert len(declared(source("dag/__init__.py")) or []) > 1
 
 
 def test_every_module_says_what_it_is():
-    assert [f"{file}:1" for file in FILES if source(file).body and not ast.get_docstring(source(file))] == []
+    expect_none([f"{file}:1" for file in FILES if source(file).body and not ast.get_docstring(source(file))])
 
 
 def definitions_behind(thing: Any) -> Iterator[tuple[str, str, Definition]]:
@@ -361,7 +374,7 @@ def what_users_see() -> Iterator[tuple[str, str, Definition]]:
 
 def test_what_users_see_is_explained():
     seen = set(what_users_see())
-    assert sorted(f"{file}:{node.lineno}: {name}" for file, name, node in seen if not ast.get_docstring(node)) == []
+    expect_none(sorted(f"{file}:{node.lineno}: {name}" for file, name, node in seen if not ast.get_docstring(node)))
     names = {name for _, name, _ in seen}
     assert {"TaskCalls.submit_task", "Client.submit", "LeaseLedger.snapshot", "RunView", "submit", "DagError"} <= names
 
@@ -400,4 +413,4 @@ def test_every_count_goes_through_the_one_function():
         if isinstance(node, ast.JoinedStr)
         for count in bare_counts(node)
     ]
-    assert found == [], "word it with mesh.counting"
+    expect_none(found, "word it with mesh.counting")

@@ -16,6 +16,7 @@ from typing import Any
 import click
 import pytest
 import typer
+from source_tree import expect_none
 
 import dag
 import dag.errors
@@ -124,7 +125,7 @@ def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[A
 
 def test_every_reason_has_its_meaning_on_the_page():
     told = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
-    assert [reason.value for reason in Reason if not told.get(reason.value, "").endswith(".")] == []
+    expect_none([reason.value for reason in Reason if not told.get(reason.value, "").endswith(".")])
 
 
 def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
@@ -136,7 +137,7 @@ def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
 def test_every_key_of_the_federation_file_stands_on_its_page():
     told = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
     keys = [(model.__name__, field.alias or name) for model in models() for name, field in model.model_fields.items()]
-    assert [f"{model}: {key}" for model, key in keys if key not in told] == []
+    expect_none([f"{model}: {key}" for model, key in keys if key not in told])
 
 
 # -- the terminal ------------------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_every_command_and_option_stands_on_the_terminals_page():
         options = [option for parameter in made.params for option in (*parameter.opts, *parameter.secondary_opts)]
         lacking = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", told)]
         missing += [f"`schedulemesh {' '.join(command)}` {option}" for option in (lacking if told else ["has no row"])]
-    assert missing == []
+    expect_none(missing)
 
 
 def test_the_terminals_page_names_no_command_and_no_option_that_is_not_there():
@@ -207,7 +208,7 @@ def test_every_command_line_in_the_documents_can_be_given():
                 command.make_context("schedulemesh", words[depth:])
         except click.UsageError as refused:
             wrong.append(f"{page}: `{line}`: {refused.message}")
-    assert wrong == []
+    expect_none(wrong)
     assert command_lines()
 
 
@@ -224,7 +225,7 @@ def test_the_page_about_http_tells_of_every_route_and_of_no_other():
 def test_every_parameter_of_a_route_is_told_where_the_route_is():
     told = {route: text.lower() for route, text in sections("docs/http.md", "###").items()}
     named = [(route, each["name"].lower()) for route, made in ROUTES.items() for each in made.get("parameters", []) if each["in"] != "path"]
-    assert [f"{route}: {name}" for route, name in named if f"`{name}`" not in told[route]] == []
+    expect_none([f"{route}: {name}" for route, name in named if f"`{name}`" not in told[route]])
 
 
 def test_every_error_code_stands_with_its_status():
@@ -242,7 +243,7 @@ def test_every_key_of_a_graph_stands_in_a_table(model: Any):
 def test_every_form_and_the_keys_of_small_objects_are_told():
     page = text_of("docs/http.md")
     keys = [field.alias or name for model in (OutputSpec, CodeSpec) for name, field in model.model_fields.items()]
-    assert [key for key in (*FORMS, *keys) if f'"{key}": ' not in page] == []
+    expect_none([key for key in (*FORMS, *keys) if f'"{key}": ' not in page])
 
 
 def test_the_graphs_on_the_page_about_http_are_accepted():
@@ -260,13 +261,13 @@ def first_cells() -> set[str]:
 
 
 def test_every_public_name_has_a_row():
-    assert [name for name in dag.__all__ if not any(re.match(rf"dag\.{name}\b", told) for told in first_cells())] == []
+    expect_none([name for name in dag.__all__ if not any(re.match(rf"dag\.{name}\b", told) for told in first_cells())])
 
 
 @pytest.mark.parametrize("kind", [dag.Client, dag.Run], ids=lambda kind: kind.__name__)
 def test_every_public_member_has_a_row(kind: type):
     told = {match[1] for cell in first_cells() if (match := re.match(r"\.(\w+)", cell))}
-    assert [name for name in vars(kind) if not name.startswith("_") and name not in told] == []
+    expect_none([name for name in vars(kind) if not name.startswith("_") and name not in told])
 
 
 def test_the_parameters_of_public_calls_are_those_that_are_told():
@@ -278,7 +279,7 @@ def test_the_parameters_of_public_calls_are_those_that_are_told():
         if match[1] in calls and match[1] != ".submit" and match[1] != ".events":  # Both classes have one; the next test looks at these.
             own = [name for name in inspect.signature(calls[match[1]]).parameters if name != "self"]
             wrong += [match[0]] if [name for name in re.split(r",\s*", match[2]) if name not in ("*", "")] != own else []
-    assert not wrong
+    expect_none(wrong)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def own_parameters(call: Any) -> dict[str, Parameter]:
 
 
 def test_every_public_name_of_the_mesh_is_told():
-    assert [name for name in mesh.__all__ if not re.search(rf"\b{name}\b", text_of(MESH))] == []
+    expect_none([name for name in mesh.__all__ if not re.search(rf"\b{name}\b", text_of(MESH))])
 
 
 def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults():
@@ -383,7 +384,7 @@ def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults():
             wrong.append(f"`{face.__name__}.{name}` has no row")
         elif not has_its_parameters(getattr(face, name), [cell for cell in cells if "(" in cell]):
             wrong.append(f"`{face.__name__}.{name}` has other parameters or defaults: {own_parameters(getattr(face, name))}")
-    assert wrong == []
+    expect_none(wrong)
 
 
 def has_its_parameters(member: Any, calls: list[str]) -> bool:
@@ -455,7 +456,7 @@ def test_every_error_of_the_mesh_is_told():
         name for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
     }
     page = text_of(MESH)
-    assert [name for name in own - {"SupervisionError", "NothingHosted"} if f"`{name}`" not in page] == []
+    expect_none([name for name in own - {"SupervisionError", "NothingHosted"} if f"`{name}`" not in page])
 
 
 # -- operating, and all pages ------------------------------------------------------------------------------------------
@@ -500,7 +501,7 @@ def leads_somewhere(page: str, link: str) -> bool:
 def test_every_link_leads_somewhere():
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)) if not re.match(r"[a-z]+:", link)]
     assert links
-    assert [f"{page}: {link}" for page, link in links if not leads_somewhere(page, link)] == []
+    expect_none([f"{page}: {link}" for page, link in links if not leads_somewhere(page, link)])
 
 
 def test_every_file_that_is_named_is_there():
@@ -509,7 +510,7 @@ def test_every_file_that_is_named_is_there():
     named = [(page, file) for page in PAGES for file in form.findall(text_of(page))]
     assert named
     missing = [(page, file) for page, file in named if not any((folder / file).exists() for folder in (ROOT, (ROOT / page).parent))]
-    assert [f"{page}: {file}" for page, file in missing] == []
+    expect_none([f"{page}: {file}" for page, file in missing])
 
 
 def test_every_decision_is_listed():

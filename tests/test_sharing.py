@@ -1,0 +1,84 @@
+"""What files of tests share is started once and ended in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sharing import SHARED, Sharing
+from source_tree import ROOT
+
+FIRST, SECOND = [file for file, fixture in SHARED.items() if fixture == "two_nodes"][:2]
+ELSEWHERE = "tests/test_sharing.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A test, as far as it is asked here."""
+
+    nodeid: str
+
+
+def item_of(file: str) -> Any:
+    return Item(f"{file}::test_it")
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def starting(log: list[str]) -> Callable[[str], Callable[[], AbstractContextManager[str]]]:
+    @contextmanager
+    def running(name: str) -> Iterator[str]:
+        log.append(f"start {name}")
+        yield name
+        log.append(f"end {name}")
+
+    return lambda name: lambda: running(name)
+
+
+def test_one_of_a_kind_is_started_once(log, starting):
+    sharing = Sharing()
+    assert [sharing.get("two_nodes", "a", starting("a")) for _ in range(2)] == ["a", "a"]
+    assert log == ["start a"]
+
+
+def test_another_kind_starts_after_the_end_of_the_first(log, starting):
+    sharing = Sharing()
+    sharing.get("two_nodes", "a", starting("a"))
+    sharing.get("two_nodes", "b", starting("b"))
+    assert log == ["start a", "end a", "start b"]
+
+
+@pytest.mark.parametrize(
+    ("file", "next_file", "ended"),
+    [
+        pytest.param(FIRST, FIRST, [], id="the file goes on"),
+        pytest.param(FIRST, SECOND, [], id="the next file shares it"),
+        pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file that shares with no other goes on"),
+        pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares nothing"),
+        pytest.param(FIRST, "tests/acceptance/test_moving.py", ["end a"], id="the next file shares something else"),
+    ],
+)
+def test_it_ends_when_the_next_file_does_not_share_it(log, starting, file, next_file, ended):
+    sharing = Sharing()
+    sharing.get("two_nodes", "a", starting("a"))
+    sharing.close_unused(item_of(file), item_of(next_file))
+    assert log[1:] == ended
+
+
+def test_it_ends_with_the_last_test(log, starting):
+    sharing = Sharing()
+    sharing.get("two_nodes", "a", starting("a"))
+    sharing.close_unused(item_of(FIRST), None)
+    assert log == ["start a", "end a"]
+
+
+def test_files_that_share_are_there_and_ask_for_what_they_share():
+    assert all((ROOT / file).exists() for file in SHARED)
+    assert all("two_nodes" in (ROOT / file).read_text(encoding="utf-8") for file, fixture in SHARED.items() if fixture == "two_nodes")
