@@ -25,9 +25,7 @@ class _Account:
     lease: Lease | None = None
     spent: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In the order of spending.
     in_use: ResourceSet = NOTHING  #: The sum of `spent`.
-    held: dict[StageId, ResourceSet] = field(
-        default_factory=dict
-    )  #: For stages that have not started: free amounts, or amounts that victims will free.
+    held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started.
     offered: ResourceSet | None = None  #: The amount that the mesh offered to keep; None: nothing was offered.
     moved_ms: int = 0  #: When something was last spent or returned.
     patient_ms: int = 0  #: Until when the ledger waits for stages within their minimum run time.
@@ -132,8 +130,7 @@ class LeaseBalance:
 
         Args:
             patient_ms: Return until when stages within their minimum run time may continue under a lease that has to shrink within so
-            many
-                milliseconds.
+                many milliseconds.
         """
         answered = {(lease.tenant, lease.flavor): lease for lease in told.leases}
         for key, lease in answered.items():
@@ -264,8 +261,7 @@ class LeaseBalance:
         """Offer to return all parts that have been idle for `idle_ms`; earlier offers are repeated first.
 
         An offer also gives up the lease's higher target. A lease that a plan lets grow is kept while a stage waits for it, since the
-        stage
-        may need the whole. If no stage waits, the lease is offered, or others would never get its quota.
+        stage may need the whole. If no stage waits, the lease is offered, or others would never get its quota.
 
         Args:
             idle_ms: Required idle time in milliseconds.

@@ -154,4 +154,4 @@ class MakingWay:
 def words_of(victims: Iterable[Occupant]) -> str:
     """Name the victims in a sentence that explains why the preemptor waits."""
     names = [victim.stage for victim in victims]
-    return f"waits until preempted stages of its own tenant stop: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004  as said
+    return f"waits until preempted stages of its own tenant stop: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004

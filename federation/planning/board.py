@@ -64,9 +64,7 @@ class Board:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
         self.leases: dict[LeaseKey, Lease] = {}
-        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(
-            list
-        )  #: Leases by leaf, as they were before the round.
+        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, before the round.
         self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; the reader clears the set.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
@@ -103,10 +101,8 @@ class Board:
         """Give the wants of one flavor in one tree in full if only the leaves' own limits can oppose them; return the claims that are left.
 
         The check charges all wants at once. If no limit above a leaf is exceeded, the order of the claims makes no difference; only
-        claims of
-        leaves that exceed their own limits are left. Otherwise all claims of the flavor in this tree are left. All are left as well if
-        one of
-        them wants a full mesh, since room there is given claim by claim.
+        claims of leaves that exceed their own limits are left. Otherwise all claims of the flavor in this tree are left. All are left as
+        well if one of them wants a full mesh, since room there is given claim by claim.
         """
         rivals: defaultdict[tuple[int, FlavorName], list[Claim]] = defaultdict(list)
         for claim in claims:
@@ -228,8 +224,7 @@ class Board:
         """Return the targets of all changed leases: those that lose some resource, and those that only grow.
 
         The first list includes a drained tenant's lease that is already shrinking, since the ledger may have given it time that it no
-        longer
-        has.
+        longer has.
         """
         lowered: list[Target] = []
         raised: list[Target] = []

@@ -119,10 +119,8 @@ class Borrowers:
         """Yield the leases that borrow a missing resource, in order, each with its path; without those below the child `but`.
 
         `short` may shrink while the result is read; leases that no longer borrow anything missing are then skipped. If a node on the path
-        is
-        within its own quota, the leases below it are skipped. Shares fall as leases are reclaimed, and the rest is ranked again. With
-        `above`
-        the shares are read once, before any reclaim, and only children with a greater share take part.
+        is within its own quota, the leases below it are skipped. Shares fall as leases are reclaimed, and the rest is ranked again. With
+        `above` the shares are read once, before any reclaim, and only children with a greater share take part.
         """
         if self._leases is None:
             self._leases = self._gathered()

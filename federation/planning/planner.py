@@ -151,12 +151,10 @@ class _Round:
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
     def _serve_overdue(self, claims: list[Claim]) -> list[tuple[Claim, Mapping[FlavorResource, int]]]:
-        """Serve in each tree the claim that waits longest beyond its `max_wait` before all others, one slot of it; reserve its room if it
-        does not fit.
+        """Serve one slot of each tree's longest overdue claim (beyond its `max_wait`) first; reserve its room if the slot does not fit.
 
         On a full mesh a reservation of quota does not help. A claim there is first in the order of reclaim on that mesh; if reclaim
-        fails, the
-        next overdue claim is tried.
+        fails, the next overdue claim is tried.
         """
         kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
         if not self._settings:
@@ -222,9 +220,8 @@ class _Round:
         """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
 
         The first attempt is for all slots. If that is too many, each further attempt is for half of the rest: with fewer slots the
-        claimant's
-        share is lower, and more leases have a greater one. Nothing is reclaimed for slots whose room on the mesh has gone to another
-        claim.
+        claimant's share is lower, and more leases have a greater one. Nothing is reclaimed for slots whose room on the mesh has gone to
+        another claim.
         """
         leaves: set[int] = set()
         ask = slots = min(slots, self._reclaiming.most(claim), self._board.slots_in_room(claim))

@@ -2,17 +2,17 @@
 
 A claimant within the quota of a subtree is entitled to the part of it that others outside have borrowed; the nearest common ancestor
 comes first. A claimant that borrows may take from a borrower of a greater share, while the claimant's share stays at or below the share
-that the other is left with. Without fair sharing a borrowing claimant takes only from less urgent work, and only if its tenant's
-policy (`borrow`) says so. Reclaim never takes a node between a lease and the common ancestor below its own quota, except for more
-urgent work of the same tenant. `borrowers` decides the order.
-On a full mesh, missing room comes from leases of this mesh first; then missing quota comes from any lease.
+that the other is left with. Without fair sharing a borrowing claimant takes only from less urgent work, and only if its tenant's policy
+(`borrow`) says so. Reclaim never takes a node between a lease and the common ancestor below its own quota, except for more urgent work of
+the same tenant. `borrowers` decides the order. On a full mesh, missing room comes from leases of this mesh first; then missing quota
+comes from any lease.
 
 Two tenants cannot take from each other for ever. An entitled claimant takes only borrowed quota and is within its own quota afterwards.
-Of two borrowers, the taker never ends above the giver, or the taker is more urgent. The giver's remaining share is counted after its
-work has stopped: a lease that gives half of one resource loses half of all others, too. Equal shares are compared by the other
-resources; otherwise two tenants with the same dominant share would exchange the rest for ever.
-Leases do not show the size of single stages. If a stage is much larger than the reclaimed part, and a tenant holds leases on several
-meshes, three or more tenants can still take from each other in a cycle, each only after the minimum run time.
+Of two borrowers, the taker never ends above the giver, or the taker is more urgent. The giver's remaining share is counted after its work
+has stopped: a lease that gives half of one resource loses half of all others, too. Equal shares are compared by the other resources;
+otherwise two tenants with the same dominant share would exchange the rest for ever. Leases do not show the size of single stages. If a
+stage is much larger than the reclaimed part, and a tenant holds leases on several meshes, three or more tenants can still take from each
+other in a cycle, each only after the minimum run time.
 
 Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy; ADR
 0018.
@@ -67,8 +67,7 @@ class Reclaiming:
         """Lower others' targets until so many slots fit, or as many of them as possible.
 
         If fewer fit, each victim keeps no less than the claimant would have with all of them; a further call for fewer slots may get the
-        rest.
-        On a full mesh it is all slots or none.
+        rest. On a full mesh it is all slots or none.
 
         Returns:
             The number of slots, and the victims' leases, some perhaps twice.

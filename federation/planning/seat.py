@@ -54,8 +54,7 @@ class PlannerSeat:
 
         Args:
             seen: A snapshot that this process has just read. Only a root that has led since the last tick uses it: a new leader has to
-            read
-                the plans of its predecessor.
+                read the plans of its predecessor.
 
         Raises:
             StoreUnavailable: The ledger does not respond.
