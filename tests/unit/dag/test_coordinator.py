@@ -452,7 +452,7 @@ def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_
     assert root.record("one").stages["one.1"].state is not StageState.LOST
     root.submit("three", a="@east")
     root.coordinator.step(0)
-    assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not answer")
+    assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not respond")
 
 
 CLOSED = {

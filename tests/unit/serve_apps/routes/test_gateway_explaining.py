@@ -211,7 +211,7 @@ def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
     view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
-    words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new"
+    words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
     assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
 
 
