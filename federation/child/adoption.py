@@ -2,7 +2,7 @@
 
 The host lists the stages it runs, each with the note written at its start; the store lists the claims of the session. A stage
 continues only if both name it, the mesh still has room in its pool, and the session still holds the lease that paid. The child stops
-every other running stage; such a stage counts against its lease until it has stopped. The child returns every claim without a running
+every other running stage; such a stage counts against its lease until it has stopped. The child releases every claim without a running
 stage. Pure: no function here calls the host or the store.
 
 Source: ADR 0024.
@@ -95,7 +95,7 @@ class Adoption:
     """Result of a recovery. The caller stops every found stage that is not in `stages`."""
 
     stages: tuple[Heirloom, ...]  #: In the order of the claims.
-    missing: tuple[ClaimedStage, ...]  #: Claimed stages that do not continue: the caller returns these claims.
+    missing: tuple[ClaimedStage, ...]  #: Claimed stages that do not continue: the caller releases these claims.
     remnants: tuple[Remnant, ...] = ()  #: Stages to stop that a lease of the session pays for.
 
 

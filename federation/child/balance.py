@@ -218,7 +218,7 @@ class LeaseBalance:
         self._note(key)
 
     def put_back(self, stage: StageId, now_ms: int) -> LeaseKey | None:
-        """Return the stage's amounts to its lease; return the key of that lease, or None if no lease paid."""
+        """Release the stage's amounts in its lease; return the key of that lease, or None if no lease paid."""
         key = self._payers.pop(stage, None)
         if key is not None:
             account = self._accounts[key]

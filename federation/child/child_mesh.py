@@ -246,9 +246,7 @@ class ChildMesh:
             session = self._ledger.join(self._books.as_told(), adopt=found.incarnation, seen=seen_in(found))
             claims = self._queue.claims_of(session)
         except (SessionLost, LedgerLearning, FutureToken) as refused:
-            log.warning(
-                "found stages cannot be recovered: all of them stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages)
-            )
+            log.warning("found stages cannot be recovered, and stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
             self._host.stop_all()
             return None
         self._tenure.begin(session, found.since)

@@ -71,7 +71,7 @@ class Claims:
         except MeshError as gone:
             log.warning("the store did not respond to a claim", stage=name)
             self.guard.note(gone)
-            claimed = None  # If the claim took effect all the same, `compare` returns it.
+            claimed = None  # If the claim took effect all the same, `compare` releases it.
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)

@@ -74,9 +74,7 @@ class Docket:
             self.guard(partial(self.explain, 1))
 
     def end(self, stage: StageId) -> None:
-        """Return the room and quota of a stage that has stopped. An orphan stage is unknown to admission, and its lease is charged all the
-        same.
-        """
+        """Release the room and quota of a stage that has stopped. An orphan stage holds only quota, unknown to admission."""
         if stage in self.books.admission.workloads:
             self.take(events.WorkloadEnded(workload=stage))
         elif self.purse.put_back(stage):

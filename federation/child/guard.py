@@ -78,9 +78,7 @@ class Guard:
         return self.tenure.session is not None and not self.tenure.is_cut_off
 
     def note(self, gone: MeshError) -> None:
-        """Record a failed call, and block further calls until the next heartbeat if the store did not respond. A later beat retries the
-        call.
-        """
+        """Log a failed call, and block further calls until the next heartbeat if the store did not respond."""
         if isinstance(gone, BEAT_FIRST):
             self.tenure.hurry()
         self.tenure.is_cut_off |= isinstance(gone, (StoreUnavailable, *BEAT_FIRST)) and not isinstance(gone, CallRejected)
@@ -104,7 +102,7 @@ def will_pass(error: MeshError) -> bool:
 def remedy_of(error: MeshError) -> str:
     """Return the remedy for an error that retries do not resolve."""
     if isinstance(error, LedgerUninitialised):
-        return "start a root: a root initialises the ledger at its start"
+        return "check that a root runs: a root initialises the ledger"
     if isinstance(error, FutureToken):
         return "compare the clocks of the Redis servers, and check whether the mesh belonged to another federation before"
     if isinstance(error, ForgedReceipt):

@@ -110,9 +110,7 @@ class MakingWay:
 
     def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
         """Yield the amounts by which the lease may grow to spare victims: all that is missing, or what the ledger has left of it."""
-        if (
-            quota and workload.refused_by[pool][0] in WANT_OF_ROOM
-        ):  # The ledger was not asked, since there was no room to spend the quota on.
+        if quota and workload.refused_by[pool][0] in WANT_OF_ROOM:  # Without room, the ledger was not asked for quota.
             yield ResourceSet(quota)
         left = self.headroom.get(key, {})
         part = ResourceSet({each: min(units, max(0, left.get(each, 0))) for each, units in quota.items()})

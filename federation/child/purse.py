@@ -72,7 +72,7 @@ class Purse:
         self._is_full = False
 
     def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
-        """Return the stage's amounts to its lease, and lift the refusals of that lease. None: no lease paid."""
+        """Release the stage's amounts in its lease, and lift that lease's refusals. None: no lease paid."""
         key = self.books.balance.put_back(stage, self.clock.monotonic_ms())
         if key is None:
             return None

@@ -28,13 +28,9 @@ class RunningStage:
     cancelled: bool = False
     gives_way: bool = False  #: Stopping without a user's cancellation, to run again later.
     gives_way_because: Reason = Reason.QUOTA_RECLAIMED
-    is_disowned: bool = (
-        False  #: The store no longer knows the claim: the mesh reports nothing of it, and charges its lease until it has stopped.
-    )
+    is_disowned: bool = False  #: The store knows the claim no more: nothing is reported, but its lease pays until it has stopped.
     taken: int = 0  #: The last batch that the store has accepted, as the store counts; 0: none, or an earlier process's batches.
-    paid_by: Lease | None = (
-        None  #: The lease under which the stage was claimed; None if it takes nothing, or an earlier process claimed it.
-    )
+    paid_by: Lease | None = None  #: The lease of the claim; None: it takes nothing, or an earlier process claimed it.
     spec: str = ""  #: `digest_of` its spec.
     is_whole: bool = True  #: All its reports are kept; False if an earlier process sent some of them.
     is_questioned: bool = False  #: A report was refused, and the mesh has asked the store for the claim's state.

@@ -85,12 +85,7 @@ class Tenure:
         except (UnfitName, AmountError) as refused:
             if not beat.wants:
                 raise
-            log.warning(
-                "the quota demand cannot be sent; the heartbeat carries none",
-                mesh=session.mesh,
-                error=str(refused),
-                remedy="cancel the stage",
-            )
+            log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
             beat = replace(beat, wants=())  # One invalid name must not cost the session and all its work.
             told = ledger.heartbeat(session, record, beat)
             balance.note_told(beat.pays)

@@ -103,7 +103,7 @@ class Tidings:
             self.tell()
 
     def tell_lost(self, claim: Claim, reason: Reason) -> None:
-        """Return the claim: its response or end was lost, its runner is dead, or the store refuses its report."""
+        """Release the claim: its response or end was lost, its runner is dead, or the store refuses its report."""
         with contextlib.suppress(StaleFence):  # The store has forgotten the run meanwhile.
             self.queue.report(claim, LAST_WORD, (lost_stage(claim, reason),))
 
@@ -227,12 +227,7 @@ class Tidings:
             except StaleFence:
                 self._let_go(batch.stage)
             except NEVER as refused:
-                log.warning(
-                    "the store refused a batch that it had accepted before",
-                    mesh=self.books.record.mesh,
-                    stage=batch.claim.stage,
-                    why=str(refused),
-                )
+                log.warning("the store refused a batch sent again", mesh=self.books.record.mesh, stage=batch.claim.stage, why=str(refused))
             again.popleft()
             done += 1
         return not again

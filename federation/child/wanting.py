@@ -49,9 +49,7 @@ class _Alike:
 
 
 def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Demand, ...]:
-    """Return the demand, at most what one heartbeat may carry. Beyond that limit, each lease's most urgent want goes before any lease's
-    next.
-    """
+    """Return the demand that one heartbeat may carry: first each lease's most urgent want, then each lease's next."""
     found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
     for workload in admission.workloads.values():
         if _is_next(workload, admission):

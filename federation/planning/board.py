@@ -129,9 +129,7 @@ class Board:
         return [claim for claim in left if claim.slots]
 
     def _are_too_many(self, root: int, claims: Iterable[Claim]) -> bool:
-        """Return whether the root has too little for the claims whose whole want reaches it, because no node below guarantees or limits
-        anything.
-        """
+        """Return whether the root has too little for the claims that pass every node below the root in full."""
         wanted: defaultdict[FlavorResource, int] = defaultdict(int)
         narrow = {key: self.forest.rows(key).narrow for key in {key for claim in claims for key in claim.slot}}
         for claim in claims:

@@ -130,9 +130,7 @@ class _Round:
             stop = stopped.of(want.tenant)
             if stop is not Stop.NONE:
                 reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_HELD
-                self._unmet.append(
-                    Unmet(want=want, slots=want.slots, reason=reason, detail=f"tenant {want.tenant} is stopped and admits no new work")
-                )
+                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"tenant {want.tenant} admits no new work"))
             else:
                 claims.append(self._board.claim(want))
         claims.sort(key=_urgency)

@@ -1,5 +1,7 @@
-"""One pass over the heads of all queues. All heads are nominated on the same snapshot, then decided in order on a live snapshot: an
-admission, or room promised to a preemptor, counts at once.
+"""One pass over the heads of all queues.
+
+All heads are nominated on the same snapshot, then decided in order on a live snapshot: an admission, or room promised to a preemptor,
+counts at once.
 
     does not fit, ever or now            parked
     may preempt, but has no victims      parked; its room is blocked for this pass, unless it can reclaim for certain

@@ -50,9 +50,7 @@ class Rows:
     nominal: tuple[int, ...]
     idle: tuple[int, ...]  #: Excess of each node (use less own) while nothing is in use.
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
-    narrow: tuple[
-        tuple[int, ...], ...
-    ]  #: For each node, the nodes on its path, itself first and without the root, that keep or limit something.
+    narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
 
 
 @dataclass(frozen=True, slots=True)

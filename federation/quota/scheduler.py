@@ -272,9 +272,7 @@ class QuotaScheduler:
         elif isinstance(decision, Wait):
             self.waits[decision.workload] = decision
             self._reserve(queue.get(decision.workload), decision.reason)
-            if (
-                decision.is_parked or decision.has_untried
-            ):  # Kueue continues with the untried flavors; here each search begins with the first.
+            if decision.is_parked or decision.has_untried:  # Kueue goes on with the untried flavors; here a search starts anew.
                 queue.park(decision.workload, with_shape=True)
         return decision
 

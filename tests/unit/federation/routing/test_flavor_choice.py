@@ -142,7 +142,7 @@ def test_what_others_give_back_is_waited_for_and_told():
     answer = routed(a_federation(*two(), **SPOT_TO_RECLAIM), on_preempt=TryOn.STOP)
     assert answer.reason is Reason.FLAVOR_ORDER
     assert answer.flavor_why == "the tenant's own quota of flavor spot is reclaimed from borrowers"
-    assert "would have to give it back" in answer.detail
+    assert "which can be reclaimed" in answer.detail
 
 
 def test_others_on_a_full_mesh_give_way_only_as_far_as_they_borrow_there():
