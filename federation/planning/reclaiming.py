@@ -14,8 +14,8 @@ otherwise two tenants with the same dominant share would exchange the rest for e
 stage is much larger than the reclaimed part, and a tenant holds leases on several meshes, three or more tenants can still take from each
 other in a cycle, each only after the minimum run time.
 
-Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy; ADR
-0018.
+Source: the lease protocol's order of reclaim; Kueue's reclaim within a cohort, its `borrowWithinCohort` and final-share strategy;
+ADR 0018.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class _Taker:
     ranks: list[int] = field(default_factory=list)  #: The shares of every resource; computed on first use.
 
 
-#: A victim; the nodes that stay at or above their own quota, up to the one right below the common ancestor; and the taker whose share
-#: must
-#: not exceed the last node's. None: shares do not matter.
+#: A victim; the nodes that stay at or above their own quota, up to the one right below the common ancestor; and the taker, whose share
+#: must not exceed the last node's. None: shares do not matter.
 _Giver = tuple[Lease, Way, _Taker | None]
 
 
